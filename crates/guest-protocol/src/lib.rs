@@ -1,0 +1,36 @@
+//! Frames between host and guest.
+//!
+//! A connection carries one request at a time. The guest opens with [`Hello`]; the host need not wait for it before it
+//! sends its first request. Then, for each request:
+//!
+//! ```text
+//! host  → Request            one of [`Request`], as JSON
+//!       → Data* End          only for requests that carry a body (see `Request::has_body`)
+//! guest ← Response           one of [`Response`], as JSON; or
+//!       ← Failure            a [`Failure`], as JSON, after which the connection is ready for the next request
+//!       ← Data* End          only for responses that carry a body (see `Response::body`)
+//! ```
+//!
+//! Two requests turn the connection into something else, until it closes:
+//! - `ExecAttach`: after its `Response`, the guest sends `Event` frames and the host sends `Ack` frames.
+//! - `Connect`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
+//!
+//! The guest is hostile from its first byte: whatever is read here is bounded, and nothing here panics.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod event;
+mod message;
+
+pub use codec::{
+    Decoder, Frame, FrameKind, HEADER_BYTES, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, encode, header,
+};
+pub use event::{ExecEvent, ExitReport};
+pub use message::{
+    Body, EntryKind, ExecStart, ExecStatus, ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Hello,
+    Process, Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent,
+    WatchKind, WriteMode,
+};
+
+/// Grows by one when a message is added. A host asks nothing of a guest that is older than the message.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,147 @@
+//! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{Isolation, SandboxId, SandboxPlan, Usage};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    Namespace,
+    Fake,
+}
+
+impl BackendKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Fake => "fake",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A byte stream to a guest. Frames run over it; see the `guest-protocol` crate.
+pub type GuestStream = Box<dyn GuestIo>;
+
+pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
+
+/// Something a back end can or cannot do on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Capability {
+    Pause,
+    MemoryLimit,
+    CpuLimit,
+    PidsLimit,
+    /// A disk limit that no write can pass.
+    HardDiskLimit,
+}
+
+/// What works here and now, found by trying.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    pub backend: BackendKind,
+    pub has: Vec<Capability>,
+    /// What is missing, and why, as sentences.
+    pub missing: Vec<String>,
+}
+
+impl Capabilities {
+    pub fn has(&self, capability: Capability) -> bool {
+        self.has.contains(&capability)
+    }
+}
+
+/// Sorted by what the engine can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    #[error("{what}")]
+    Unsupported { what: String, hint: Option<String> },
+    /// The host is out of something: disk, memory, processes, descriptors.
+    #[error("{what}")]
+    Exhausted { what: String, hint: Option<String> },
+    #[error("{what} took longer than {after:?}")]
+    TimedOut { what: String, after: Duration },
+    /// The place is not there any more.
+    #[error("sandbox {0} is gone")]
+    Gone(SandboxId),
+    #[error("{what}")]
+    Failed {
+        what: String,
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}
+
+impl BackendError {
+    pub fn failed(
+        what: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Failed { what: what.into(), source: Some(source.into()) }
+    }
+}
+
+/// A way to make sandboxes on this host.
+///
+/// The engine never calls two methods for the same sandbox at once; calls for different sandboxes run concurrently.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync {
+    fn kind(&self) -> BackendKind;
+
+    /// Reports what works here and now, by trying it.
+    async fn probe(&self) -> Result<Capabilities, BackendError>;
+
+    /// Makes the place described by `plan` and starts the guest in it. Files of an earlier life of the same sandbox
+    /// (`plan.directory`) are taken up again, so this is `start` too.
+    ///
+    /// On error nothing is left behind but what was in `plan.directory` before: no process, mount or cgroup.
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError>;
+
+    /// Finds an instance again after the daemon restarts. `None` means it is gone.
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError>;
+
+    /// Takes away everything on the host that belongs to a sandbox which is not in `alive`: processes, mounts, cgroups,
+    /// run directories. Never touches `sandboxes/<id>` directories of `known` ids. Returns what it removed.
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError>;
+
+    /// Deletes `directory` of a sandbox that is not live, with all files in it, whoever owns them.
+    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError>;
+}
+
+/// One live place, made by a [`Backend`].
+#[async_trait]
+pub trait Instance: fmt::Debug + Send + Sync {
+    /// The walls it got.
+    fn isolation(&self) -> &Isolation;
+
+    /// Opens a fresh byte stream to the guest.
+    async fn connect(&self) -> Result<GuestStream, BackendError>;
+
+    /// Kills what is left of the place and gives back what it held on the host. The engine has asked the guest to end
+    /// before, so this is the forced end. Returns when no process is left; slow cleaning goes on behind. Safe to call twice.
+    async fn stop(&self) -> Result<(), BackendError>;
+
+    /// Freezes every process of the workload; the guest stays awake.
+    async fn pause(&self) -> Result<(), BackendError>;
+
+    async fn resume(&self) -> Result<(), BackendError>;
+
+    async fn usage(&self) -> Result<Usage, BackendError>;
+
+    /// Returns when the place has ended, however it ended. Safe to call from several tasks.
+    async fn ended(&self);
+}

@@ -1,0 +1,43 @@
+//! Facts that happened, kept in order.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{ExecId, Namespace, SandboxId, SandboxName};
+
+/// One numbered fact. Numbers only grow; a reader that was away asks again from one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    pub number: u64,
+    pub at: Timestamp,
+    pub kind: EventKind,
+    pub sandbox: Option<SandboxId>,
+    pub name: Option<SandboxName>,
+    pub namespace: Option<Namespace>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<ExecId>,
+    /// A sentence for people; programs read `kind`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    SandboxCreated,
+    SandboxStarted,
+    SandboxPaused,
+    SandboxResumed,
+    SandboxStopped,
+    SandboxFailed,
+    SandboxExpired,
+    SandboxAdopted,
+    SandboxRemoved,
+    SandboxRenewed,
+    ExecStarted,
+    ExecEnded,
+    OutOfMemory,
+    DiskLimit,
+    LedgerTrimmed,
+}

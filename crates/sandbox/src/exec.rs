@@ -1,0 +1,253 @@
+//! One command run in a sandbox: what was asked, and how it ended.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::RequestId;
+
+/// Longest single argument or variable: the kernel's own `MAX_ARG_STRLEN`.
+pub const MAX_ARG_BYTES: usize = 128 * 1024;
+/// Arguments and environment together. Below the kernel's usual 2 MiB, so that our refusal comes first and is readable.
+pub const MAX_EXEC_BYTES: usize = 1024 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidExec {
+    #[error("the command is empty")]
+    Empty,
+    #[error("{what} contains a NUL byte")]
+    Nul { what: String },
+    #[error("{what} has {len} bytes; at most {limit} fit")]
+    TooLong { what: String, len: usize, limit: usize },
+    #[error("{name:?} is not a name for an environment variable")]
+    VariableName { name: String },
+    #[error("the working directory {0:?} is not an absolute path")]
+    RelativeDirectory(String),
+    #[error("a terminal of {rows} rows and {cols} columns cannot be made")]
+    TerminalSize { rows: u16, cols: u16 },
+    #[error("the time limit must be longer than zero")]
+    NoTime,
+}
+
+/// Size of a terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+impl Default for TerminalSize {
+    fn default() -> Self {
+        Self { rows: 24, cols: 80 }
+    }
+}
+
+/// A limit for the processes of one exec, by its `ulimit`/`setrlimit` name in lower case (`nofile`, `cpu`, `core`…).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimit {
+    pub resource: String,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// What was asked of one exec.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExecSpec {
+    /// Program and arguments; a program without a slash is looked for in the exec's `PATH`.
+    pub command: Vec<String>,
+    /// Added to the sandbox's own environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Absolute; the sandbox's working directory when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// `name`, `uid`, `name:group` or `uid:gid`; the sandbox's user when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rlimits: Vec<Rlimit>,
+    /// Present: the exec gets a terminal of this size, and stderr joins stdout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+    /// Whether stdin stays open for writing; otherwise it is empty from the start.
+    #[serde(default)]
+    pub stdin: bool,
+    /// After this long the whole process group is killed and the outcome says `TimeLimit`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::spec::millis")]
+    #[serde(rename = "timeoutMs")]
+    pub timeout: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+}
+
+impl ExecSpec {
+    pub fn argv<S: Into<String>>(command: impl IntoIterator<Item = S>) -> Self {
+        Self { command: command.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    pub fn shell(script: impl Into<String>) -> Self {
+        Self::argv(["/bin/sh".to_owned(), "-c".to_owned(), script.into()])
+    }
+
+    /// Refuses what no kernel would take, with a message that names the part.
+    pub fn check(&self) -> Result<(), InvalidExec> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err(InvalidExec::Empty);
+        }
+        let mut total = 0;
+        for (position, argument) in self.command.iter().enumerate() {
+            let what = if position == 0 { "the program".to_owned() } else { format!("argument {position}") };
+            total += check_text(what, argument)?;
+        }
+        total += check_env(&self.env)?;
+        if total > MAX_EXEC_BYTES {
+            let what = "the command with its environment".to_owned();
+            return Err(InvalidExec::TooLong { what, len: total, limit: MAX_EXEC_BYTES });
+        }
+        if let Some(cwd) = &self.cwd {
+            check_text("the working directory".to_owned(), cwd)?;
+            if !cwd.starts_with('/') {
+                return Err(InvalidExec::RelativeDirectory(cwd.clone()));
+            }
+        }
+        if let Some(user) = &self.user {
+            check_text("the user".to_owned(), user)?;
+        }
+        if let Some(TerminalSize { rows, cols }) = self.terminal
+            && (rows == 0 || cols == 0)
+        {
+            return Err(InvalidExec::TerminalSize { rows, cols });
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(InvalidExec::NoTime);
+        }
+        Ok(())
+    }
+}
+
+fn check_text(what: String, text: &str) -> Result<usize, InvalidExec> {
+    if text.contains('\0') {
+        return Err(InvalidExec::Nul { what });
+    }
+    if text.len() >= MAX_ARG_BYTES {
+        return Err(InvalidExec::TooLong { what, len: text.len(), limit: MAX_ARG_BYTES - 1 });
+    }
+    Ok(text.len() + 1)
+}
+
+/// Checks names and values of an environment; returns the bytes it takes.
+pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, InvalidExec> {
+    let mut total = 0;
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(InvalidExec::VariableName { name: name.chars().take(64).collect() });
+        }
+        total += check_text(format!("the variable {name}"), value)? + name.len() + 1;
+    }
+    Ok(total)
+}
+
+/// Where an exec is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecState {
+    Starting,
+    Running,
+    Done,
+}
+
+/// How a command ended. None of these is an [`crate::Error`]: the request itself worked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum ExecOutcome {
+    Exited {
+        code: u8,
+        /// A process of this exec, though not its first, was killed for memory.
+        #[serde(default, rename = "memoryLimitHit")]
+        memory_limit_hit: bool,
+    },
+    Signaled {
+        signal: i32,
+    },
+    NotStarted {
+        reason: NotStarted,
+        message: String,
+    },
+    Killed {
+        reason: KillReason,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NotStarted {
+    /// No such program.
+    NotFound,
+    /// It is there and cannot be run: a directory, no permission, a foreign format.
+    NotExecutable,
+    BadWorkingDirectory,
+    BadUser,
+    /// The sandbox was out of processes, memory or descriptors.
+    LimitReached,
+    /// The daemon or the sandbox ended between the record and the start.
+    Lost,
+    Other,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KillReason {
+    TimeLimit,
+    MemoryLimit,
+    DiskLimit,
+    SandboxStopped,
+    Request,
+    /// The sandbox ended by itself and took the command along.
+    SandboxLost,
+}
+
+impl ExecOutcome {
+    pub const fn exited(code: u8) -> Self {
+        Self::Exited { code, memory_limit_hit: false }
+    }
+
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Exited { code: 0, .. })
+    }
+
+    /// The exit code a shell would show: 126 and 127 for what could not start, 128+n for signal n.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Exited { code, .. } => *code,
+            Self::Signaled { signal } => 128_u8.wrapping_add(u8::try_from(*signal).unwrap_or(0)),
+            Self::NotStarted { reason: NotStarted::NotFound, .. } => 127,
+            Self::NotStarted { reason: NotStarted::NotExecutable, .. } => 126,
+            Self::NotStarted { .. } => 125,
+            // As `timeout(1)` answers.
+            Self::Killed { reason: KillReason::TimeLimit } => 124,
+            Self::Killed { .. } => 137,
+        }
+    }
+}
+
+impl fmt::Display for ExecOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { code, memory_limit_hit: false } => write!(f, "exited with {code}"),
+            Self::Exited { code, memory_limit_hit: true } => {
+                write!(f, "exited with {code} after one of its processes ran out of memory")
+            }
+            Self::Signaled { signal } => write!(f, "ended by signal {signal}"),
+            Self::NotStarted { message, .. } => write!(f, "did not start: {message}"),
+            Self::Killed { reason } => f.write_str(match reason {
+                KillReason::TimeLimit => "killed: its time was up",
+                KillReason::MemoryLimit => "killed: the sandbox ran out of memory",
+                KillReason::DiskLimit => "killed: the sandbox ran out of disk",
+                KillReason::SandboxStopped => "killed: the sandbox was stopped",
+                KillReason::Request => "killed on request",
+                KillReason::SandboxLost => "killed: the sandbox ended",
+            }),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a sandbox's walls really are, stated by the back end that built them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::BackendKind;
+
+/// The isolation one sandbox got: machine-readable, kept with its record, shown by `inspect`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Isolation {
+    pub backend: BackendKind,
+    /// Whether the daemon that made it lacked root.
+    pub rootless: bool,
+    /// `own-range`: host ids that nothing else has. `subordinate`: the user's subuid range. `single`: the user's own id only.
+    pub id_map: String,
+    /// As in `lsns`: `user mnt pid net ipc uts cgroup`.
+    pub namespaces: Vec<String>,
+    /// Capabilities that commands keep inside their own user namespace; none of them reaches the host.
+    pub capabilities: Vec<String>,
+    pub no_new_privileges: bool,
+    /// Name of the syscall filter, or none.
+    pub seccomp: Option<String>,
+    /// `none`: loopback only.
+    pub network: String,
+    /// `v1`, `v2`, `hybrid` or `none`.
+    pub cgroups: String,
+    pub limits: Vec<LimitStatement>,
+    /// What an operator should know, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// How one limit is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitStatement {
+    pub limit: LimitKind,
+    pub value: u64,
+    pub enforcement: Enforcement,
+    /// Why it is weaker than a hard limit, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LimitKind {
+    Memory,
+    Swap,
+    /// In thousandths of a processor.
+    Cpus,
+    Pids,
+    OpenFiles,
+    Disk,
+    Tmp,
+    Shm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Enforcement {
+    CgroupV1,
+    CgroupV2,
+    /// For each process, not for their sum.
+    Rlimit,
+    /// For all processes of the sandbox's user namespace together.
+    UserNamespace,
+    /// Whole processors, by affinity.
+    Affinity,
+    /// A file system of that size.
+    FileSystem,
+    /// Measured every so often; the writer is stopped soon after it passes the limit.
+    Accounting,
+    /// Simulated by the `fake` back end.
+    Simulated,
+    NotHeld,
+}
+
+impl Isolation {
+    /// The limits that nothing holds; a front end shows these.
+    pub fn not_held(&self) -> impl Iterator<Item = &LimitStatement> {
+        self.limits.iter().filter(|limit| limit.enforcement == Enforcement::NotHeld)
+    }
+}

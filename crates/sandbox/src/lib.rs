@@ -1,0 +1,39 @@
+//! The words and the rules: what a sandbox is, what may be asked of one, what was decided, and how it can fail.
+//!
+//! Nothing here performs I/O, reads the clock or draws random numbers; those come in as arguments.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod error;
+mod event;
+mod exec;
+mod file;
+mod id;
+mod isolation;
+mod limits;
+mod name;
+mod plan;
+mod size;
+mod spec;
+mod state;
+mod usage;
+
+pub use backend::{
+    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
+};
+pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, EventKind};
+pub use exec::{
+    ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, NotStarted,
+    Rlimit, TerminalSize,
+};
+pub use file::{FileEntry, FileKind, WriteMode};
+pub use id::{ExecId, InvalidId, SandboxId};
+pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
+pub use limits::{CpuCount, Limits, LimitsPlan};
+pub use name::{InvalidName, Label, Namespace, RequestId, SandboxName};
+pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
+pub use size::{ByteSize, InvalidSize};
+pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, SandboxSpec};
+pub use state::{Action, SandboxState};
+pub use usage::{ProcessEntry, Usage};

@@ -1,0 +1,103 @@
+//! What a sandbox may use: asked in part (`Limits`), decided in full (`LimitsPlan`).
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ByteSize;
+
+/// A share of processors in thousandths, so that it can be compared and stored exactly: 1500 is one and a half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuCount {
+    pub millis: u32,
+}
+
+impl CpuCount {
+    pub const fn whole(n: u32) -> Self {
+        Self { millis: n * 1000 }
+    }
+
+    pub fn from_f64(cpus: f64) -> Option<Self> {
+        let millis = (cpus * 1000.0).round();
+        (millis.is_finite() && (1.0..=4_096_000.0).contains(&millis))
+            .then_some(Self { millis: millis as u32 })
+    }
+
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.millis) / 1000.0
+    }
+}
+
+impl Serialize for CpuCount {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuCount {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let cpus = f64::deserialize(deserializer)?;
+        Self::from_f64(cpus).ok_or_else(|| {
+            serde::de::Error::custom(format!("{cpus} is not a number of cpus between 0.001 and 4096"))
+        })
+    }
+}
+
+impl FromStr for CpuCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<f64>()
+            .ok()
+            .and_then(Self::from_f64)
+            .ok_or_else(|| format!("{text:?} is not a number of cpus between 0.001 and 4096"))
+    }
+}
+
+impl fmt::Display for CpuCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
+/// What was asked. What is absent gets the daemon's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
+    /// Swap on top of memory; none unless asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<ByteSize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuCount>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u32>,
+    /// Bytes the sandbox may write to its own layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<ByteSize>,
+    /// Size of `/tmp` and of `/dev/shm`, each a tmpfs counted as memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmp: Option<ByteSize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm: Option<ByteSize>,
+}
+
+/// What was decided: every limit has a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitsPlan {
+    pub memory: ByteSize,
+    pub swap: ByteSize,
+    pub cpus: CpuCount,
+    pub pids: u32,
+    pub open_files: u32,
+    pub disk: ByteSize,
+    /// Whether `disk` was asked for by name. Then it is worth a file system of its own where the host can make one;
+    /// the default is held by accounting, which costs nothing at creation.
+    pub disk_is_hard: bool,
+    pub tmp: ByteSize,
+    pub shm: ByteSize,
+}

@@ -1,0 +1,189 @@
+//! Names that callers choose. Every name may end up in a path, so every name is checked here, once.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::SandboxId;
+
+/// Longest name: a DNS label, so that a name can become a host name.
+const MAX_NAME_BYTES: usize = 63;
+/// Longest `requestId`: room for a UUID with a prefix.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+const MAX_LABEL_KEY_BYTES: usize = 128;
+const MAX_LABEL_VALUE_BYTES: usize = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    #[error("a {what} must not be empty")]
+    Empty { what: &'static str },
+    #[error("a {what} has at most {limit} bytes, this one has {len}")]
+    TooLong { what: &'static str, len: usize, limit: usize },
+    #[error(
+        "{name:?} is not a {what}: letters, digits, '-', '_' and '.' only, beginning with a letter or digit"
+    )]
+    Characters { what: &'static str, name: String },
+    #[error("{name:?} is not a {what}: names that begin with {prefix:?} are kept for ids")]
+    Reserved { what: &'static str, name: String, prefix: &'static str },
+}
+
+fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidName> {
+    if text.is_empty() {
+        return Err(InvalidName::Empty { what });
+    }
+    if text.len() > limit {
+        return Err(InvalidName::TooLong { what, len: text.len(), limit });
+    }
+    let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !begins_well || !is_plain {
+        return Err(InvalidName::Characters { what, name: text.to_owned() });
+    }
+    Ok(())
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $limit:expr, |$text:ident| $extra:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str($text: &str) -> Result<Self, Self::Err> {
+                check($what, $text, $limit)?;
+                $extra?;
+                Ok(Self($text.to_owned()))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    };
+}
+
+name_type!(
+    /// What a caller calls a sandbox; unique in its namespace while the sandbox exists.
+    SandboxName, "sandbox name", MAX_NAME_BYTES, |text| not_an_id(text)
+);
+name_type!(
+    /// A room of names: a key sees the sandboxes of its namespace and no others.
+    Namespace, "namespace", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+);
+name_type!(
+    /// Chosen by a caller so that a request sent twice has one effect.
+    RequestId, "request id", MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
+);
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+/// A name must never be taken for an id, or `rm sbx-…` could remove another sandbox than meant.
+fn not_an_id(text: &str) -> Result<(), InvalidName> {
+    let prefix = SandboxId::PREFIX;
+    if text.starts_with(prefix) {
+        return Err(InvalidName::Reserved { what: "sandbox name", name: text.to_owned(), prefix });
+    }
+    Ok(())
+}
+
+/// A caller's own `key=value` on a sandbox; filters select by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    pub key: String,
+    pub value: String,
+}
+
+impl Label {
+    pub fn new(key: &str, value: &str) -> Result<Self, InvalidName> {
+        check("label key", &key.replace('/', "."), MAX_LABEL_KEY_BYTES)?;
+        let (what, limit) = ("label value", MAX_LABEL_VALUE_BYTES);
+        if value.len() > limit {
+            return Err(InvalidName::TooLong { what, len: value.len(), limit });
+        }
+        if value.contains(char::is_control) {
+            return Err(InvalidName::Characters { what, name: value.escape_debug().to_string() });
+        }
+        Ok(Self { key: key.to_owned(), value: value.to_owned() })
+    }
+}
+
+impl FromStr for Label {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        Self::new(key, value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_are_names() {
+        for name in ["a", "web-1", "Py_3.11", "0", &"x".repeat(63)] {
+            assert!(name.parse::<SandboxName>().is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn paths_and_oddities_are_not_names() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "/etc",
+            "-rf",
+            ".hidden",
+            "a b",
+            "naïve",
+            "名前",
+            "a\0b",
+            "a\n",
+            "sbx-1",
+            &"x".repeat(64),
+            &"x".repeat(10_000),
+        ] {
+            assert!(name.parse::<SandboxName>().is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn labels_take_a_slash_in_the_key_and_any_text_as_value() {
+        assert_eq!("team/owner=Ana B.".parse::<Label>().map(|l| l.value), Ok("Ana B.".to_owned()));
+        assert!("=x".parse::<Label>().is_err());
+        assert!(Label::new("k", "a\nb").is_err());
+    }
+}

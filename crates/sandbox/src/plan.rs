@@ -1,0 +1,214 @@
+//! From asked to decided, in one pure function. All defaults, all limits and all refusals are in this file.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ByteSize, CpuCount, Error, ErrorKind, ImageRef, Label, Limits, LimitsPlan, Result, SandboxId,
+    SandboxName, SandboxSpec, exec::check_env,
+};
+
+/// Below this no shell starts inside.
+const MIN_MEMORY: ByteSize = ByteSize::mib(4);
+const MIN_PIDS: u32 = 4;
+const MIN_OPEN_FILES: u32 = 16;
+const MIN_DISK: ByteSize = ByteSize::mib(1);
+const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
+/// Shortest share of a processor that the kernel's scheduler period can express well.
+const MIN_CPU_MILLIS: u32 = 10;
+const MAX_BYTES: ByteSize = ByteSize::gib(64 * 1024);
+const MAX_PIDS: u32 = 4_194_304;
+const MAX_LABELS: usize = 64;
+
+/// What the daemon gives where nothing was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    pub limits: LimitsPlan,
+    pub env: BTreeMap<String, String>,
+    pub cwd: String,
+    pub user: String,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        let env = [
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("HOME", "/root"),
+            ("LANG", "C.UTF-8"),
+        ];
+        Self {
+            limits: LimitsPlan {
+                memory: ByteSize::gib(1),
+                swap: ByteSize(0),
+                cpus: CpuCount::whole(1),
+                pids: 512,
+                open_files: 4096,
+                disk: ByteSize::gib(10),
+                disk_is_hard: false,
+                tmp: ByteSize::mib(256),
+                shm: ByteSize::mib(64),
+            },
+            env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            cwd: "/root".to_owned(),
+            user: "0:0".to_owned(),
+        }
+    }
+}
+
+/// Where the root file system comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "type")]
+pub enum RootfsPlan {
+    /// The host's own programs, read-only, under a writable layer; never the user's files.
+    Host,
+    /// Directories, topmost first.
+    Layers { layers: Vec<PathBuf> },
+}
+
+/// What was decided: nothing is optional, and a back end needs to ask nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxPlan {
+    pub id: SandboxId,
+    pub hostname: String,
+    pub image: ImageRef,
+    pub rootfs: RootfsPlan,
+    /// `sandboxes/<id>`: the sandbox's own files live below.
+    pub directory: PathBuf,
+    pub limits: LimitsPlan,
+    pub env: BTreeMap<String, String>,
+    pub cwd: String,
+    pub user: String,
+}
+
+/// Decides. Pure: same input, same plan. A limit that the host cannot hold is not refused here: the isolation statement
+/// of the sandbox says how each one is held.
+pub fn plan(
+    id: &SandboxId,
+    name: &SandboxName,
+    spec: &SandboxSpec,
+    directory: PathBuf,
+    defaults: &Defaults,
+) -> Result<SandboxPlan> {
+    if !spec.image.is_host() {
+        return Err(Error::new(ErrorKind::Unsupported, format!("image {} cannot be used yet", spec.image))
+            .with_hint("Use the image `host`; OCI images come with a later release."));
+    }
+    let limits = decide_limits(&spec.limits, &defaults.limits)?;
+    check_env(&spec.env)?;
+    if spec.labels.len() > MAX_LABELS {
+        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", spec.labels.len())));
+    }
+    for (key, value) in &spec.labels {
+        Label::new(key, value)?;
+    }
+    let cwd = spec.cwd.clone().unwrap_or_else(|| defaults.cwd.clone());
+    if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
+        return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
+            .with_hint("Give a path that begins with /."));
+    }
+    let user = spec.user.clone().unwrap_or_else(|| defaults.user.clone());
+    if user.is_empty() || user.len() > 128 || user.contains(|c: char| c.is_control()) {
+        return Err(Error::invalid("the user is not a name or a number"));
+    }
+    let mut env = defaults.env.clone();
+    env.extend(spec.env.clone());
+    Ok(SandboxPlan {
+        id: id.clone(),
+        hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
+        image: spec.image.clone(),
+        rootfs: RootfsPlan::Host,
+        directory,
+        limits,
+        env,
+        cwd,
+        user,
+    })
+}
+
+fn decide_limits(asked: &Limits, defaults: &LimitsPlan) -> Result<LimitsPlan> {
+    let limits = LimitsPlan {
+        memory: asked.memory.unwrap_or(defaults.memory),
+        swap: asked.swap.unwrap_or(defaults.swap),
+        cpus: asked.cpus.unwrap_or(defaults.cpus),
+        pids: asked.pids.unwrap_or(defaults.pids),
+        open_files: asked.open_files.unwrap_or(defaults.open_files),
+        disk: asked.disk.unwrap_or(defaults.disk),
+        disk_is_hard: asked.disk.is_some() || defaults.disk_is_hard,
+        tmp: asked.tmp.unwrap_or(defaults.tmp),
+        shm: asked.shm.unwrap_or(defaults.shm),
+    };
+    size_within("memory", limits.memory, MIN_MEMORY)?;
+    size_within("swap", limits.swap, ByteSize(0))?;
+    size_within("disk", limits.disk, MIN_DISK)?;
+    size_within("tmp", limits.tmp, MIN_TMPFS)?;
+    size_within("shm", limits.shm, MIN_TMPFS)?;
+    within("pids", limits.pids, MIN_PIDS, MAX_PIDS)?;
+    within("openFiles", limits.open_files, MIN_OPEN_FILES, 1_048_576)?;
+    if limits.cpus.millis < MIN_CPU_MILLIS {
+        return Err(Error::invalid(format!("the limit cpus is {}; the least is 0.01", limits.cpus)));
+    }
+    Ok(limits)
+}
+
+fn size_within(limit: &str, value: ByteSize, least: ByteSize) -> Result<()> {
+    if value < least {
+        return Err(Error::invalid(format!("the limit {limit} is {value}; the least is {least}"))
+            .with_hint(format!("A shell needs at least {least}. Leave {limit} out for the default.")));
+    }
+    if value > MAX_BYTES {
+        return Err(Error::invalid(format!("the limit {limit} is {value}; the most is {MAX_BYTES}")));
+    }
+    Ok(())
+}
+
+fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
+    if !(least..=most).contains(&value) {
+        return Err(Error::invalid(format!("the limit {limit} is {value}; it goes from {least} to {most}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decide(spec: &SandboxSpec) -> Result<SandboxPlan> {
+        let id = SandboxId::from_random([7; 8]);
+        let name = "box".parse().unwrap();
+        plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default())
+    }
+
+    #[test]
+    fn nothing_asked_means_the_defaults() {
+        let plan = decide(&SandboxSpec::default()).unwrap();
+        assert_eq!(plan.limits, Defaults::default().limits);
+        assert_eq!((plan.hostname.as_str(), plan.cwd.as_str()), ("box", "/root"));
+    }
+
+    #[test]
+    fn limits_below_what_a_shell_needs_are_refused_by_name() {
+        let check = |limits: Limits, named: &str| {
+            let error = decide(&SandboxSpec { limits, ..SandboxSpec::default() }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.message().contains(named), "{error}");
+        };
+        check(Limits { memory: Some(ByteSize(1)), ..Limits::default() }, "memory");
+        check(Limits { memory: Some(ByteSize(u64::MAX)), ..Limits::default() }, "memory");
+        check(Limits { pids: Some(0), ..Limits::default() }, "pids");
+        check(Limits { open_files: Some(3), ..Limits::default() }, "openFiles");
+        check(Limits { disk: Some(ByteSize(0)), ..Limits::default() }, "disk");
+        check(Limits { cpus: Some(CpuCount { millis: 1 }), ..Limits::default() }, "cpus");
+    }
+
+    #[test]
+    fn what_was_asked_wins_and_the_rest_stays() {
+        let mut spec = SandboxSpec { cwd: Some("/srv".into()), ..SandboxSpec::default() };
+        spec.env.insert("HOME".into(), "/srv".into());
+        spec.limits.memory = Some(ByteSize::mib(64));
+        let plan = decide(&spec).unwrap();
+        assert_eq!((plan.env["HOME"].as_str(), plan.cwd.as_str()), ("/srv", "/srv"));
+        assert_eq!((plan.limits.memory, plan.limits.pids), (ByteSize::mib(64), 512));
+    }
+}

@@ -1,0 +1,154 @@
+//! What was asked: a sandbox's image, limits, lifetime. Mostly optional.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Limits, Namespace, RequestId, SandboxName};
+
+const MAX_IMAGE_BYTES: usize = 512;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not an image reference: write `host`, or a name such as python or registry.example/team/app:1.2"
+)]
+pub struct InvalidImage {
+    pub text: String,
+}
+
+/// How an image is written: `host`, or an OCI reference.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ImageRef(String);
+
+impl ImageRef {
+    pub const HOST: &'static str = "host";
+
+    pub fn host() -> Self {
+        Self(Self::HOST.to_owned())
+    }
+
+    pub fn is_host(&self) -> bool {
+        self.0 == Self::HOST
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for ImageRef {
+    fn default() -> Self {
+        Self::host()
+    }
+}
+
+impl FromStr for ImageRef {
+    type Err = InvalidImage;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@+".contains(&byte));
+        let climbs = text.split('/').any(|part| part.is_empty() || part == "." || part == "..");
+        if !begins_well || !is_plain || climbs || text.len() > MAX_IMAGE_BYTES {
+            return Err(InvalidImage { text: text.chars().take(80).collect() });
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl TryFrom<String> for ImageRef {
+    type Error = InvalidImage;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ImageRef> for String {
+    fn from(image: ImageRef) -> Self {
+        image.0
+    }
+}
+
+/// What happens when a lifetime ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExpiry {
+    /// Keep the files; the sandbox can be started again.
+    #[default]
+    Stop,
+    Remove,
+}
+
+/// How long a sandbox lives: from its start, and without work.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Lifetime {
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "ttlMs")]
+    pub ttl: Option<Duration>,
+    /// Idle means: no request, and no process of the workload alive.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "idleMs")]
+    pub idle: Option<Duration>,
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
+}
+
+/// What was asked of a new sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SandboxSpec {
+    /// Made up by the engine when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<SandboxName>,
+    #[serde(default)]
+    pub namespace: Namespace,
+    #[serde(default)]
+    pub image: ImageRef,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Default user of execs, as in [`crate::ExecSpec::user`]; root inside when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<SandboxName>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub lifetime: Lifetime,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+}
+
+/// Spans cross the wire as whole milliseconds.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => serializer.serialize_u64(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+    }
+}
