@@ -1,0 +1,1 @@
+//! Sandboxes from the kernel's own parts: namespaces, overlay, cgroups, seccomp.
