@@ -1,0 +1,37 @@
+# Everything a developer runs, one line each. `make help` lists it.
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help build run test check unit rootless soak bench bless setup
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+build: ## the release binary, target/release/warren
+	cargo build --release -p warren
+
+run: ## Python in a new sandbox
+	cargo run --release -- run python3 -c 'print("hello from a sandbox")'
+
+setup: ## install what the tests need (apt; nothing without root)
+	scripts/install-test-needs
+
+test: setup check unit rootless ## everything CI runs
+
+check: ## format and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+unit: ## all tests, as the user who asks
+	cargo test --workspace --no-fail-fast
+
+rootless: ## the sandbox tests again, as an ordinary user (when root asks)
+	scripts/test-rootless
+
+soak: ## slow tests: long random cycles
+	WARREN_SOAK=1 cargo test --release -p warren --test sandbox -- soak --nocapture
+
+bench: build ## numbers beside the peers that are installed
+	target/release/warren bench
+
+bless: ## write the generated reference pages anew
+	BLESS=1 cargo test -p frontends -p warren

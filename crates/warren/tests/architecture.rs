@@ -1,0 +1,82 @@
+//! Who may depend on whom, held against what cargo sees; and where `unsafe` may stand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// A new line here is an architecture decision. `warren` wires everything and is not listed.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("sandbox", &[]),
+    ("guest-protocol", &[]),
+    ("guest", &["guest-protocol"]),
+    ("jail", &[]),
+    ("store", &["sandbox"]),
+    ("backends", &["sandbox", "jail", "guest-protocol"]),
+    ("engine", &["sandbox", "store", "guest-protocol"]),
+    ("frontends", &["engine", "sandbox"]),
+];
+
+/// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
+const MAY_HOLD_UNSAFE: &[&str] = &["guest", "jail"];
+
+#[test]
+fn crates_depend_only_downwards() {
+    let metadata = MetadataCommand::new().no_deps().exec().unwrap();
+    let ours: BTreeSet<_> = metadata.packages.iter().map(|package| package.name.to_string()).collect();
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+
+    for package in metadata.packages.iter().filter(|package| package.name.as_str() != "warren") {
+        let used: BTreeSet<_> = package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind == DependencyKind::Normal && ours.contains(&dependency.name))
+            .map(|dependency| dependency.name.as_str())
+            .collect();
+        let permitted = allowed
+            .get(package.name.as_str())
+            .unwrap_or_else(|| panic!("crate {} is not in the table; decide what it may know", package.name));
+        for name in used {
+            assert!(permitted.contains(&name), "{} must not depend on {name}", package.name);
+        }
+    }
+}
+
+#[test]
+fn unsafe_has_an_address() {
+    for crate_dir in fs::read_dir(workspace().join("crates")).unwrap() {
+        let crate_dir = crate_dir.unwrap().path();
+        let name = crate_dir.file_name().unwrap().to_string_lossy().into_owned();
+        let sources = rust_files(&crate_dir.join("src"));
+        if MAY_HOLD_UNSAFE.contains(&name.as_str()) {
+            for file in sources.iter().filter(|file| !file.ends_with("sys.rs")) {
+                let text = fs::read_to_string(file).unwrap();
+                assert!(!text.contains("unsafe {"), "{}: unsafe belongs in a sys.rs", file.display());
+            }
+        } else {
+            let root = ["lib.rs", "main.rs"].iter().map(|f| crate_dir.join("src").join(f)).find(|f| f.exists()).unwrap();
+            let text = fs::read_to_string(&root).unwrap();
+            assert!(text.contains("#![forbid(unsafe_code)]"), "{} must forbid unsafe code", root.display());
+        }
+    }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
