@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit rootless soak bench bless setup
+.PHONY: help build run test check unit rootless cgroup-v2 soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit rootless ## everything CI runs
+test: setup check unit rootless cgroup-v2 ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -26,6 +26,10 @@ unit: ## all tests, as the user who asks
 
 rootless: ## the sandbox tests again, as an ordinary user (when root asks)
 	scripts/test-rootless
+
+cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
+	cargo build -p warren
+	scripts/cgroup-v2/run target/debug/warren
 
 soak: ## slow tests: long random cycles
 	WARREN_SOAK=1 cargo test --release -p warren --test sandbox -- soak --nocapture
