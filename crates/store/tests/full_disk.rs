@@ -1,4 +1,5 @@
 //! A full disk: a clear error, nothing half-written, and all is well once there is space again.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests may stop the test")]
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,5 @@
 //! The exec ledger: every entry once and in order, whatever happened to the process, the disk or the cap.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use std::{
     fs,

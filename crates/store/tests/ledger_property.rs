@@ -1,4 +1,5 @@
 //! Whatever happens to a ledger, a reader sees every entry once, in order, or is told that it is gone.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use std::{collections::BTreeMap, fs, path::Path};
 
