@@ -575,7 +575,8 @@ async fn files_outlive_the_place_and_a_place_outlives_its_engine() {
     let id = restarted.plan.id.clone();
     let refused = restarted.backend.remove_files(&id, restarted.plan.directory.clone()).await;
     assert!(matches!(refused, Err(BackendError::Failed { .. })));
-    assert_eq!(restarted.backend.sweep(&[], &[id.clone()]).await.unwrap(), [id.clone()]);
+    let only = std::slice::from_ref(&id);
+    assert_eq!(restarted.backend.sweep(&[], only).await.unwrap(), only);
     restarted.instance.ended().await;
     assert_eq!((restarted.backend.live(), restarted.backend.kept()), (vec![], vec![id.clone()]));
     restarted.backend.remove_files(&id, restarted.plan.directory.clone()).await.unwrap();
