@@ -504,6 +504,8 @@ async fn a_port_echoes_until_both_sides_are_done() {
     let sandbox = Sandbox::new().await;
     let mut client = sandbox.connect().await;
     let refused = client.ask(Request::Connect { target: Target::Tcp(81) }).await.unwrap_err();
+    assert_eq!(refused.kind, FailureKind::WrongState);
+    let refused = client.ask(Request::Connect { target: Target::Unix("/none".into()) }).await.unwrap_err();
     assert_eq!(refused.kind, FailureKind::NotFound);
     assert_eq!(client.ask(Request::Connect { target: Target::Tcp(7) }).await.unwrap(), Response::Connected);
     client.send(&Frame::new(FrameKind::Data, "ping")).await;

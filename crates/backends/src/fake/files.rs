@@ -281,9 +281,6 @@ impl Files {
             }
             _ => bytes,
         });
-        if let (Some(mode), WriteMode::Replace) = (mode, write) {
-            node.mode = mode & 0o7777;
-        }
         node.modified_at_ms = now_ms();
         self.put(&real, node)?;
         Ok(n_bytes)

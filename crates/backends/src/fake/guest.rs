@@ -351,13 +351,17 @@ impl Guest {
         reader: &mut FrameReader,
         writer: &mut FrameWriter,
     ) -> Result<()> {
-        let (is_open, name) = match target {
-            Target::Tcp(port) => (lock(&self.ports).contains(port), format!("port {port}")),
-            Target::Unix(path) => (path == ECHO_SOCKET, format!("socket {path}")),
+        let refusal = match target {
+            Target::Tcp(port) if !lock(&self.ports).contains(port) => {
+                Some((FailureKind::WrongState, format!("nothing listens on port {port}")))
+            }
+            Target::Unix(path) if path != ECHO_SOCKET => {
+                Some((FailureKind::NotFound, format!("there is no socket {path}")))
+            }
+            Target::Tcp(_) | Target::Unix(_) => None,
         };
-        if !is_open {
-            let message = format!("nothing listens on {name}");
-            return writer.answer(Err(Failure::new(FailureKind::NotFound, message))).await;
+        if let Some((kind, message)) = refusal {
+            return writer.answer(Err(Failure::new(kind, message))).await;
         }
         writer.answer(Ok(Response::Connected)).await?;
         while let Some(bytes) = reader.body().await? {
