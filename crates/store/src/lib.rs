@@ -1,1 +1,24 @@
-//! (contract pending)
+//! What lasts: records of sandboxes, execs and events in SQLite, and the exec ledger in plain files.
+//!
+//! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to the
+//! page cache, which outlives the daemon.
+#![forbid(unsafe_code)]
+
+mod database;
+mod error;
+mod events;
+mod execs;
+mod ledger;
+mod record;
+mod row;
+mod sandboxes;
+mod store;
+
+pub use error::StoreError;
+pub use events::MAX_EVENTS;
+pub use ledger::{
+    Entry, EntryKind, Item, Ledger, LedgerError, LedgerLimits, LedgerReader, LedgerWriter, MAX_ENTRY_BYTES,
+    Trimmed,
+};
+pub use record::{CorruptRow, ExecRecord, NewEvent, SandboxRecord, SandboxRows};
+pub use store::Store;
