@@ -52,10 +52,24 @@ fn pids() -> Vec<i32> {
     pids
 }
 
-/// Every process of a session.
-pub(crate) fn of_session(session: i32) -> Vec<i32> {
-    let belongs = |pid: &i32| Stat::of(*pid).is_some_and(|stat| stat.session == session);
-    pids().into_iter().filter(belongs).collect()
+/// Every process of a session, and every descendant of one.
+pub(crate) fn family_of(session: i32) -> Vec<i32> {
+    let mut others: Vec<(i32, Stat)> =
+        pids().into_iter().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
+    let mut family = Vec::new();
+    loop {
+        let known = family.len();
+        others.retain(|(pid, stat)| {
+            let belongs = stat.session == session || family.contains(&stat.parent);
+            if belongs {
+                family.push(*pid);
+            }
+            !belongs
+        });
+        if family.len() == known {
+            return family;
+        }
+    }
 }
 
 /// Lists processes; `execs` names the exec that each belongs to, by session or by its nearest ancestor that has one.

@@ -5,14 +5,14 @@
 //! kernel kills all who share the memory), and a frozen cgroup or a SIGSTOP from the workload would stop us with it.
 
 use std::{
-    ffi::{CString, c_char, c_int},
+    ffi::{CStr, CString, c_char, c_int},
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
 };
 
 use rustix::{
-    fs::Mode,
+    fs::{Mode, OFlags},
     process::{Gid, Uid},
 };
 use tokio::io::unix::AsyncFd;
@@ -197,6 +197,7 @@ fn exec_first(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> i32 {
         match last_errno() {
             libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
             libc::EACCES => found = libc::EACCES,
+            libc::ENOEXEC if !looks_like_text(program) => return libc::ENOEXEC,
             libc::ENOEXEC => {
                 let Some(script) = vectors.shell_argv.get_mut(1) else { return libc::ENOEXEC };
                 *script = program.as_ptr();
@@ -209,6 +210,14 @@ fn exec_first(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> i32 {
         }
     }
     found
+}
+
+/// Whether a file that the kernel knows no loader for may be a script: a program of another machine is not for the shell.
+fn looks_like_text(program: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::open(program, flags, Mode::empty()) else { return false };
+    let mut head = [0; 128];
+    rustix::io::read(&file, &mut head).is_ok_and(|n| !head[..n].contains(&0) && !head.starts_with(b"\x7fELF"))
 }
 
 fn last_errno() -> i32 {
@@ -257,8 +266,7 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
 /// the descriptor that is returned. Call before any thread exists.
 pub(crate) fn own_signals() -> io::Result<OwnedFd> {
     for signal in 1..=MAX_SIGNAL {
-        // SAFETY: SIG_DFL is valid for every signal; those that cannot be changed answer with an error, which is fine.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        set_to_default(signal);
     }
     // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -275,6 +283,21 @@ pub(crate) fn own_signals() -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kernel's `struct sigaction`, all zero: the default disposition, no flags, nothing masked.
+const DEFAULT_ACTION: [u64; 4] = [0; 4];
+const KERNEL_SIGNAL_SET_BYTES: usize = 8;
+
+/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have left
+/// even those ignored.
+fn set_to_default(signal: c_int) {
+    let action = DEFAULT_ACTION.as_ptr();
+    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be changed
+    // answer with an error, which is fine.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null::<u8>(), KERNEL_SIGNAL_SET_BYTES)
+    };
 }
 
 /// `kill(2)`: also groups (negative) and everyone (-1).

@@ -125,11 +125,12 @@ impl Exec {
         }
     }
 
-    /// SIGKILL to the group and to whoever left the group but not the session.
-    fn kill_session(&self) {
+    /// SIGKILL to the group, and to whoever left the group but not the session or the family.
+    fn kill_family(&self) {
+        let family = processes::family_of(self.pid);
         // Those that are gone already need no signal.
         sys::kill(-self.pid, libc::SIGKILL).ok();
-        for pid in processes::of_session(self.pid) {
+        for pid in family {
             sys::kill(pid, libc::SIGKILL).ok();
         }
     }
@@ -229,7 +230,7 @@ impl Execs {
         let execs: Vec<_> = self.known.borrow().values().cloned().collect();
         for exec in execs {
             exec.blame(cause);
-            exec.kill_session();
+            exec.kill_family();
         }
     }
 

@@ -175,7 +175,7 @@ async fn limit_time(exec: Rc<Exec>, timeout: Duration) {
     let ended = exec.until(|inner| inner.ended.map(drop));
     if tokio::time::timeout(timeout, ended).await.is_err() {
         exec.blame(Cause::TimeLimit);
-        exec.kill_session();
+        exec.kill_family();
     }
 }
 
