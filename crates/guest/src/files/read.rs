@@ -19,58 +19,64 @@ use crate::{
 /// Bytes read at once: some frames' worth, so that handing over between threads costs little.
 const BLOCK_BYTES: u64 = 1024 * 1024;
 
+/// Past this the kernel refuses to read instead of telling that there is nothing.
+const MAX_OFFSET: u64 = i64::MAX as u64 - BLOCK_BYTES;
+/// First block of a file whose size is not known, such as those of `/proc`.
+const UNSIZED_BYTES: u64 = 64 * 1024;
+
 /// Where a read stands.
 struct Cursor {
     file: Arc<File>,
     offset: u64,
     /// Bytes that may still be sent.
     left: u64,
-    /// A regular file that gives less than asked for is at its end; a device may just be slow.
+    /// Bytes to read next: no more than the file seems to have, so that a small file needs no large buffer.
+    block: u64,
     is_regular: bool,
 }
 
-/// One block, and whether more may follow.
+/// One block: the first `len` bytes of a buffer that is used again.
 struct Block {
-    bytes: Vec<u8>,
+    buffer: Vec<u8>,
+    len: usize,
     is_last: bool,
 }
 
 impl Cursor {
-    /// Reads the next block into `buffer`, whose memory is used again.
+    /// Reads the next block into `buffer`.
     fn next(&mut self, mut buffer: Vec<u8>) -> io::Result<Block> {
-        buffer.clear();
-        let wanted = usize::try_from(self.left.min(BLOCK_BYTES)).unwrap_or(0);
-        buffer.reserve_exact(wanted);
-        while buffer.len() < wanted {
-            let room = buffer.capacity().min(wanted) - buffer.len();
-            match self.read_some(&mut buffer, room) {
-                Ok(0) | Err(Errno::AGAIN) => {
-                    self.left = 0;
-                    break;
-                }
+        let wanted = usize::try_from(self.left.min(self.block)).unwrap_or(0);
+        self.block = BLOCK_BYTES;
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
+        let mut len = 0;
+        while len < wanted {
+            match self.read_some(&mut buffer[len..wanted]) {
+                Ok(0) | Err(Errno::AGAIN) => self.left = 0,
                 Ok(n) => {
+                    len += n;
                     self.offset += n as u64;
                     self.left -= n as u64;
-                    if n < room && self.is_regular {
+                    // A regular file that gives less than asked for is at its end; a device may just be slow.
+                    if len < wanted && self.is_regular {
                         self.left = 0;
                     }
-                    if n < room {
-                        break;
-                    }
                 }
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
+            if self.left == 0 || !self.is_regular {
+                break;
+            }
         }
-        Ok(Block { bytes: buffer, is_last: self.left == 0 })
+        Ok(Block { buffer, len, is_last: self.left == 0 })
     }
 
-    fn read_some(&self, buffer: &mut Vec<u8>, room: usize) -> Result<usize, Errno> {
-        use rustix::buffer::spare_capacity;
-        debug_assert!(buffer.capacity() - buffer.len() >= room);
-        match rustix::io::pread(&*self.file, spare_capacity(buffer), self.offset) {
+    fn read_some(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match rustix::io::pread(&*self.file, &mut *buffer, self.offset) {
             // What cannot be read at a place is read as it comes.
-            Err(Errno::SPIPE) => rustix::io::read(&*self.file, spare_capacity(buffer)),
+            Err(Errno::SPIPE) => rustix::io::read(&*self.file, buffer),
             result => result,
         }
     }
@@ -79,10 +85,14 @@ impl Cursor {
 fn open(path: &str, offset: u64, length: Option<u64>) -> Answer<(FileEntry, Cursor)> {
     let path = absolute(path)?;
     let (file, stat) = open_readable(&path)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    // One more than there is: a read that comes back short was the last one.
+    let block = if size == 0 { UNSIZED_BYTES } else { size.saturating_sub(offset).saturating_add(1).min(BLOCK_BYTES) };
     let cursor = Cursor {
         file: Arc::new(file),
-        offset: offset.min(i64::MAX as u64),
+        offset: offset.min(MAX_OFFSET),
         left: length.unwrap_or(u64::MAX),
+        block,
         is_regular: kind_of(&stat) == FileType::RegularFile,
     };
     Ok((entry(&path, &stat, None), cursor))
@@ -97,9 +107,8 @@ pub(crate) async fn read(
 ) -> wire::Result<Answer<()>> {
     let first = in_background(reader, move |_| {
         let (entry, mut cursor) = open(&path, offset, length)?;
-        let size = usize::try_from(entry.size.min(BLOCK_BYTES)).unwrap_or(0);
         let block = cursor
-            .next(Vec::with_capacity(size))
+            .next(Vec::new())
             .map_err(|error| super::failure(format!("could not read {path}"), error))?;
         Ok((entry, cursor, block))
     })
@@ -125,11 +134,11 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
                 (cursor, next)
             })
         });
-        for part in block.bytes.chunks(MAX_DATA_BYTES) {
+        for part in block.buffer[..block.len].chunks(MAX_DATA_BYTES) {
             writer.data(part).await?;
         }
         let Some(next) = next else { return Ok(()) };
-        spare = block.bytes;
+        spare = block.buffer;
         let read = next.await.map_err(|_panic| ConnectionError::Io(io::Error::other(broken())))?;
         cursor = read.0;
         block = read.1?;

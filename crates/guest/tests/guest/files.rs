@@ -254,7 +254,7 @@ fn a_tree_deeper_than_we_walk_is_refused_and_the_guest_lives() {
     let script = format!("mkdir {root}; cd {root}; i=0; while [ $i -lt 1500 ]; do mkdir d; cd -P d; i=$((i+1)); done");
     guest.shell("dig", &script);
     assert_eq!(host.fails(&Request::Remove { path: root.clone(), recursive: true }), FailureKind::LimitReached);
-    assert_eq!(list(&mut host, &root, true, 10_000).1, true);
+    assert!(list(&mut host, &root, true, 10_000).1);
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
     guest.shell("rm", &format!("rm -rf {root}"));
 }

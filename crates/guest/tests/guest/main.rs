@@ -6,6 +6,7 @@ mod exec;
 mod files;
 mod hostile;
 mod search;
+mod speed;
 mod streams;
 mod support;
 mod tar_files;

@@ -188,8 +188,9 @@ fn a_file_that_changes_while_it_is_packed_does_not_shift_the_others() {
     fs::write(format!("{root}/b"), "after").unwrap();
     // The guest cannot send it all before we read, so it is still reading when the file shrinks.
     assert_eq!(host.ask(&Request::TarOut { path: root.clone() }), Ok(Response::Packing));
+    let mut body = host.frame().payload.to_vec();
     fs::File::options().write(true).open(format!("{root}/a")).unwrap().set_len(10).unwrap();
-    let body = host.body();
+    body.extend(host.body());
     let mut archive = Archive::new(&body[..]);
     let entries: Vec<_> = archive
         .entries()
