@@ -1,0 +1,211 @@
+//! The listener, and one task for each connection.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, PROTOCOL_VERSION, Request, Response};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+    task::spawn_local,
+};
+
+use crate::{
+    Guest, connect, end,
+    exec::{self, BodyLeft},
+    files::{self, Cancel, Grep},
+    limits::MAX_CONNECTIONS,
+    processes, sys, wire,
+    wire::{FrameReader, FrameWriter},
+};
+
+/// How long accepting rests when descriptors have run out.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// Accepts for ever.
+pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let guest = Rc::clone(&guest);
+                spawn_local(async move {
+                    // A connection ends for reasons of the host's; the execs do not care.
+                    serve(&guest, stream).await.ok();
+                    drop(place);
+                    sys::give_back_memory();
+                });
+            }
+            Err(_out_of_descriptors) => tokio::time::sleep(ACCEPT_REST).await,
+        }
+    }
+}
+
+async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
+    let mut reader = FrameReader::new(&stream);
+    let writer = FrameWriter::new(&stream);
+    let hello = Hello { version: PROTOCOL_VERSION, build: env!("CARGO_PKG_VERSION").to_owned() };
+    writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
+    while let Some(frame) = reader.next().await? {
+        if frame.kind != FrameKind::Request {
+            return Err(guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into());
+        }
+        let request = match frame.parse::<Request>() {
+            Ok(request) => request,
+            Err(error) => {
+                // Whether a body follows cannot be known, so the connection ends here.
+                let message = format!("a request that cannot be read: {error}");
+                return writer.fail(&Failure::new(FailureKind::InvalidRequest, message)).await;
+            }
+        };
+        drop(frame);
+        let mut connection = Connection { guest, reader: &mut reader, writer };
+        if connection.answer(request).await? == Next::Close {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Request,
+    Close,
+}
+
+/// What serving one request needs.
+pub(crate) struct Connection<'a, 'b> {
+    pub(crate) guest: &'a Rc<Guest>,
+    pub(crate) reader: &'a mut FrameReader<'b>,
+    pub(crate) writer: FrameWriter<'b>,
+}
+
+impl Connection<'_, '_> {
+    async fn answer(&mut self, request: Request) -> wire::Result<Next> {
+        let guest = self.guest;
+        match request {
+            Request::Ping => self.tell(Ok(Response::Done)).await,
+            Request::ExecStart(start) => {
+                let answer = exec::start(guest, start).await;
+                self.tell(answer).await
+            }
+            Request::ExecAttach { id, from } => {
+                match exec::attach(guest, self.reader, self.writer, &id, from).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
+            Request::ExecStdin { id, close } => {
+                let taken = exec::feed_stdin(guest, self.reader, &id, close).await?;
+                self.took(taken).await
+            }
+            Request::ExecSignal { id, signal, scope } => {
+                self.tell(guest.execs.signal(&id, signal, scope)).await
+            }
+            Request::ExecResize { id, size } => self.tell(guest.execs.resize(&id, size)).await,
+            Request::ExecList => self.tell(Ok(guest.execs.list())).await,
+            Request::Processes => self.tell(Ok(processes::list(&guest.execs))).await,
+            Request::KillAll { disk } => {
+                let answer = end::kill_all(guest, disk).await;
+                self.tell(Ok(answer)).await
+            }
+            Request::Shutdown { grace_ms } => {
+                let answer = end::shut_down(guest, Duration::from_millis(grace_ms)).await;
+                // Whether or not the host still listens, the guest leaves now.
+                let told = self.tell(Ok(answer)).await;
+                guest.leave.notify_one();
+                told.map(|_| Next::Close)
+            }
+            Request::Connect { target } => match connect::connect(self.reader, self.writer, target).await? {
+                Ok(()) => Ok(Next::Close),
+                Err(failure) => self.tell(Err(failure)).await,
+            },
+            files => self.answer_files(files).await,
+        }
+    }
+
+    async fn answer_files(&mut self, request: Request) -> wire::Result<Next> {
+        match request {
+            Request::Read { path, offset, length } => {
+                let sent = files::read(self.reader, self.writer, path, offset, length).await?;
+                self.sent(sent).await
+            }
+            Request::TarOut { path } => {
+                let sent = files::pack(self.reader, self.writer, path).await?;
+                self.sent(sent).await
+            }
+            Request::Watch { path, recursive } => {
+                match files::watch(self.reader, self.writer, path, recursive).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
+            Request::Write { path, write, mode, parents } => {
+                let taken = files::write(self.reader, path, write, mode, parents).await?;
+                self.took(taken).await
+            }
+            Request::TarIn { path, keep_ids } => {
+                let taken = files::unpack(self.reader, path, keep_ids).await?;
+                self.took(taken).await
+            }
+            other => {
+                let answer = files::in_background(self.reader, move |cancel| file_job(other, cancel)).await?;
+                self.tell(answer).await
+            }
+        }
+    }
+
+    /// After a response whose body was sent, or a refusal.
+    async fn sent(&self, sent: Result<(), Failure>) -> wire::Result<Next> {
+        match sent {
+            Ok(()) => Ok(Next::Request),
+            Err(failure) => self.tell(Err(failure)).await,
+        }
+    }
+
+    /// After a request whose body was taken, or a refusal with some of it still to come.
+    async fn took(&mut self, taken: Result<Response, (Failure, BodyLeft)>) -> wire::Result<Next> {
+        match taken {
+            Ok(response) => self.tell(Ok(response)).await,
+            Err((failure, BodyLeft::No)) => self.tell(Err(failure)).await,
+            Err((failure, BodyLeft::Yes)) => self.refuse_body(failure).await,
+        }
+    }
+
+    async fn tell(&self, answer: Result<Response, Failure>) -> wire::Result<Next> {
+        match answer {
+            Ok(response) => self.writer.respond(&response).await?,
+            Err(failure) => self.writer.fail(&failure).await?,
+        }
+        Ok(Next::Request)
+    }
+
+    /// Tells the failure at once, so that a host may stop sending, and reads the rest of the body away.
+    async fn refuse_body(&mut self, failure: Failure) -> wire::Result<Next> {
+        self.writer.fail(&failure).await?;
+        self.reader.skip_body().await?;
+        Ok(Next::Request)
+    }
+}
+
+
+/// Requests on files whose answer is one message.
+fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {
+    match request {
+        Request::Stat { path, follow } => files::stat(&path, follow),
+        Request::List { path, recursive, limit } => files::list(&path, recursive, limit, cancel),
+        Request::Glob { root, pattern, limit } => files::glob(&root, &pattern, limit, cancel),
+        Request::Grep { root, pattern, include, ignore_case, literal, limit } => {
+            files::grep(&Grep { root, pattern, include, ignore_case, literal, limit }, cancel)
+        }
+        Request::Mkdir { path, parents, mode } => files::mkdir(&path, parents, mode),
+        Request::Remove { path, recursive } => files::remove(&path, recursive, cancel),
+        Request::Copy { from, to, recursive } => files::copy(&from, &to, recursive, cancel),
+        Request::Rename { from, to, replace } => files::rename(&from, &to, replace),
+        Request::Symlink { target, path } => files::symlink(&target, &path),
+        Request::Readlink { path } => files::readlink(&path),
+        Request::Chmod { path, mode, recursive } => files::chmod(&path, mode, recursive, cancel),
+        Request::Chown { path, uid, gid, recursive } => files::chown(&path, uid, gid, recursive, cancel),
+        other => Err(Failure::new(FailureKind::Internal, format!("{other:?} is not about files"))),
+    }
+}
