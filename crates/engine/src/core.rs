@@ -10,12 +10,7 @@ use store::{CorruptRow, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, SandboxRef,
-    clock::Clock,
-    config::EngineConfig,
-    error,
-    events::EventLog,
-    reference::Which,
+    Principal, SandboxRef, clock::Clock, config::EngineConfig, error, events::EventLog, reference::Which,
     shared::Shared,
 };
 
@@ -118,7 +113,9 @@ impl Core {
         let recorded = registry.by_id.values().filter(|place| place.is_recorded);
         let mut all: Vec<_> = recorded.map(|place| Arc::clone(&place.shared)).collect();
         drop(registry);
-        all.sort_by_cached_key(|shared| (shared.status.borrow().record.created_at, shared.subject.id.clone()));
+        all.sort_by_cached_key(|shared| {
+            (shared.status.borrow().record.created_at, shared.subject.id.clone())
+        });
         all
     }
 
@@ -143,10 +140,11 @@ impl Core {
         }
         drop(registry);
         match self.corrupt_row(who, which) {
-            Some((id, row)) => {
-                Err(Error::new(ErrorKind::Internal, format!("the record of {id} cannot be read: {}", row.reason))
-                    .with_hint(format!("Remove {id} by force; other sandboxes are not affected.")))
-            }
+            Some((id, row)) => Err(Error::new(
+                ErrorKind::Internal,
+                format!("the record of {id} cannot be read: {}", row.reason),
+            )
+            .with_hint(format!("Remove {id} by force; other sandboxes are not affected."))),
             None => Err(error::no_such_sandbox(which)),
         }
     }

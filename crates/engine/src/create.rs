@@ -1,13 +1,6 @@
 //! Making a sandbox: a name, a plan, a record, a place. In this order.
 
-use std::{
-    fs::DirBuilder,
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
 use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
@@ -44,7 +37,8 @@ impl Engine {
                 Attempt::Again => {}
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "no free name was found").with_hint("Give the sandbox a name."))
+        Err(Error::new(ErrorKind::Unavailable, "no free name was found")
+            .with_hint("Give the sandbox a name."))
     }
 }
 
@@ -66,7 +60,8 @@ async fn attempt(core: &Arc<Core>, spec: &SandboxSpec) -> Result<Attempt> {
 async fn earlier(core: &Core, id: &SandboxId) -> Result<Attempt> {
     let Some(shared) = core.reserved(id) else { return Ok(Attempt::Again) };
     let mut status = shared.status.subscribe();
-    let settled = status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
+    let settled =
+        status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
     let settled = settled.await.map_err(|_closed| error::closing())?.gone.clone();
     match settled {
         None => Ok(Attempt::Made(shared)),

@@ -8,8 +8,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::{
-    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView,
-    adopt,
+    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, adopt,
     clock::{Clock, SystemClock},
     core::Core,
     driver::Command,

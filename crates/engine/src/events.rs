@@ -1,7 +1,7 @@
 //! Facts in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
 
 use futures_util::{StreamExt, stream};
-use sandbox::{Event, EventKind, ExecId, Result, SandboxId, SandboxName, Namespace};
+use sandbox::{Event, EventKind, ExecId, Namespace, Result, SandboxId, SandboxName};
 use store::{NewEvent, Store, StoreError};
 use tokio::sync::{mpsc, watch};
 

@@ -64,11 +64,8 @@ impl Shared {
         inbox: mpsc::Sender<Command>,
         ledger_limits: LedgerLimits,
     ) -> Self {
-        let subject = Subject {
-            id: record.id.clone(),
-            name: record.name.clone(),
-            namespace: record.namespace.clone(),
-        };
+        let subject =
+            Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, gone: None };

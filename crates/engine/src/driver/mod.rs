@@ -9,14 +9,12 @@ mod exec;
 mod expiry;
 mod work;
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use sandbox::{Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState};
+use sandbox::{
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
+};
 use store::{ExecRecord, SandboxRecord};
 use tokio::sync::{mpsc, oneshot};
 
@@ -27,7 +25,6 @@ use crate::{
     clock,
     core::Core,
     error::{self, Refusal},
-    expiry,
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -40,19 +37,44 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    Start { reply: Reply<()> },
-    Stop { grace: Option<Duration>, reply: Reply<()> },
-    Restart { grace: Option<Duration>, reply: Reply<()> },
-    Pause { reply: Reply<()> },
-    Resume { reply: Reply<()> },
-    Remove { force: Force, reply: Reply<()> },
+    Start {
+        reply: Reply<()>,
+    },
+    Stop {
+        grace: Option<Duration>,
+        reply: Reply<()>,
+    },
+    Restart {
+        grace: Option<Duration>,
+        reply: Reply<()>,
+    },
+    Pause {
+        reply: Reply<()>,
+    },
+    Resume {
+        reply: Reply<()>,
+    },
+    Remove {
+        force: Force,
+        reply: Reply<()>,
+    },
     /// Take no new execs, and stop when the running ones have ended.
-    Drain { reply: Reply<()> },
+    Drain {
+        reply: Reply<()>,
+    },
     EndDrain,
-    Renew { lifetime: Lifetime, reply: Reply<()> },
-    Exec { spec: Box<ExecSpec>, reply: Reply<ExecRecord> },
+    Renew {
+        lifetime: Lifetime,
+        reply: Reply<()>,
+    },
+    Exec {
+        spec: Box<ExecSpec>,
+        reply: Reply<ExecRecord>,
+    },
     /// Let go of the sandbox; it lives on.
-    Close { reply: Reply<()> },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 pub(crate) struct Driver {
@@ -105,7 +127,11 @@ impl Driver {
     }
 
     /// Makes a new sandbox: its record first, then its place. The receiver is told when it runs.
-    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<(Arc<Shared>, oneshot::Receiver<Result<()>>, oneshot::Receiver<Result<(), store::StoreError>>)> {
+    pub(crate) fn create(
+        core: &Arc<Core>,
+        record: SandboxRecord,
+    ) -> Result<(Arc<Shared>, oneshot::Receiver<Result<()>>, oneshot::Receiver<Result<(), store::StoreError>>)>
+    {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
@@ -126,7 +152,11 @@ impl Driver {
     }
 
     /// Takes up a sandbox of an earlier daemon, with its place where that still stands.
-    pub(crate) fn adopt(core: &Arc<Core>, record: SandboxRecord, instance: Option<Box<dyn Instance>>) -> Arc<Shared> {
+    pub(crate) fn adopt(
+        core: &Arc<Core>,
+        record: SandboxRecord,
+        instance: Option<Box<dyn Instance>>,
+    ) -> Arc<Shared> {
         let mut driver = Self::new(Arc::clone(core), record);
         if let Some(instance) = instance {
             driver.life = Some(driver.new_life(Arc::from(instance)));
@@ -154,8 +184,7 @@ impl Driver {
     }
 
     fn new_life(&self, instance: Arc<dyn Instance>) -> Arc<Life> {
-        let client =
-            GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
+        let client = GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
         Arc::new(Life::new(instance, client))
     }
 
@@ -221,7 +250,7 @@ impl Driver {
                 }
                 return None;
             }
-            (WorkKind::Making { .. } | WorkKind::Stopping { .. }, command) => matches!(
+            (WorkKind::Making | WorkKind::Stopping { .. }, command) => matches!(
                 command,
                 Command::Stop { .. }
                     | Command::Restart { .. }
@@ -229,13 +258,14 @@ impl Driver {
                     | Command::Close { .. }
                     | Command::Remove { force: Force::Yes, .. }
             ),
-            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing { .. }, _) => true,
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing, _) => true,
         };
         if !is_deferred {
             return Some(command);
         }
         if self.deferred.len() >= MAX_DEFERRED_COMMANDS {
-            let message = format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
+            let message =
+                format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
             command.refuse(Error::new(ErrorKind::LimitReached, message).with_hint("Try again later."));
             return None;
         }
