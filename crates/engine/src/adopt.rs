@@ -74,7 +74,7 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
 async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
     match record.state {
         SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {
-            find_again(core, record).await
+            find_again(core, record).await;
         }
         SandboxState::Creating if record.started_at.is_none() => discard(core, record).await,
         SandboxState::Creating => {
@@ -82,7 +82,14 @@ async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
             settle(core, &mut record, SandboxState::Stopped, START_CUT_SHORT).await;
             rest(core, record).await;
         }
-        SandboxState::Stopped | SandboxState::Failed => rest(core, record).await,
+        SandboxState::Stopped | SandboxState::Failed => {
+            let shared = Driver::adopt(core, record, None);
+            let core = Arc::clone(core);
+            // Nearly always there is nothing to do, so opening does not wait for it.
+            tokio::spawn(async move {
+                core.closing.clone().run_until_cancelled(close_execs(&core, &shared)).await;
+            });
+        }
     }
 }
 
@@ -135,9 +142,12 @@ async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Inst
 /// A stopped sandbox with no place: only its execs may need an end.
 async fn rest(core: &Arc<Core>, record: SandboxRecord) {
     let shared = Driver::adopt(core, record, None);
-    let execs = unfinished(core, &shared).await;
-    for exec in execs {
-        close_by_ledger(core, &shared, &exec).await;
+    close_execs(core, &shared).await;
+}
+
+async fn close_execs(core: &Arc<Core>, shared: &Arc<Shared>) {
+    for exec in unfinished(core, shared).await {
+        close_by_ledger(core, shared, &exec).await;
     }
 }
 
@@ -218,11 +228,8 @@ fn open_exec(shared: &Shared, record: ExecRecord) -> Option<Arc<LiveExec>> {
 
 /// Asks the guest what it knows, and follows each exec from where the ledger ends.
 async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, execs: Vec<Arc<LiveExec>>) {
-    let known = match ask_for_execs(&core, &life).await {
-        Some(known) => known,
-        // The driver will hear of the end of the place; the execs end with it.
-        None => HashMap::new(),
-    };
+    // A guest that does not tell counts as one that knows nothing: its execs are lost.
+    let known = ask_for_execs(&core, &life).await.unwrap_or_default();
     let mut done_but_open: Vec<_> = known.keys().cloned().collect();
     for exec in execs {
         done_but_open.retain(|id| id != exec.id.as_str());
@@ -268,7 +275,7 @@ async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecS
             }
             Ok(_) => tracing::warn!(sandbox = life.client.label(), "the guest does not tell its execs"),
             Err(error) => {
-                tracing::warn!(sandbox = life.client.label(), %error, "the guest does not tell its execs")
+                tracing::warn!(sandbox = life.client.label(), %error, "the guest does not tell its execs");
             }
         }
         tokio::select! {

@@ -1,6 +1,9 @@
 //! Whoever writes down what an exec did: in the ledger, in the store, in the events.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use sandbox::{EventKind, ExecOutcome, ExecState, KillReason, NotStarted};
 use store::{EntryKind, ExecRecord, LedgerError, StoreError};
@@ -20,6 +23,11 @@ const FIRST_RETRY: Duration = Duration::from_millis(10);
 const RETRY_FULL_DISK: Duration = Duration::from_millis(250);
 /// Bytes of output between two looks at what the ledger's cap took away.
 const LOOK_FOR_TRIMS_EVERY: usize = 1024 * 1024;
+
+/// Execs of one sandbox whose record and output are kept.
+const MAX_KEPT_EXECS: usize = 4096;
+/// Old ones are looked for after so many ended.
+const CLEAR_AFTER_EXECS: usize = 256;
 
 pub(crate) struct Clerk {
     pub(crate) core: Arc<Core>,
@@ -133,7 +141,7 @@ impl Clerk {
             match self.core.store.update_exec(record.clone()).await {
                 Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(exec = %self.exec.id, %error, "could not write down how an exec ended")
+                    tracing::warn!(exec = %self.exec.id, %error, "could not write down how an exec ended");
                 }
             }
             if self.given_up.is_cancelled() {
@@ -153,6 +161,30 @@ impl Clerk {
         }
         self.look_for_trims(LOOK_FOR_TRIMS_EVERY).await;
         self.forget();
+        if (self.shared.n_ended.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CLEAR_AFTER_EXECS) {
+            self.clear_old_execs().await;
+        }
+    }
+
+    /// However short their logs are, there is an end to how many execs are kept.
+    async fn clear_old_execs(&self) {
+        let (Ok(records), Ok(ledger)) =
+            (self.core.store.execs(self.shared.subject.id.clone()).await, self.shared.ledger())
+        else {
+            return;
+        };
+        let n_surplus = records.len().saturating_sub(MAX_KEPT_EXECS);
+        let done = records.into_iter().take(n_surplus).filter(|record| record.state == ExecState::Done);
+        // One with output still open is busy and stays for the next time.
+        let gone: Vec<_> = done.map(|record| record.id).filter(|id| ledger.remove(id).is_ok()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let detail = format!("the {} oldest execs are gone; {MAX_KEPT_EXECS} are kept", gone.len());
+        if let Err(error) = self.core.store.remove_execs(gone).await {
+            tracing::warn!(sandbox = %self.shared.subject.id, %error, "records of old execs stay");
+        }
+        self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, None, detail).await;
     }
 
     pub(crate) fn forget(&self) {

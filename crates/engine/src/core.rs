@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sandbox::{Backend, Capabilities, Error, ErrorKind, Namespace, Result, SandboxId, SandboxName};
+use sandbox::{
+    Backend, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+};
 use store::{CorruptRow, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -105,6 +107,16 @@ impl Core {
     /// The sandbox of that id, recorded or about to be.
     pub(crate) fn reserved(&self, id: &SandboxId) -> Option<Arc<Shared>> {
         self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))
+    }
+
+    /// The recorded sandbox that this request made.
+    pub(crate) fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
+        let registry = self.registry();
+        let mut recorded = registry.by_id.values().filter(|place| place.is_recorded);
+        let found = recorded.find(|place| {
+            place.shared.subject.namespace == *namespace && place.shared.request_id.as_ref() == Some(request)
+        });
+        found.map(|place| Arc::clone(&place.shared))
     }
 
     /// All sandboxes, oldest first.

@@ -69,7 +69,7 @@ impl ExecTask {
                 }
                 // It did not start; that is an outcome.
                 Ok(None) => drop(reply.send(Ok(self.clerk.exec.record()))),
-                Err(Stop::Known(earlier)) => drop(reply.send(earlier)),
+                Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
                 Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
             }
         };
@@ -138,7 +138,7 @@ impl ExecTask {
         let (inserted, opened) = tokio::join!(insert, open);
         let stop = match (inserted, opened) {
             (Ok(()), Ok(_)) => return Ok(()),
-            (Err(StoreError::RequestKnownExec { id }), _) => Stop::Known(self.earlier(id).await),
+            (Err(StoreError::RequestKnownExec { id }), _) => Stop::Known(Box::new(self.earlier(id).await)),
             (Err(error), _) => Stop::Failed(error::from_store(error)),
             (Ok(()), Err(error)) => {
                 if let Err(error) = self.clerk.core.store.remove_execs(vec![self.clerk.exec.id.clone()]).await
@@ -326,6 +326,6 @@ impl ExecTask {
 /// Why an exec goes no further.
 enum Stop {
     /// The same request was answered before.
-    Known(Result<ExecRecord>),
+    Known(Box<Result<ExecRecord>>),
     Failed(sandbox::Error),
 }

@@ -44,7 +44,7 @@ async fn thaw(life: &Life, deadlines: Deadlines) {
     match timeout(deadlines.last_words, life.instance.resume()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop")
+            tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop");
         }
         Err(_) => tracing::warn!(sandbox = life.client.label(), "could not resume before a stop in time"),
     }
@@ -60,7 +60,7 @@ async fn ask(life: &Life, grace: Duration, deadlines: Deadlines) {
                 std::future::pending::<()>().await;
             }
             Err(error) => {
-                tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end")
+                tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");
             }
         }
     };

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use sandbox::{
     Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
 };
-use store::{ExecRecord, SandboxRecord};
+use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use self::work::{Then, Work, WorkKind};
@@ -95,6 +95,15 @@ pub(crate) struct Driver {
     is_over: bool,
 }
 
+/// A sandbox on its way into the world.
+pub(crate) struct Birth {
+    pub(crate) shared: Arc<Shared>,
+    /// Told once its record stands, or cannot.
+    pub(crate) recorded: oneshot::Receiver<Result<(), StoreError>>,
+    /// Told once it runs, or cannot.
+    pub(crate) made: oneshot::Receiver<Result<()>>,
+}
+
 /// What woke the driver.
 enum Wake {
     Command(Option<Command>),
@@ -126,12 +135,8 @@ impl Driver {
         }
     }
 
-    /// Makes a new sandbox: its record first, then its place. The receiver is told when it runs.
-    pub(crate) fn create(
-        core: &Arc<Core>,
-        record: SandboxRecord,
-    ) -> Result<(Arc<Shared>, oneshot::Receiver<Result<()>>, oneshot::Receiver<Result<(), store::StoreError>>)>
-    {
+    /// Makes a new sandbox: its record first, then its place.
+    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<Birth> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
@@ -148,7 +153,7 @@ impl Driver {
             };
             closing.run_until_cancelled(lived).await;
         });
-        Ok((shared, made, is_recorded))
+        Ok(Birth { shared, recorded: is_recorded, made })
     }
 
     /// Takes up a sandbox of an earlier daemon, with its place where that still stands.
@@ -171,7 +176,7 @@ impl Driver {
         shared
     }
 
-    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), store::StoreError>>) -> bool {
+    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> bool {
         let inserted = self.core.store.insert_sandbox(self.record.clone()).await;
         let is_inserted = inserted.is_ok();
         if is_inserted {

@@ -92,9 +92,9 @@ impl Driver {
         self.begin(WorkKind::Making, async move {
             let made = async {
                 if first {
-                    make_directory(&plan.directory)?
+                    make_directory(&plan.directory)?;
                 } else {
-                    check_directory(&plan.directory, &label)?
+                    check_directory(&plan.directory, &label)?;
                 }
                 core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
             };
