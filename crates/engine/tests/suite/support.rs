@@ -58,6 +58,16 @@ impl World {
         Self { engine, store, backend, clock, who, config, home }
     }
 
+    /// The daemon closes in good order and another one comes up.
+    pub(crate) async fn restart(self) -> Self {
+        let Self { engine, backend, clock, who, config, home, .. } = self;
+        in_time(engine.close()).await;
+        drop(engine);
+        let store = Store::open(home.path()).unwrap();
+        let engine = open(&config, &store, &backend, &clock).await.unwrap();
+        Self { engine, store, backend, clock, who, config, home }
+    }
+
     pub(crate) async fn create(&self) -> SandboxRef {
         self.create_from(SandboxSpec::default()).await.id.into()
     }
