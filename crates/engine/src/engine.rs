@@ -1,0 +1,104 @@
+//! The engine as front ends hold it: opening, closing, looking around.
+
+use std::{sync::Arc, time::Duration};
+
+use sandbox::{Backend, Capabilities, Result};
+use store::Store;
+use tokio::{sync::oneshot, time::timeout};
+use tokio_util::sync::DropGuard;
+
+use crate::{
+    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, adopt,
+    clock::{Clock, SystemClock},
+    core::Core,
+    driver::Command,
+};
+
+/// How long closing waits for work that is under way, such as a stop, before it leaves it to the next daemon.
+const CLOSE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Decides what happens to sandboxes. Clones share everything; when the last one goes the engine's tasks end, as if the
+/// daemon had died, and the sandboxes live on.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    _ends_tasks: Arc<DropGuard>,
+}
+
+impl Engine {
+    /// Finds out what works here, takes up the sandboxes of an earlier daemon and clears away what is lost.
+    pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
+        Self::open_with_clock(config, store, backend, Arc::new(SystemClock)).await
+    }
+
+    /// As [`Engine::open`], with time under someone else's hand.
+    pub async fn open_with_clock(
+        config: EngineConfig,
+        store: Store,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let core = adopt::open(config, store, backend, clock).await?;
+        let ends_tasks = Arc::new(core.closing.clone().drop_guard());
+        Ok(Self { core, _ends_tasks: ends_tasks })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.core.capabilities
+    }
+
+    /// What an operator should know: records that cannot be read.
+    pub fn warnings(&self) -> Vec<String> {
+        let corrupt = self.core.corrupt();
+        corrupt.iter().map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
+    }
+
+    /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.
+    pub async fn close(&self) {
+        let drivers: Vec<_> = self.core.all();
+        let closed = drivers.iter().map(|shared| async {
+            let (reply, closed) = oneshot::channel();
+            if shared.inbox.send(Command::Close { reply }).await.is_ok() {
+                drop(closed.await);
+            }
+        });
+        if timeout(CLOSE_WITHIN, futures_util::future::join_all(closed)).await.is_err() {
+            tracing::warn!("closing does not wait any longer for work under way");
+        }
+        self.core.closing.cancel();
+        self.core.drivers.close();
+        self.core.drivers.wait().await;
+        for shared in drivers {
+            let life = shared.status.borrow().life.clone();
+            if let Some(life) = life {
+                life.pumps.close();
+                life.pumps.wait().await;
+            }
+        }
+        self.core.events.flush().await;
+        self.core.store.close().await;
+    }
+
+    /// Whether nothing is alive and nothing is being done.
+    pub async fn is_idle(&self) -> bool {
+        let is_at_rest = |shared: &Arc<crate::shared::Shared>| {
+            let status = shared.status.borrow();
+            !status.busy && !status.record.state.is_live()
+        };
+        !self.core.has_unrecorded() && self.core.all().iter().all(is_at_rest)
+    }
+
+    pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
+        Ok(self.core.find(who, which)?.view())
+    }
+
+    /// Oldest first.
+    pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
+        let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));
+        Ok(visible.map(|shared| shared.view()).filter(|view| filter.matches(view)).collect())
+    }
+}
