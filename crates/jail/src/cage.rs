@@ -112,6 +112,8 @@ pub enum Step {
     Mask { at: PathBuf, with: PathBuf },
     /// Makes a directory of the kernel read-only, where it exists.
     ReadOnly { at: PathBuf },
+    /// Adds flags to the mount at a directory.
+    Flags { at: PathBuf, flags: Vec<MountFlag> },
     Loopback,
     Hostname { name: String },
     /// Writes a kernel setting, where it exists.
@@ -151,6 +153,7 @@ impl Step {
             Self::Bind { .. } => "bind",
             Self::Mask { .. } => "mask",
             Self::ReadOnly { .. } => "read-only",
+            Self::Flags { .. } => "flags",
             Self::Loopback => "loopback",
             Self::Hostname { .. } => "hostname",
             Self::Setting { .. } => "setting",
@@ -187,6 +190,7 @@ impl fmt::Display for Step {
                 let how = if *recursive { " with what is beneath" } else { "" };
                 write!(f, "{name} {} at {}{how} {flags:?}", from.display(), at.display())
             }
+            Self::Flags { at, flags } => write!(f, "{name} {} {flags:?}", at.display()),
             Self::Hostname { name: host } => write!(f, "{name} {host}"),
             Self::Setting { at, value } => write!(f, "{name} {} = {value}", at.display()),
             Self::Pivot { root } => write!(f, "{name} to {}", root.display()),
