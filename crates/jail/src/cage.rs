@@ -37,6 +37,16 @@ impl IdMap {
         let range = vec![IdRange { inside: 0, outside, count }];
         Self { users: range.clone(), groups: range }
     }
+
+    /// The first `count` ids of the spawner's own user namespace, unchanged. There, 0 and what follows come from different
+    /// places, and the kernel wants no range of ours to reach over that border.
+    pub fn same(count: u32) -> Self {
+        let mut ranges = vec![IdRange { inside: 0, outside: 0, count: 1 }];
+        if count > 1 {
+            ranges.push(IdRange { inside: 1, outside: 1, count: count - 1 });
+        }
+        Self { users: ranges.clone(), groups: ranges }
+    }
 }
 
 impl fmt::Display for IdRange {

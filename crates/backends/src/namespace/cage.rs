@@ -143,7 +143,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     ]);
     let id_map = match (ground.ids, decided.first_id) {
         (Ids::OwnRange, first) => IdMap::linear(first.unwrap_or(0), RANGE),
-        (Ids::Shared(count), _) => IdMap::linear(0, count.min(RANGE)),
+        (Ids::Shared(count), _) => IdMap::same(count.min(RANGE)),
     };
     Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
 }
