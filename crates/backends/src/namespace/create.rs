@@ -9,7 +9,7 @@ use std::{
     },
     path::Path,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jail::{Reply, Request, cgroup::CgroupLimits};
@@ -32,10 +32,26 @@ use super::{
 /// A cage takes milliseconds; a host that needs longer than this is not working.
 const CREATE_TIME: Duration = Duration::from_secs(30);
 
-pub(crate) async fn create(host: &Arc<Host>, plan: &SandboxPlan) -> Result<NamespaceInstance, BackendError> {
+/// What making one sandbox took, for `bench` and `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateCosts {
+    /// Directories, cgroups, socket: until the request was sent.
+    pub begin: Duration,
+    /// From then until the guest took over.
+    pub cage: Duration,
+    /// The parts of `cage` in the child, in order.
+    pub steps: Vec<(String, Duration)>,
+}
+
+pub(crate) async fn create(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
+    let began = Instant::now();
     let (worker, plan) = (Arc::clone(host), plan.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
-    let Begun { half_made, reply, isolation, lease } = begun;
+    let begin = began.elapsed();
+    let Begun { half_made, reply, isolation, lease, steps } = begun;
     let answered = tokio::time::timeout(CREATE_TIME, receive(reply)).await;
     let (reply, descriptors) = answered.map_err(|_elapsed| BackendError::TimedOut {
         what: format!("making sandbox {}", half_made.id),
@@ -43,9 +59,12 @@ pub(crate) async fn create(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Names
     })??;
     match (reply, descriptors.into_iter().next()) {
         (Reply::Ready { step_micros, .. }, Some(pidfd)) => {
-            tracing::debug!(sandbox = %half_made.id, ?step_micros, "cage stands");
+            let times = step_micros.into_iter().map(|micros| Duration::from_micros(micros.into()));
+            let steps = steps.into_iter().zip(times).collect();
+            let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
+            tracing::debug!(sandbox = %half_made.id, ?costs, "cage stands");
             let id = half_made.keep();
-            NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)
+            Ok((NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)?, costs))
         }
         (Reply::Failed(failure), _) => {
             Err(error::from_failure(format!("could not make sandbox {}", half_made.id), failure))
@@ -59,6 +78,8 @@ struct Begun {
     reply: jail::ReplySocket,
     isolation: Isolation,
     lease: Option<IdLease>,
+    /// Names of the cage's steps.
+    steps: Vec<String>,
 }
 
 /// Everything up to the request to the spawner, on a thread that may block.
@@ -96,12 +117,13 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     let decided =
         Decided { first_id, has_image: false, affinity: holds.affinity, rlimits: holds.rlimits };
     let cage = Box::new(cage::build(plan, &host.ground, &decided));
+    let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };
     let mut beside: Vec<BorrowedFd<'_>> = vec![listener.as_fd(), pid_file.as_fd()];
     beside.extend(cgroup.oom_counter.iter().map(OwnedFd::as_fd));
     beside.extend(cgroup.enter.iter().map(OwnedFd::as_fd));
     let reply = host.spawner.request(&request, &beside).map_err(super::spawner_gone)?;
-    Ok(Begun { half_made, reply, isolation, lease })
+    Ok(Begun { half_made, reply, isolation, lease, steps })
 }
 
 fn limits_of(limits: &LimitsPlan) -> CgroupLimits {

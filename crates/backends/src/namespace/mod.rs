@@ -30,6 +30,7 @@ use sandbox::{
 use tokio::io::Interest;
 
 use cage::{Ground, Ids};
+pub use create::CreateCosts;
 pub use names::Directories;
 use statement::Means;
 
@@ -54,6 +55,15 @@ impl NamespaceBackend {
         let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, directories));
         Ok(Self(Arc::new(host.await.map_err(error::from_join)??)))
     }
+
+    /// As [`Backend::create`], and tells what it took.
+    pub async fn create_measured(
+        &self,
+        plan: &SandboxPlan,
+    ) -> Result<(Box<dyn Instance>, CreateCosts), BackendError> {
+        let (instance, costs) = create::create(&self.0, plan).await?;
+        Ok((Box::new(instance), costs))
+    }
 }
 
 impl Host {
@@ -61,6 +71,9 @@ impl Host {
         for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
+        }
+        for directory in [&directories.run, &directories.sandboxes()] {
+            spread(directory);
         }
         let cgroups = Cgroups::detect();
         let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")]).ok_or_else(|| {
@@ -146,6 +159,18 @@ fn make_private(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Tells ext4 that the directories in here have nothing to do with each other, so that it puts them far apart. Otherwise
+/// sandboxes come and go in one corner of the disk, and an ext4 without journal looks at every inode that was freed there in
+/// the last minutes before it takes one (0.4 ms for each new file, seen). Other file systems ignore it.
+fn spread(directory: &Path) {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    if let Ok(opened) = rustix::fs::open(directory, flags, rustix::fs::Mode::empty())
+        && let Ok(set) = rustix::fs::ioctl_getflags(&opened)
+    {
+        let _hint = rustix::fs::ioctl_setflags(&opened, set | rustix::fs::IFlags::TOPDIR);
+    }
+}
+
 fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
@@ -177,7 +202,7 @@ impl Backend for NamespaceBackend {
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
-        Ok(Box::new(create::create(&self.0, plan).await?))
+        Ok(self.create_measured(plan).await?.0)
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
