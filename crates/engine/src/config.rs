@@ -1,0 +1,68 @@
+//! What the engine is told when it opens.
+
+use std::{path::PathBuf, time::Duration};
+
+use sandbox::{Defaults, SandboxId};
+use store::LedgerLimits;
+
+/// Sandboxes that one daemon keeps records of, running or not, unless the operator says otherwise.
+const DEFAULT_MAX_SANDBOXES: usize = 4096;
+/// How long a stop waits for the workload to end by itself.
+const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// `$WARREN_HOME`.
+    pub home: PathBuf,
+    /// What a sandbox gets where nothing was asked.
+    pub defaults: Defaults,
+    pub ledger: LedgerLimits,
+    pub max_sandboxes: usize,
+    /// Between the guest's SIGTERM and its SIGKILL when a stop does not say.
+    pub stop_grace: Duration,
+    pub deadlines: Deadlines,
+}
+
+impl EngineConfig {
+    pub fn new(home: impl Into<PathBuf>) -> Self {
+        Self {
+            home: home.into(),
+            defaults: Defaults::default(),
+            ledger: LedgerLimits::default(),
+            max_sandboxes: DEFAULT_MAX_SANDBOXES,
+            stop_grace: DEFAULT_STOP_GRACE,
+            deadlines: Deadlines::default(),
+        }
+    }
+
+    pub(crate) fn sandbox_directory(&self, id: &SandboxId) -> PathBuf {
+        self.home.join("sandboxes").join(id.as_str())
+    }
+}
+
+/// How long the engine waits for a guest, which may be hostile and silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Opening a stream, and the guest's first frame on it.
+    pub hello: Duration,
+    /// The answer to a request that touches one thing.
+    pub answer: Duration,
+    /// The answer to a request that walks a tree or unpacks one.
+    pub long_answer: Duration,
+    /// After the grace of a stop, before the place is taken away by force; and again for the last output to arrive.
+    pub last_words: Duration,
+    /// The longest pause between two tries to reach a guest again.
+    pub retry: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            hello: Duration::from_secs(10),
+            answer: Duration::from_secs(30),
+            long_answer: Duration::from_secs(600),
+            last_words: Duration::from_secs(3),
+            retry: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How a caller points at a sandbox.
+
+use std::{fmt, str::FromStr};
+
+use sandbox::{Error, Namespace, Result, SandboxId, SandboxName};
+
+/// An id, or a name in a namespace (the principal's own when not said).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRef(pub(crate) Which);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Which {
+    Id(SandboxId),
+    Name { name: SandboxName, namespace: Option<Namespace> },
+}
+
+impl SandboxRef {
+    pub fn new(text: &str, namespace: Option<Namespace>) -> Result<Self> {
+        if text.starts_with(SandboxId::PREFIX) {
+            // What looks like an id and is none can name nothing: ids and names never overlap.
+            return text.parse().map(|id| Self(Which::Id(id))).map_err(|_malformed| {
+                Error::not_found(format!("no sandbox {:?}", shorten(text)))
+                    .with_hint("An id is sbx- and 13 characters; `warren ps` lists them.")
+            });
+        }
+        Ok(Self(Which::Name { name: text.parse()?, namespace }))
+    }
+}
+
+impl FromStr for SandboxRef {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text, None)
+    }
+}
+
+impl From<SandboxId> for SandboxRef {
+    fn from(id: SandboxId) -> Self {
+        Self(Which::Id(id))
+    }
+}
+
+impl From<&SandboxId> for SandboxRef {
+    fn from(id: &SandboxId) -> Self {
+        Self(Which::Id(id.clone()))
+    }
+}
+
+impl fmt::Display for SandboxRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Which::Id(id) => id.fmt(f),
+            Which::Name { name, .. } => name.fmt(f),
+        }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn ids_names_and_neither() {
+        assert!(matches!("sbx-0000000000000".parse::<SandboxRef>().unwrap().0, Which::Id(_)));
+        assert!(matches!("web-1".parse::<SandboxRef>().unwrap().0, Which::Name { .. }));
+        for (text, kind) in [
+            ("", ErrorKind::InvalidRequest),
+            ("..", ErrorKind::InvalidRequest),
+            ("a/b", ErrorKind::InvalidRequest),
+            ("sbx-../../../x", ErrorKind::NotFound),
+        ] {
+            assert_eq!(text.parse::<SandboxRef>().unwrap_err().kind(), kind, "{text:?}");
+        }
+    }
+}
