@@ -39,6 +39,9 @@ pub struct Exec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     pub terminal: bool,
+    /// Whether stdin was kept open for writing.
+    #[serde(default)]
+    pub stdin: bool,
     /// Number of the last entry in its log so far.
     pub last_entry: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -62,6 +62,9 @@ pub struct Sandbox {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub idle_since: Option<Timestamp>,
     pub running_execs: usize,
+    /// No new execs are taken; it stops when the running ones have ended.
+    #[serde(default)]
+    pub draining: bool,
     /// What an operator should know, as sentences.
     #[serde(default)]
     pub warnings: Vec<String>,
