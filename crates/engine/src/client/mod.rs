@@ -1,0 +1,258 @@
+//! The client of the guest protocol: one for each live sandbox.
+//!
+//! The guest is hostile. Whatever it sends is bounded and checked; a guest that stays silent runs into a deadline; after
+//! any misbehaviour the connection is dropped, and only that connection suffers.
+
+mod body;
+mod error;
+mod exec;
+mod port;
+mod wire;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use guest_protocol::{Body, FrameKind, Request, Response};
+use sandbox::Instance;
+
+pub(crate) use self::{
+    error::GuestError,
+    exec::{ExecStream, StartAnswer},
+};
+pub use self::port::PortStream;
+use self::wire::{Wire, within};
+use crate::{ByteStream, config::Deadlines};
+
+/// Connections kept open between requests, so that a request costs no connect. Each holds a few KiB on either side.
+const MAX_IDLE_CONNECTIONS: usize = 4;
+
+pub(crate) struct GuestClient {
+    instance: Arc<dyn Instance>,
+    idle: Mutex<Vec<Wire>>,
+    deadlines: Deadlines,
+    /// Names the sandbox in messages.
+    label: String,
+}
+
+impl fmt::Debug for GuestClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestClient").field("sandbox", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl GuestClient {
+    pub(crate) fn new(instance: Arc<dyn Instance>, deadlines: Deadlines, label: String) -> Self {
+        Self { instance, idle: Mutex::default(), deadlines, label }
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Asks and returns the answer.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Response, GuestError> {
+        within(self.patience(request), self.call_patiently(request)).await
+    }
+
+    async fn call_patiently(&self, request: &Request) -> Result<Response, GuestError> {
+        let (answer, wire) = self.ask(request).await?;
+        if answer.body() != Body::None {
+            return Err(GuestError::Nonsense("an answer with a body where none was asked for"));
+        }
+        self.keep(wire);
+        Ok(answer)
+    }
+
+    /// Asks with a body and returns the answer.
+    ///
+    /// There is no deadline while the caller's bytes flow; `answer_within` begins at their end. `None`: the guest may take
+    /// as long as the one who reads inside.
+    pub(crate) async fn upload(
+        &self,
+        request: &Request,
+        mut bytes: ByteStream,
+        answer_within: Option<Duration>,
+    ) -> Result<Response, GuestError> {
+        let mut wire = within(self.deadlines.hello, self.checkout()).await?;
+        wire.request(request).await?;
+        loop {
+            // The guest may refuse in the middle (no space, no such exec); it need not take the rest first.
+            tokio::select! {
+                biased;
+                early = wire.answer() => return Err(early.err().unwrap_or(GuestError::Nonsense("an answer before the end of the body"))),
+                chunk = bytes.next() => match chunk {
+                    Some(Ok(chunk)) => {
+                        if let Err(error) = wire.send_data(&chunk).await {
+                            return Err(self.reason_of_broken_upload(&mut wire, error).await);
+                        }
+                    }
+                    Some(Err(error)) => return Err(GuestError::Source(error)),
+                    None => break,
+                },
+            }
+        }
+        if let Err(error) = wire.send(FrameKind::End, &[]).await {
+            return Err(self.reason_of_broken_upload(&mut wire, error).await);
+        }
+        let answer = match answer_within {
+            Some(after) => within(after, wire.answer()).await,
+            None => wire.answer().await,
+        };
+        if matches!(answer, Ok(_) | Err(GuestError::Refused(_))) {
+            self.keep(wire);
+        }
+        answer
+    }
+
+    /// A guest that closes in the middle of an upload has often said why just before.
+    async fn reason_of_broken_upload(&self, wire: &mut Wire, broken: GuestError) -> GuestError {
+        match within(self.deadlines.last_words, wire.answer()).await {
+            Err(refused @ GuestError::Refused(_)) => refused,
+            _ => broken,
+        }
+    }
+
+    /// Asks for something whose answer has a body; the body comes as a stream that can be dropped at any time.
+    pub(crate) async fn download(
+        self: &Arc<Self>,
+        request: &Request,
+        at_most: Option<u64>,
+    ) -> Result<(Response, ByteStream), GuestError> {
+        let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
+        if answer.body() != Body::Bytes {
+            return Err(GuestError::Nonsense("an answer without the body that was asked for"));
+        }
+        Ok((answer, body::bytes(Arc::clone(self), wire, at_most)))
+    }
+
+    /// Frames of an endless body, each a whole message.
+    pub(crate) async fn messages(self: &Arc<Self>, request: &Request) -> Result<ByteStream, GuestError> {
+        let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
+        if answer.body() != Body::Endless {
+            return Err(GuestError::Nonsense("an answer without the messages that were asked for"));
+        }
+        Ok(body::bytes(Arc::clone(self), wire, None))
+    }
+
+    /// Turns a connection into bytes to and from a port.
+    pub(crate) async fn connect_port(&self, request: &Request) -> Result<PortStream, GuestError> {
+        let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
+        match answer {
+            Response::Connected => Ok(PortStream::new(wire)),
+            _ => Err(GuestError::Nonsense("another answer than `connected`")),
+        }
+    }
+
+    /// Opens a connection ahead of the next request.
+    pub(crate) async fn warm(&self) {
+        let is_needed = self.idle().is_empty();
+        if is_needed && let Ok(wire) = within(self.deadlines.hello, self.fresh()).await {
+            let mut idle = self.idle();
+            if idle.len() < MAX_IDLE_CONNECTIONS {
+                idle.push(wire);
+            }
+        }
+    }
+
+    /// Sends a request and reads its answer, on an idle connection where there is one. The connection is handed back only
+    /// with an answer; a refusal keeps it.
+    async fn ask(&self, request: &Request) -> Result<(Response, Wire), GuestError> {
+        let mut wire = self.checkout().await?;
+        let was_used = wire.is_used();
+        let mut answer = exchange(&mut wire, request).await;
+        if was_used && is_repeatable(request) && answer.as_ref().is_err_and(GuestError::is_lost_stream) {
+            // It went stale while it lay idle.
+            wire = self.fresh().await?;
+            answer = exchange(&mut wire, request).await;
+        }
+        match answer {
+            Ok(answer) => Ok((answer, wire)),
+            Err(error) => {
+                if matches!(error, GuestError::Refused(_)) {
+                    self.keep(wire);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn checkout(&self) -> Result<Wire, GuestError> {
+        let idle = self.idle().pop();
+        match idle {
+            Some(wire) => Ok(wire),
+            None => self.fresh().await,
+        }
+    }
+
+    async fn fresh(&self) -> Result<Wire, GuestError> {
+        let stream = self.instance.connect().await.map_err(GuestError::Connect)?;
+        Ok(Wire::new(stream, self.deadlines.hello))
+    }
+
+    fn keep(&self, wire: Wire) {
+        let mut idle = self.idle();
+        if wire.is_clean() && idle.len() < MAX_IDLE_CONNECTIONS {
+            idle.push(wire);
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Wire>> {
+        // Nothing is left half done in there by a panic, so a poisoned pool is as good as another.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn patience(&self, request: &Request) -> Duration {
+        match request {
+            Request::Glob { .. } | Request::Grep { .. } => self.deadlines.long_answer,
+            Request::List { recursive: true, .. }
+            | Request::Remove { recursive: true, .. }
+            | Request::Chmod { recursive: true, .. }
+            | Request::Chown { recursive: true, .. }
+            | Request::Copy { .. } => self.deadlines.long_answer,
+            _ => self.deadlines.answer,
+        }
+    }
+}
+
+async fn exchange(wire: &mut Wire, request: &Request) -> Result<Response, GuestError> {
+    wire.request(request).await?;
+    wire.answer().await
+}
+
+/// Whether doing it twice is the same as doing it once.
+fn is_repeatable(request: &Request) -> bool {
+    match request {
+        Request::Ping
+        | Request::ExecStart(_)
+        | Request::ExecAttach { .. }
+        | Request::ExecResize { .. }
+        | Request::ExecList
+        | Request::Stat { .. }
+        | Request::List { .. }
+        | Request::Glob { .. }
+        | Request::Grep { .. }
+        | Request::Read { .. }
+        | Request::Readlink { .. }
+        | Request::Chmod { .. }
+        | Request::Chown { .. }
+        | Request::TarOut { .. }
+        | Request::Watch { .. }
+        | Request::Connect { .. }
+        | Request::Processes
+        | Request::KillAll { .. }
+        | Request::Shutdown { .. } => true,
+        Request::ExecStdin { .. }
+        | Request::ExecSignal { .. }
+        | Request::Write { .. }
+        | Request::Mkdir { .. }
+        | Request::Remove { .. }
+        | Request::Copy { .. }
+        | Request::Rename { .. }
+        | Request::Symlink { .. }
+        | Request::TarIn { .. } => false,
+    }
+}

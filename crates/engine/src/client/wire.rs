@@ -1,0 +1,156 @@
+//! One connection to a guest: whole frames out, whole frames in, nothing trusted.
+
+use std::{fmt, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use guest_protocol::{
+    Decoder, Frame, FrameKind, HEADER_BYTES, Hello, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, Request, Response,
+    header,
+};
+use sandbox::GuestStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::GuestError;
+
+/// What a fresh connection sets aside for reading; frames that need more reserve it.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
+/// Up to here a payload is copied behind its header, which saves a system call.
+const COALESCE_BYTES: usize = 16 * 1024;
+
+pub(crate) struct Wire {
+    stream: GuestStream,
+    decoder: Decoder,
+    buffer: BytesMut,
+    greeted: bool,
+    hello_within: Duration,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("greeted", &self.greeted).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    pub(crate) fn new(stream: GuestStream, hello_within: Duration) -> Self {
+        Self {
+            stream,
+            decoder: Decoder::default(),
+            buffer: BytesMut::with_capacity(READ_BUFFER_BYTES),
+            greeted: false,
+            hello_within,
+        }
+    }
+
+    /// Whether it has carried a request before, and so may have gone stale since.
+    pub(crate) fn is_used(&self) -> bool {
+        self.greeted
+    }
+
+    /// Whether nothing unread is left of the last request.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.greeted && self.buffer.is_empty()
+    }
+
+    /// The stream with what was read ahead, for a connection that leaves the framed request and response.
+    pub(crate) fn into_parts(self) -> (GuestStream, BytesMut) {
+        (self.stream, self.buffer)
+    }
+
+    pub(crate) async fn request(&mut self, request: &Request) -> Result<(), GuestError> {
+        let frame = Frame::json(FrameKind::Request, request)?;
+        if frame.payload.len() >= MAX_FRAME_BYTES {
+            return Err(GuestError::RequestTooLong { len: frame.payload.len() });
+        }
+        self.send(frame.kind, &frame.payload).await
+    }
+
+    pub(crate) async fn send(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), GuestError> {
+        let header = header(kind, payload.len())?;
+        if payload.len() <= COALESCE_BYTES {
+            let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
+            out.extend_from_slice(&header);
+            out.extend_from_slice(payload);
+            self.stream.write_all(&out).await?;
+        } else {
+            self.stream.write_all(&header).await?;
+            self.stream.write_all(payload).await?;
+        }
+        self.stream.flush().await?;
+        Ok(())
+    }
+
+    /// Sends bytes of a body, cut into frames.
+    pub(crate) async fn send_data(&mut self, bytes: &Bytes) -> Result<(), GuestError> {
+        for part in bytes.chunks(MAX_DATA_BYTES) {
+            self.send(FrameKind::Data, part).await?;
+        }
+        Ok(())
+    }
+
+    /// The next frame after the guest's greeting. Safe to drop and call again.
+    pub(crate) async fn receive(&mut self) -> Result<Frame, GuestError> {
+        if !self.greeted {
+            self.greet().await?;
+        }
+        self.next_frame().await
+    }
+
+    /// The guest's answer to the request just sent. A refusal is `GuestError::Refused`.
+    pub(crate) async fn answer(&mut self) -> Result<Response, GuestError> {
+        let frame = self.receive().await?;
+        match frame.kind {
+            FrameKind::Response => Ok(frame.parse()?),
+            FrameKind::Failure => Err(GuestError::Refused(frame.parse()?)),
+            got => Err(ProtocolError::Unexpected { expected: "a response", got }.into()),
+        }
+    }
+
+    /// A frame that has arrived already, without waiting for one.
+    pub(crate) fn take_arrived(&mut self) -> Result<Option<Frame>, GuestError> {
+        if !self.greeted {
+            return Ok(None);
+        }
+        Ok(self.decoder.decode(&mut self.buffer)?)
+    }
+
+    async fn greet(&mut self) -> Result<(), GuestError> {
+        let after = self.hello_within;
+        let frame = within(after, self.next_frame()).await?;
+        if frame.kind != FrameKind::Hello {
+            return Err(ProtocolError::Unexpected { expected: "a greeting", got: frame.kind }.into());
+        }
+        let hello: Hello = frame.parse()?;
+        if hello.version == 0 {
+            return Err(GuestError::Nonsense("it speaks version 0"));
+        }
+        self.greeted = true;
+        Ok(())
+    }
+
+    async fn next_frame(&mut self) -> Result<Frame, GuestError> {
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.buffer)? {
+                return Ok(frame);
+            }
+            if self.buffer.capacity() == self.buffer.len() {
+                self.buffer.reserve(READ_BUFFER_BYTES);
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(if self.buffer.is_empty() {
+                    GuestError::Closed
+                } else {
+                    ProtocolError::Truncated.into()
+                });
+            }
+        }
+    }
+}
+
+/// Runs into `GuestError::Silent` when the guest takes longer than `after`.
+pub(crate) async fn within<T>(
+    after: Duration,
+    work: impl Future<Output = Result<T, GuestError>>,
+) -> Result<T, GuestError> {
+    tokio::time::timeout(after, work).await.unwrap_or(Err(GuestError::Silent { after }))
+}

@@ -1,0 +1,173 @@
+//! What every driver and every use case shares.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use sandbox::{Backend, Capabilities, Error, ErrorKind, Namespace, Result, SandboxId, SandboxName};
+use store::{CorruptRow, Store};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Principal, SandboxRef,
+    clock::Clock,
+    config::EngineConfig,
+    error,
+    events::EventLog,
+    reference::Which,
+    shared::Shared,
+};
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: EngineConfig,
+    pub(crate) store: Store,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: EventLog,
+    registry: Mutex<Registry>,
+    /// Records that could not be read when the engine opened.
+    corrupt: Mutex<Vec<CorruptRow>>,
+    /// Ends every task of the engine, as the death of the daemon would; sandboxes live on.
+    pub(crate) closing: CancellationToken,
+    pub(crate) drivers: TaskTracker,
+}
+
+/// Every sandbox there is, by id and by name.
+#[derive(Debug, Default)]
+struct Registry {
+    by_id: HashMap<SandboxId, Place>,
+    by_name: HashMap<(Namespace, SandboxName), SandboxId>,
+}
+
+#[derive(Debug)]
+struct Place {
+    shared: Arc<Shared>,
+    /// False until its record stands in the store: only then its name is its own.
+    is_recorded: bool,
+}
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "called once, where the engine opens")]
+    pub(crate) fn new(
+        config: EngineConfig,
+        store: Store,
+        backend: Arc<dyn Backend>,
+        capabilities: Capabilities,
+        clock: Arc<dyn Clock>,
+        events: EventLog,
+        corrupt: Vec<CorruptRow>,
+        closing: CancellationToken,
+    ) -> Self {
+        Self {
+            config,
+            store,
+            backend,
+            capabilities,
+            clock,
+            events,
+            registry: Mutex::default(),
+            corrupt: Mutex::new(corrupt),
+            closing,
+            drivers: TaskTracker::new(),
+        }
+    }
+
+    /// Takes one of the places that `max_sandboxes` allows.
+    pub(crate) fn reserve(&self, shared: Arc<Shared>) -> Result<()> {
+        let limit = self.config.max_sandboxes;
+        let mut registry = self.registry();
+        if registry.by_id.len() >= limit {
+            return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
+                .with_hint("Remove sandboxes that are not needed, or raise the daemon's limit."));
+        }
+        registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
+        Ok(())
+    }
+
+    /// Makes a sandbox findable; its record stands in the store.
+    pub(crate) fn publish(&self, shared: &Arc<Shared>) {
+        let subject = shared.subject.clone();
+        let mut registry = self.registry();
+        registry.by_name.insert((subject.namespace, subject.name), subject.id.clone());
+        registry.by_id.insert(subject.id, Place { shared: Arc::clone(shared), is_recorded: true });
+    }
+
+    /// Forgets a sandbox whose record is gone.
+    pub(crate) fn forget(&self, shared: &Shared) {
+        let subject = &shared.subject;
+        let mut registry = self.registry();
+        registry.by_id.remove(&subject.id);
+        let key = (subject.namespace.clone(), subject.name.clone());
+        // The name may be another's by now.
+        if registry.by_name.get(&key) == Some(&subject.id) {
+            registry.by_name.remove(&key);
+        }
+    }
+
+    /// The sandbox of that id, recorded or about to be.
+    pub(crate) fn reserved(&self, id: &SandboxId) -> Option<Arc<Shared>> {
+        self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))
+    }
+
+    /// All sandboxes, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
+        let registry = self.registry();
+        let recorded = registry.by_id.values().filter(|place| place.is_recorded);
+        let mut all: Vec<_> = recorded.map(|place| Arc::clone(&place.shared)).collect();
+        drop(registry);
+        all.sort_by_cached_key(|shared| (shared.status.borrow().record.created_at, shared.subject.id.clone()));
+        all
+    }
+
+    /// Whether a sandbox is being made that has no record yet.
+    pub(crate) fn has_unrecorded(&self) -> bool {
+        self.registry().by_id.values().any(|place| !place.is_recorded)
+    }
+
+    /// The sandbox that `who` means; what they may not see does not exist for them.
+    pub(crate) fn find(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
+        let registry = self.registry();
+        let id = match &which.0 {
+            Which::Id(id) => Some(id),
+            Which::Name { name, namespace } => {
+                let namespace = namespace.clone().unwrap_or_else(|| who.home_namespace());
+                registry.by_name.get(&(namespace, name.clone()))
+            }
+        };
+        let found = id.and_then(|id| registry.by_id.get(id)).filter(|place| place.is_recorded);
+        if let Some(place) = found.filter(|place| who.sees(&place.shared.subject.namespace)) {
+            return Ok(Arc::clone(&place.shared));
+        }
+        drop(registry);
+        match self.corrupt_row(who, which) {
+            Some((id, row)) => {
+                Err(Error::new(ErrorKind::Internal, format!("the record of {id} cannot be read: {}", row.reason))
+                    .with_hint(format!("Remove {id} by force; other sandboxes are not affected.")))
+            }
+            None => Err(error::no_such_sandbox(which)),
+        }
+    }
+
+    /// A record that cannot be read, for someone who may see every namespace: it does not tell which one is its own.
+    pub(crate) fn corrupt_row(&self, who: &Principal, which: &SandboxRef) -> Option<(SandboxId, CorruptRow)> {
+        let Which::Id(id) = &which.0 else { return None };
+        let row = self.corrupt().iter().find(|row| row.id == id.as_str()).cloned()?;
+        (who.scope == crate::Scope::All).then(|| (id.clone(), row))
+    }
+
+    pub(crate) fn forget_corrupt(&self, id: &SandboxId) {
+        self.corrupt().retain(|row| row.id != id.as_str());
+    }
+
+    pub(crate) fn corrupt(&self) -> MutexGuard<'_, Vec<CorruptRow>> {
+        self.corrupt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Every change in there is one insert or remove; a panic elsewhere leaves it whole.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,138 @@
+//! Making a sandbox: a name, a plan, a record, a place. In this order.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
+use store::{SandboxRecord, StoreError};
+
+use crate::{
+    Engine, Principal, SandboxView,
+    core::Core,
+    driver::Driver,
+    error, names,
+    shared::{Gone, Shared},
+};
+
+/// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
+const MAX_TRIES: usize = 16;
+
+/// How one try ended.
+enum Attempt {
+    Made(Arc<Shared>),
+    /// The made-up name was taken, or the sandbox of the same request went away meanwhile.
+    Again,
+}
+
+impl Engine {
+    /// Makes a sandbox and returns when it runs. A failure leaves nothing behind. The same `requestId` again returns the
+    /// sandbox of the first request, waiting for it where it is not ready.
+    ///
+    /// A caller who goes away in the middle leaves a whole sandbox or none.
+    pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
+        who.may_create_in(&spec.namespace)?;
+        check_lifetime(&spec.lifetime)?;
+        for _ in 0..MAX_TRIES {
+            match attempt(self.core(), &spec).await? {
+                Attempt::Made(shared) => return Ok(shared.view()),
+                Attempt::Again => {}
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "no free name was found").with_hint("Give the sandbox a name."))
+    }
+}
+
+async fn attempt(core: &Arc<Core>, spec: &SandboxSpec) -> Result<Attempt> {
+    let record = new_record(core, spec)?;
+    let (shared, made, recorded) = Driver::create(core, record)?;
+    match recorded.await.map_err(|_dropped| error::closing())? {
+        Ok(()) => {
+            made.await.map_err(|_dropped| error::closing())??;
+            Ok(Attempt::Made(shared))
+        }
+        Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
+        Err(StoreError::RequestKnown { id }) => earlier(core, &id).await,
+        Err(error) => Err(error::from_store(error)),
+    }
+}
+
+/// The sandbox that the same request made before, or is making now.
+async fn earlier(core: &Core, id: &SandboxId) -> Result<Attempt> {
+    let Some(shared) = core.reserved(id) else { return Ok(Attempt::Again) };
+    let mut status = shared.status.subscribe();
+    let settled = status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
+    let settled = settled.await.map_err(|_closed| error::closing())?.gone.clone();
+    match settled {
+        None => Ok(Attempt::Made(shared)),
+        Some(Gone::NotMade(refusal)) => Err(refusal.to_error()),
+        Some(Gone::Removed) => Ok(Attempt::Again),
+    }
+}
+
+fn new_record(core: &Core, spec: &SandboxSpec) -> Result<SandboxRecord> {
+    let id = names::random_sandbox_id()?;
+    let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
+    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults)?;
+    let now = core.clock.now();
+    Ok(SandboxRecord {
+        id,
+        name,
+        namespace: spec.namespace.clone(),
+        spec: spec.clone(),
+        plan,
+        state: SandboxState::Creating,
+        reason: None,
+        isolation: None,
+        created_at: now,
+        started_at: None,
+        stopped_at: None,
+        expires_at: None,
+        lifetime: spec.lifetime.clone(),
+        last_active_at: now,
+    })
+}
+
+pub(crate) fn check_lifetime(lifetime: &Lifetime) -> Result<()> {
+    for (what, span) in [("time to live", lifetime.ttl), ("idle limit", lifetime.idle)] {
+        if span.is_some_and(|span| span < Duration::from_millis(1)) {
+            return Err(Error::invalid(format!("the {what} must be longer than zero"))
+                .with_hint(format!("Leave the {what} out for a sandbox without one.")));
+        }
+    }
+    Ok(())
+}
+
+/// Makes `sandboxes/<id>` with its `logs`. The home itself is not made: where it is gone, something is wrong that a new
+/// directory would hide.
+pub(crate) fn make_directory(directory: &Path) -> Result<()> {
+    if let Some(all) = directory.parent() {
+        make_private(all).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error::from_io("make the directory", all, error)),
+        })?;
+    }
+    for directory in [directory, &directory.join("logs")] {
+        make_private(directory).map_err(|error| error::from_io("make the directory", directory, error))?;
+    }
+    Ok(())
+}
+
+fn make_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(directory)
+}
+
+/// A stopped sandbox is started from its files.
+pub(crate) fn check_directory(directory: &Path, label: &str) -> Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let message = format!("the files of {label} are gone: no directory {}", directory.display());
+    Err(Error::new(ErrorKind::Unavailable, message)
+        .with_hint("Put the directory back from a backup, or remove the sandbox and create another."))
+}

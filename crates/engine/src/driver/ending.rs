@@ -1,0 +1,70 @@
+//! How a life ends: asked first, forced at a deadline, and with its last words heard.
+
+use std::{sync::Arc, time::Duration};
+
+use guest_protocol::Request;
+use sandbox::{BackendError, KillReason};
+use tokio::time::timeout;
+
+use crate::{client::GuestError, config::Deadlines, shared::Life};
+
+/// Returns when nothing of the place is left and every exec of it has an outcome, or the wait for those was given up.
+///
+/// `grace: None` means that the place has ended already.
+pub(super) async fn end(
+    life: &Arc<Life>,
+    grace: Option<Duration>,
+    why: KillReason,
+    was_paused: bool,
+    deadlines: Deadlines,
+) -> Result<(), BackendError> {
+    // Set only once, so an earlier try to end it names the reason.
+    life.end.set(why).unwrap_or(());
+    if let Some(grace) = grace {
+        if was_paused {
+            thaw(life, deadlines).await;
+        }
+        ask(life, grace, deadlines).await;
+    }
+    life.over.cancel();
+    let stopped = life.instance.stop().await;
+    life.pumps.close();
+    if timeout(deadlines.last_words, life.pumps.wait()).await.is_err() {
+        life.abandoned.cancel();
+        // They write down how their execs ended and leave.
+        if timeout(deadlines.last_words, life.pumps.wait()).await.is_err() {
+            tracing::warn!(sandbox = life.client.label(), "execs of a stopped sandbox did not settle");
+        }
+    }
+    stopped
+}
+
+/// A frozen workload cannot follow a SIGTERM. Should it not thaw, force takes it as it is.
+async fn thaw(life: &Life, deadlines: Deadlines) {
+    match timeout(deadlines.last_words, life.instance.resume()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop"),
+        Err(_) => tracing::warn!(sandbox = life.client.label(), "could not resume before a stop in time"),
+    }
+}
+
+async fn ask(life: &Life, grace: Duration, deadlines: Deadlines) {
+    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    let request = Request::Shutdown { grace_ms };
+    let asked = async {
+        // The guest may answer at once, at the end, or leave without a word; what counts is that the place ends.
+        match life.client.call(&request).await {
+            Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
+                std::future::pending::<()>().await;
+            }
+            Err(error) => tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end"),
+        }
+    };
+    tokio::select! {
+        () = life.instance.ended() => {}
+        () = asked => {}
+        () = tokio::time::sleep(grace.saturating_add(deadlines.last_words)) => {
+            tracing::info!(sandbox = life.client.label(), "ended by force");
+        }
+    }
+}

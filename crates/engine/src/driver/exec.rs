@@ -1,0 +1,64 @@
+//! Taking in an exec: whether it may run is decided here; running it is a task of its own.
+
+use std::sync::Arc;
+
+use sandbox::{Action, Error, ErrorKind, ExecSpec, ExecState, Result};
+use store::ExecRecord;
+
+use super::{Driver, Reply, refuse};
+use crate::{
+    error,
+    live::{LiveExec, MAX_OPEN_EXECS},
+    names,
+    pump::ExecTask,
+    shared::{Activity, Life},
+};
+
+impl Driver {
+    pub(super) fn exec(&mut self, spec: ExecSpec, reply: Reply<ExecRecord>) {
+        if let Some(earlier) = spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request)) {
+            tokio::spawn(async move { drop(reply.send(earlier.started().await)) });
+            return;
+        }
+        match self.admit(spec) {
+            Ok((life, exec)) => {
+                let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
+                let task = ExecTask::new(&self.core, &self.shared, &life, &exec);
+                life.pumps.spawn(task.run_new(reply, guard));
+            }
+            Err(error) => refuse(reply, error),
+        }
+    }
+
+    fn admit(&mut self, spec: ExecSpec) -> Result<(Arc<Life>, Arc<LiveExec>)> {
+        self.allow(Action::Exec)?;
+        let label = self.shared.label();
+        let Some(life) = self.life.clone() else {
+            return Err(error::wrong_state(&label, self.record.state, Action::Exec));
+        };
+        if self.draining.is_some() {
+            let message = format!("{label} is draining: it takes no new commands");
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .with_hint("Wait until it has stopped, then start it again."));
+        }
+        if self.shared.execs.len() >= MAX_OPEN_EXECS {
+            let message = format!("{label} has {MAX_OPEN_EXECS} open execs already");
+            return Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Wait for some of them to end, or use another sandbox."));
+        }
+        let exec = Arc::new(LiveExec::new(ExecRecord {
+            id: names::random_exec_id()?,
+            sandbox: self.record.id.clone(),
+            spec,
+            state: ExecState::Starting,
+            outcome: None,
+            pid: None,
+            created_at: self.core.clock.now(),
+            started_at: None,
+            ended_at: None,
+        }));
+        // Known from here on, so that a stop waits for it.
+        self.shared.execs.insert(Arc::clone(&exec));
+        Ok((life, exec))
+    }
+}

@@ -1,0 +1,145 @@
+//! Time: how long a sandbox lives, and how long it may idle. Both come from the record, so both survive a restart.
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, future::BoxFuture};
+use guest_protocol::{Request, Response};
+use jiff::Timestamp;
+use sandbox::{EventKind, OnExpiry, SandboxState};
+
+use super::{Driver, work::Then};
+use crate::clock::later;
+
+/// Parts of the idle limit after which the last activity is written down, so that a crash makes us forget little of it.
+const IDLE_CHECKS: u32 = 4;
+/// However short an idle limit is, it is not looked at more often than this.
+const SHORTEST_IDLE_CHECK: Duration = Duration::from_millis(10);
+/// Process 1 inside is our guest, not work.
+const GUEST_PID: i32 = 1;
+
+/// The driver's alarm clock.
+pub(super) struct Watchman {
+    alarm: Option<(Timestamp, BoxFuture<'static, ()>)>,
+    idle_checked_at: Timestamp,
+}
+
+impl Watchman {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { alarm: None, idle_checked_at: now }
+    }
+
+    /// Rings at the time it was set to; never when it was not.
+    pub(super) async fn alarm(&mut self) {
+        match &mut self.alarm {
+            Some((_, alarm)) => {
+                alarm.await;
+                self.alarm = None;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn arm_clock(&mut self) {
+        let Some(at) = self.next_deadline() else {
+            self.expiry.alarm = None;
+            return;
+        };
+        // An alarm that rings early does no harm: it is set again.
+        if self.expiry.alarm.as_ref().is_none_or(|(set, _)| *set > at) {
+            self.expiry.alarm = Some((at, self.core.clock.sleep_until(at)));
+        }
+    }
+
+    fn is_awake(&self) -> bool {
+        matches!(self.record.state, SandboxState::Running | SandboxState::Paused)
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let ttl = self.record.expires_at.filter(|_| {
+            self.is_awake()
+                || self.record.state == SandboxState::Stopped
+                    && self.record.lifetime.on_expiry == OnExpiry::Remove
+        });
+        let idle = self.record.lifetime.idle.filter(|_| self.is_awake()).map(|idle| {
+            let deadline = later(self.shared.activity.last_at(), idle);
+            let check = later(self.expiry.idle_checked_at, (idle / IDLE_CHECKS).max(SHORTEST_IDLE_CHECK));
+            let soonest = later(self.expiry.idle_checked_at, SHORTEST_IDLE_CHECK);
+            deadline.min(check).max(soonest)
+        });
+        match (ttl, idle) {
+            (Some(ttl), Some(idle)) => Some(ttl.min(idle)),
+            (ttl, idle) => ttl.or(idle),
+        }
+    }
+
+    pub(super) async fn look_at_the_clock(&mut self) {
+        let now = self.core.clock.now();
+        if self.record.expires_at.is_some_and(|at| at <= now) {
+            return self.expire("its time was up".to_owned()).await;
+        }
+        let Some(idle) = self.record.lifetime.idle.filter(|_| self.is_awake()) else { return };
+        self.expiry.idle_checked_at = now;
+        if self.is_touched() {
+            self.shared.activity.touch(now);
+        } else if later(self.shared.activity.last_at(), idle) <= now {
+            self.probe_for_work();
+        }
+        self.remember_activity().await;
+    }
+
+    fn is_touched(&self) -> bool {
+        self.shared.activity.n_in_flight() > 0 || self.n_running_execs() > 0
+    }
+
+    async fn remember_activity(&mut self) {
+        let last = self.shared.activity.last_at();
+        if last > self.record.last_active_at {
+            self.record.last_active_at = last;
+            self.save_if_possible().await;
+            self.publish();
+        }
+    }
+
+    /// A process that an exec left behind is work too; only the guest knows of it.
+    fn probe_for_work(&mut self) {
+        let Some(life) = self.life.clone() else { return };
+        let probe = async move {
+            match life.client.call(&Request::Processes).await {
+                Ok(Response::Processes { processes }) => {
+                    processes.iter().any(|process| process.pid != GUEST_PID && process.state != 'Z')
+                }
+                Ok(_) => false,
+                Err(error) => {
+                    // A guest that cannot say is not proof of work; a sandbox that nobody can reach must not live for ever.
+                    tracing::warn!(sandbox = life.client.label(), %error, "could not ask for processes");
+                    false
+                }
+            }
+        };
+        self.idle_probe = Some(probe.boxed());
+    }
+
+    pub(super) async fn probed(&mut self, is_alive: bool) {
+        let now = self.core.clock.now();
+        if is_alive || self.is_touched() {
+            self.shared.activity.touch(now);
+            return self.remember_activity().await;
+        }
+        let Some(idle) = self.record.lifetime.idle.filter(|_| self.is_awake()) else { return };
+        // Someone may have come and gone while the guest was asked.
+        if later(self.shared.activity.last_at(), idle) <= now {
+            self.expire(format!("it was idle for {idle:?}")).await;
+        }
+    }
+
+    async fn expire(&mut self, why: String) {
+        self.tell(EventKind::SandboxExpired, why.clone()).await;
+        match (self.record.state, self.record.lifetime.on_expiry) {
+            (SandboxState::Stopped, _) => self.begin_removing(None),
+            (_, OnExpiry::Stop) => self.begin_stopping(None, Then::Rest, Some(why)).await,
+            (_, OnExpiry::Remove) => self.begin_stopping(None, Then::Remove, Some(why)).await,
+        }
+    }
+}

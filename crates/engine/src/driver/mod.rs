@@ -1,0 +1,427 @@
+//! One task owns one sandbox, from its record to its removal; the only code that changes its state.
+//!
+//! Requests come in by message. What takes long (making a place, stopping it, removing its files) runs as `Work` beside
+//! the inbox, so that the driver always answers; what talks to the guest runs in tasks of its own. A caller who goes away
+//! changes nothing: the work is here, not in the request.
+
+mod ending;
+mod exec;
+mod expiry;
+mod work;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use sandbox::{Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState};
+use store::{ExecRecord, SandboxRecord};
+use tokio::sync::{mpsc, oneshot};
+
+use self::work::{Then, Work, WorkKind};
+use crate::{
+    Force,
+    client::GuestClient,
+    clock,
+    core::Core,
+    error::{self, Refusal},
+    expiry,
+    shared::{Gone, Life, Shared, Status},
+};
+
+/// Requests that wait for one sandbox; whoever sends one more waits.
+const MAX_QUEUED_COMMANDS: usize = 64;
+/// Requests put aside until the work at hand is done.
+const MAX_DEFERRED_COMMANDS: usize = 64;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+#[derive(Debug)]
+pub(crate) enum Command {
+    Start { reply: Reply<()> },
+    Stop { grace: Option<Duration>, reply: Reply<()> },
+    Restart { grace: Option<Duration>, reply: Reply<()> },
+    Pause { reply: Reply<()> },
+    Resume { reply: Reply<()> },
+    Remove { force: Force, reply: Reply<()> },
+    /// Take no new execs, and stop when the running ones have ended.
+    Drain { reply: Reply<()> },
+    EndDrain,
+    Renew { lifetime: Lifetime, reply: Reply<()> },
+    Exec { spec: Box<ExecSpec>, reply: Reply<ExecRecord> },
+    /// Let go of the sandbox; it lives on.
+    Close { reply: Reply<()> },
+}
+
+pub(crate) struct Driver {
+    core: Arc<Core>,
+    shared: Arc<Shared>,
+    record: SandboxRecord,
+    life: Option<Arc<Life>>,
+    inbox: mpsc::Receiver<Command>,
+    work: Option<Work>,
+    /// Who waits for the work at hand.
+    waiting: Vec<Reply<()>>,
+    deferred: VecDeque<Command>,
+    /// Who waits for the sandbox to run dry; present while it drains.
+    draining: Option<Vec<Reply<()>>>,
+    expiry: expiry::Watchman,
+    /// Asks the guest whether anything is alive inside, as the idle limit is near.
+    idle_probe: Option<BoxFuture<'static, bool>>,
+    is_over: bool,
+}
+
+/// What woke the driver.
+enum Wake {
+    Command(Option<Command>),
+    Done(work::Done),
+    PlaceEnded,
+    ExecEnded,
+    Clock,
+    Probed { is_alive: bool },
+}
+
+impl Driver {
+    fn new(core: Arc<Core>, record: SandboxRecord) -> Self {
+        let (sender, inbox) = mpsc::channel(MAX_QUEUED_COMMANDS);
+        let shared = Arc::new(Shared::new(record.clone(), sender, core.config.ledger));
+        let expiry = expiry::Watchman::new(core.clock.now());
+        Self {
+            core,
+            shared,
+            record,
+            life: None,
+            inbox,
+            work: None,
+            waiting: Vec::new(),
+            deferred: VecDeque::new(),
+            draining: None,
+            expiry,
+            idle_probe: None,
+            is_over: false,
+        }
+    }
+
+    /// Makes a new sandbox: its record first, then its place. The receiver is told when it runs.
+    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<(Arc<Shared>, oneshot::Receiver<Result<()>>, oneshot::Receiver<Result<(), store::StoreError>>)> {
+        let (recorded, is_recorded) = oneshot::channel();
+        let (reply, made) = oneshot::channel();
+        let mut driver = Self::new(Arc::clone(core), record);
+        let shared = Arc::clone(&driver.shared);
+        core.reserve(Arc::clone(&shared))?;
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            let lived = async {
+                if driver.write_down(recorded).await {
+                    driver.waiting.push(reply);
+                    driver.begin_making(true);
+                    driver.run().await;
+                }
+            };
+            closing.run_until_cancelled(lived).await;
+        });
+        Ok((shared, made, is_recorded))
+    }
+
+    /// Takes up a sandbox of an earlier daemon, with its place where that still stands.
+    pub(crate) fn adopt(core: &Arc<Core>, record: SandboxRecord, instance: Option<Box<dyn Instance>>) -> Arc<Shared> {
+        let mut driver = Self::new(Arc::clone(core), record);
+        if let Some(instance) = instance {
+            driver.life = Some(driver.new_life(Arc::from(instance)));
+        }
+        driver.publish();
+        let shared = Arc::clone(&driver.shared);
+        core.publish(&shared);
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            closing.run_until_cancelled(driver.run()).await;
+        });
+        shared
+    }
+
+    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), store::StoreError>>) -> bool {
+        let inserted = self.core.store.insert_sandbox(self.record.clone()).await;
+        let is_inserted = inserted.is_ok();
+        if is_inserted {
+            self.core.publish(&self.shared);
+        } else {
+            self.core.forget(&self.shared);
+        }
+        recorded.send(inserted).unwrap_or(());
+        is_inserted
+    }
+
+    fn new_life(&self, instance: Arc<dyn Instance>) -> Arc<Life> {
+        let client =
+            GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
+        Arc::new(Life::new(instance, client))
+    }
+
+    async fn run(&mut self) {
+        while !self.is_over {
+            match self.wait().await {
+                Wake::Command(Some(command)) => self.handle(command).await,
+                // The engine holds a sender as long as it knows the sandbox.
+                Wake::Command(None) => return,
+                Wake::Done(done) => self.finish(done).await,
+                Wake::PlaceEnded => self.place_ended().await,
+                Wake::ExecEnded => self.stop_if_drained().await,
+                Wake::Clock => self.look_at_the_clock().await,
+                Wake::Probed { is_alive } => self.probed(is_alive).await,
+            }
+            while self.work.is_none() && !self.is_over {
+                let Some(command) = self.deferred.pop_front() else { break };
+                self.handle(command).await;
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Wake {
+        self.arm_clock();
+        let is_free = self.work.is_none();
+        let life = self.life.clone().filter(|_| is_free);
+        let ended = async {
+            match life {
+                Some(life) => life.instance.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            done = or_pending(self.work.as_mut().map(|work| &mut work.future)) => {
+                self.work = None;
+                Wake::Done(done)
+            }
+            command = self.inbox.recv() => Wake::Command(command),
+            () = ended => Wake::PlaceEnded,
+            () = self.shared.exec_ended.notified(), if is_free && self.draining.is_some() => Wake::ExecEnded,
+            is_alive = or_pending(self.idle_probe.as_mut()), if is_free => {
+                self.idle_probe = None;
+                Wake::Probed { is_alive }
+            }
+            () = self.expiry.alarm(), if is_free && self.idle_probe.is_none() => Wake::Clock,
+        }
+    }
+
+    async fn handle(&mut self, command: Command) {
+        if let Some(command) = self.put_aside(command) {
+            self.answer(command).await;
+        }
+    }
+
+    /// Joins or puts off what cannot be decided while work is at hand; gives back the rest.
+    fn put_aside(&mut self, command: Command) -> Option<Command> {
+        let Some(work) = &self.work else { return Some(command) };
+        let is_deferred = match (&work.kind, &command) {
+            (_, Command::Renew { .. } | Command::EndDrain) => false,
+            (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
+                if let Command::Stop { reply, .. } | Command::Drain { reply } = command {
+                    self.waiting.push(reply);
+                }
+                return None;
+            }
+            (WorkKind::Making { .. } | WorkKind::Stopping { .. }, command) => matches!(
+                command,
+                Command::Stop { .. }
+                    | Command::Restart { .. }
+                    | Command::Drain { .. }
+                    | Command::Close { .. }
+                    | Command::Remove { force: Force::Yes, .. }
+            ),
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing { .. }, _) => true,
+        };
+        if !is_deferred {
+            return Some(command);
+        }
+        if self.deferred.len() >= MAX_DEFERRED_COMMANDS {
+            let message = format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
+            command.refuse(Error::new(ErrorKind::LimitReached, message).with_hint("Try again later."));
+            return None;
+        }
+        self.deferred.push_back(command);
+        None
+    }
+
+    async fn answer(&mut self, command: Command) {
+        match command {
+            Command::Start { reply } => match self.allow(Action::Start) {
+                Ok(()) => self.start(reply).await,
+                Err(error) => refuse(reply, error),
+            },
+            Command::Stop { grace, reply } => self.stop(grace, Then::Rest, reply).await,
+            Command::Restart { grace, reply } => match self.record.state {
+                SandboxState::Stopped => self.start(reply).await,
+                _ => self.stop(grace, Then::Start, reply).await,
+            },
+            Command::Remove { force, reply } => self.remove(force, reply).await,
+            Command::Pause { reply } => self.pause(reply).await,
+            Command::Resume { reply } => self.resume(reply),
+            Command::Drain { reply } => self.drain(reply).await,
+            Command::EndDrain => self.end_drain(),
+            Command::Renew { lifetime, reply } => {
+                reply.send(self.renew(lifetime).await).unwrap_or(());
+            }
+            Command::Exec { spec, reply } => self.exec(*spec, reply),
+            Command::Close { reply } => self.close(reply).await,
+        }
+    }
+
+    /// The one question before every change.
+    fn allow(&self, action: Action) -> Result<()> {
+        if self.record.state.allows(action) {
+            return Ok(());
+        }
+        Err(error::wrong_state(&self.shared.label(), self.record.state, action))
+    }
+
+    async fn drain(&mut self, reply: Reply<()>) {
+        if self.record.state == SandboxState::Stopped {
+            reply.send(Ok(())).unwrap_or(());
+            return;
+        }
+        if let Err(error) = self.allow(Action::Stop) {
+            return refuse(reply, error);
+        }
+        if self.record.state == SandboxState::Paused && self.n_running_execs() > 0 {
+            let message = format!("{} is paused, so its commands cannot end", self.shared.label());
+            let hint = "Resume it first, or stop it.";
+            return refuse(reply, Error::new(ErrorKind::WrongState, message).with_hint(hint));
+        }
+        self.draining.get_or_insert_default().push(reply);
+        self.publish();
+        self.stop_if_drained().await;
+    }
+
+    fn end_drain(&mut self) {
+        self.draining = None;
+        self.publish();
+    }
+
+    async fn stop_if_drained(&mut self) {
+        if self.work.is_some() || self.n_running_execs() > 0 {
+            return;
+        }
+        if let Some(waiting) = self.draining.take() {
+            self.waiting.extend(waiting);
+            self.begin_stopping(None, Then::Rest, None).await;
+        }
+    }
+
+    async fn renew(&mut self, lifetime: Lifetime) -> Result<()> {
+        if self.record.state == SandboxState::Failed {
+            let message = format!("{} is failed: renew is not possible now", self.shared.label());
+            return Err(Error::new(ErrorKind::WrongState, message).with_hint("Remove it and create another."));
+        }
+        let now = self.core.clock.now();
+        let mut renewed = self.record.clone();
+        renewed.expires_at = lifetime.ttl.map(|ttl| clock::later(now, ttl));
+        renewed.lifetime = lifetime;
+        renewed.last_active_at = now;
+        self.core.store.update_sandbox(renewed.clone()).await.map_err(error::from_store)?;
+        self.record = renewed;
+        self.shared.activity.touch(now);
+        self.publish();
+        let until = self.record.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));
+        self.core.emit(&self.shared.subject, EventKind::SandboxRenewed, None, until).await;
+        Ok(())
+    }
+
+    async fn close(&mut self, reply: Reply<()>) {
+        self.record.last_active_at = self.shared.activity.last_at();
+        self.save_if_possible().await;
+        self.is_over = true;
+        reply.send(Ok(())).unwrap_or(());
+    }
+
+    fn n_running_execs(&self) -> usize {
+        self.shared.execs.count(|exec| exec.state != ExecState::Done)
+    }
+
+    /// Writes the record before something is done that it must tell of.
+    async fn save(&mut self) -> Result<()> {
+        self.core.store.update_sandbox(self.record.clone()).await.map_err(error::from_store)
+    }
+
+    /// Writes the record of what cannot be taken back. Should the disk be full, the next daemon finds out by looking.
+    async fn save_if_possible(&mut self) {
+        if let Err(error) = self.save().await {
+            tracing::error!(
+                sandbox = %self.record.id, state = %self.record.state,
+                error = &error as &dyn std::error::Error, "could not write a state down"
+            );
+        }
+    }
+
+    /// Shows the outside what is true now.
+    fn publish(&self) {
+        self.shared.status.send_replace(Status {
+            record: self.record.clone(),
+            life: self.life.clone(),
+            draining: self.draining.is_some(),
+            busy: self.work.is_some(),
+            gone: None,
+        });
+    }
+
+    fn vanish(&mut self, gone: Gone) {
+        self.is_over = true;
+        self.shared.status.send_modify(|status| {
+            status.busy = false;
+            status.gone = Some(gone);
+        });
+    }
+
+    fn reply_to_all(&mut self, result: &Result<(), Refusal>) {
+        for reply in self.waiting.drain(..) {
+            reply.send(result.as_ref().copied().map_err(|refusal| refusal.to_error())).unwrap_or(());
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Whoever still waits is told, rather than left with a closed channel.
+    fn drop(&mut self) {
+        let label = self.shared.label();
+        let is_gone = self.shared.status.borrow().gone.is_some();
+        let why = || if is_gone { error::no_such_sandbox(&label) } else { error::closing() };
+        self.inbox.close();
+        let late = std::iter::from_fn(|| self.inbox.try_recv().ok()).collect::<Vec<_>>();
+        for command in self.deferred.drain(..).chain(late) {
+            command.refuse(why());
+        }
+        for reply in self.waiting.drain(..).chain(self.draining.take().into_iter().flatten()) {
+            refuse(reply, why());
+        }
+    }
+}
+
+impl Command {
+    fn refuse(self, error: Error) {
+        match self {
+            Self::Start { reply }
+            | Self::Stop { reply, .. }
+            | Self::Restart { reply, .. }
+            | Self::Pause { reply }
+            | Self::Resume { reply }
+            | Self::Remove { reply, .. }
+            | Self::Drain { reply }
+            | Self::Renew { reply, .. }
+            | Self::Close { reply } => refuse(reply, error),
+            Self::Exec { reply, .. } => refuse(reply, error),
+            Self::EndDrain => {}
+        }
+    }
+}
+
+fn refuse<T>(reply: Reply<T>, error: Error) {
+    // The caller may have gone away; then nobody needs to know.
+    drop(reply.send(Err(error)));
+}
+
+async fn or_pending<F: Future + Unpin>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,341 @@
+//! What takes long: making a place, stopping, pausing, resuming, removing. Each begins by writing down what is about to
+//! happen and ends by writing down what did.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use sandbox::{Action, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState};
+use store::StoreError;
+
+use super::{Driver, Reply, ending, refuse};
+use crate::{
+    Force, clock,
+    create::{check_directory, make_directory},
+    error::{self, Refusal},
+    shared::Gone,
+};
+
+pub(super) struct Work {
+    pub(super) kind: WorkKind,
+    pub(super) future: BoxFuture<'static, Done>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum WorkKind {
+    /// `first`: the sandbox is new, so a failure leaves nothing behind.
+    Making { first: bool },
+    Stopping { then: Then },
+    Pausing,
+    Resuming,
+    /// `not_made`: why it goes, when it never came to be.
+    Removing { not_made: Option<Refusal> },
+}
+
+/// What follows a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    Rest,
+    Start,
+    Remove,
+}
+
+pub(super) enum Done {
+    Made { first: bool, place: Result<Box<dyn Instance>> },
+    Stopped { then: Then, result: Result<()> },
+    Paused(Result<()>),
+    Resumed(Result<()>),
+    Removed { not_made: Option<Refusal>, result: Result<()> },
+}
+
+impl Driver {
+    fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
+        self.work = Some(Work { kind, future: future.boxed() });
+        self.publish();
+    }
+
+    pub(super) async fn finish(&mut self, done: Done) {
+        match done {
+            Done::Made { place: Ok(instance), .. } => self.made(Arc::from(instance)).await,
+            Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(Refusal::from(&error))),
+            Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
+            Done::Stopped { then, result } => self.stopped(then, result).await,
+            Done::Paused(result) => self.paused(result).await,
+            Done::Resumed(result) => self.resumed(result).await,
+            Done::Removed { not_made, result } => self.removed(not_made, result).await,
+        }
+    }
+
+    // ── making ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) async fn start(&mut self, reply: Reply<()>) {
+        let before = self.record.clone();
+        self.record.state = SandboxState::Creating;
+        if let Err(error) = self.save().await {
+            self.record = before;
+            return refuse(reply, error);
+        }
+        self.waiting.push(reply);
+        self.begin_making(false);
+    }
+
+    pub(super) fn begin_making(&mut self, first: bool) {
+        let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
+        self.begin(WorkKind::Making { first }, async move {
+            let made = async {
+                if first { make_directory(&plan.directory)? } else { check_directory(&plan.directory, &label)? }
+                core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
+            };
+            Done::Made { first, place: made.await }
+        });
+    }
+
+    async fn made(&mut self, instance: Arc<dyn Instance>) {
+        let now = self.core.clock.now();
+        let is_new = self.record.started_at.is_none();
+        self.record.state = SandboxState::Running;
+        self.record.reason = None;
+        self.record.isolation = Some(instance.isolation().clone());
+        self.record.started_at = Some(now);
+        self.record.stopped_at = None;
+        self.record.last_active_at = now;
+        self.record.expires_at = self.record.lifetime.ttl.map(|ttl| clock::later(now, ttl));
+        self.shared.activity.touch(now);
+        self.life = Some(self.new_life(instance));
+        if let Err(error) = self.save().await {
+            // Nobody was told that it runs, and no record would tell either: take it back.
+            let refusal = Refusal::from(&error);
+            let then = if is_new { Then::Remove } else { Then::Rest };
+            self.reply_to_all(&Err(refusal));
+            return self.begin_stopping(Some(Duration::ZERO), then, Some(error.message().to_owned())).await;
+        }
+        self.publish();
+        self.reply_to_all(&Ok(()));
+        if is_new {
+            self.tell(EventKind::SandboxCreated, "").await;
+        }
+        self.tell(EventKind::SandboxStarted, "").await;
+    }
+
+    async fn not_started(&mut self, error: &sandbox::Error) {
+        self.record.state = SandboxState::Stopped;
+        self.record.reason = Some(format!("it could not be started: {error}"));
+        self.save_if_possible().await;
+        self.publish();
+        self.reply_to_all(&Err(Refusal::from(error)));
+        self.tell(EventKind::SandboxStopped, self.record.reason.clone().unwrap_or_default()).await;
+    }
+
+    // ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) async fn stop(&mut self, grace: Option<Duration>, then: Then, reply: Reply<()>) {
+        if self.record.state == SandboxState::Stopped {
+            reply.send(Ok(())).unwrap_or(());
+            return;
+        }
+        if let Err(error) = self.allow(Action::Stop) {
+            return refuse(reply, error);
+        }
+        self.waiting.push(reply);
+        self.begin_stopping(grace, then, None).await;
+    }
+
+    /// Asks the guest to end everything, and ends it by force when the grace is over.
+    pub(super) async fn begin_stopping(&mut self, grace: Option<Duration>, then: Then, reason: Option<String>) {
+        let grace = grace.unwrap_or(self.core.config.stop_grace);
+        self.begin_ending(Some(grace), KillReason::SandboxStopped, then, reason).await;
+    }
+
+    /// The place ended by itself: nothing to ask, much to clear away.
+    pub(super) async fn place_ended(&mut self) {
+        let reason = "it ended by itself".to_owned();
+        self.begin_ending(None, KillReason::SandboxLost, Then::Rest, Some(reason)).await;
+    }
+
+    async fn begin_ending(
+        &mut self,
+        grace: Option<Duration>,
+        why: KillReason,
+        then: Then,
+        reason: Option<String>,
+    ) {
+        let was_paused = self.record.state == SandboxState::Paused;
+        self.record.state = SandboxState::Stopping;
+        self.record.reason = reason;
+        self.idle_probe = None;
+        self.save_if_possible().await;
+        let (life, deadlines, label) = (self.life.clone(), self.core.config.deadlines, self.shared.label());
+        self.begin(WorkKind::Stopping { then }, async move {
+            let result = match life {
+                Some(life) => ending::end(&life, grace, why, was_paused, deadlines).await,
+                None => Ok(()),
+            };
+            Done::Stopped { then, result: result.map_err(|error| error::from_backend(error, &label)) }
+        });
+    }
+
+    async fn stopped(&mut self, then: Then, result: Result<()>) {
+        self.record.stopped_at = Some(self.core.clock.now());
+        self.record.last_active_at = self.shared.activity.last_at();
+        if let Some(waiting) = self.draining.take() {
+            self.waiting.extend(waiting);
+        }
+        if let Err(error) = result {
+            // The place may still be there, so its handle is kept for the removal.
+            self.record.state = SandboxState::Failed;
+            self.record.reason = Some(format!("it could not be stopped: {error}"));
+            self.save_if_possible().await;
+            self.publish();
+            self.reply_to_all(&Err(Refusal::from(&error)));
+            return self.tell(EventKind::SandboxFailed, self.record.reason.clone().unwrap_or_default()).await;
+        }
+        self.life = None;
+        self.record.state = SandboxState::Stopped;
+        if self.record.lifetime.on_expiry == OnExpiry::Stop {
+            self.record.expires_at = None;
+        }
+        if then == Then::Start {
+            self.record.state = SandboxState::Creating;
+        }
+        self.save_if_possible().await;
+        self.publish();
+        self.tell(EventKind::SandboxStopped, self.record.reason.clone().unwrap_or_default()).await;
+        match then {
+            Then::Rest => self.reply_to_all(&Ok(())),
+            Then::Start => self.begin_making(false),
+            Then::Remove => self.begin_removing(None),
+        }
+    }
+
+    // ── pausing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) async fn pause(&mut self, reply: Reply<()>) {
+        let Some(life) = self.life.clone() else {
+            return refuse(reply, error::wrong_state(&self.shared.label(), self.record.state, Action::Pause));
+        };
+        if let Err(error) = self.allow(Action::Pause) {
+            return refuse(reply, error);
+        }
+        // Written first: whatever may be frozen must be known as paused, or nobody would ever resume it.
+        self.record.state = SandboxState::Paused;
+        if let Err(error) = self.save().await {
+            self.record.state = SandboxState::Running;
+            return refuse(reply, error);
+        }
+        self.waiting.push(reply);
+        let label = self.shared.label();
+        self.begin(WorkKind::Pausing, async move {
+            Done::Paused(life.instance.pause().await.map_err(|error| error::from_backend(error, &label)))
+        });
+    }
+
+    async fn paused(&mut self, result: Result<()>) {
+        match result {
+            Ok(()) => {
+                self.publish();
+                self.reply_to_all(&Ok(()));
+                self.tell(EventKind::SandboxPaused, "").await;
+            }
+            Err(error) => {
+                self.record.state = SandboxState::Running;
+                self.save_if_possible().await;
+                self.publish();
+                self.reply_to_all(&Err(Refusal::from(&error)));
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self, reply: Reply<()>) {
+        let Some(life) = self.life.clone() else {
+            return refuse(reply, error::wrong_state(&self.shared.label(), self.record.state, Action::Resume));
+        };
+        if let Err(error) = self.allow(Action::Resume) {
+            return refuse(reply, error);
+        }
+        self.waiting.push(reply);
+        let label = self.shared.label();
+        self.begin(WorkKind::Resuming, async move {
+            Done::Resumed(life.instance.resume().await.map_err(|error| error::from_backend(error, &label)))
+        });
+    }
+
+    async fn resumed(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.publish();
+            return self.reply_to_all(&Err(Refusal::from(&error)));
+        }
+        let now = self.core.clock.now();
+        self.shared.activity.touch(now);
+        self.record.state = SandboxState::Running;
+        self.record.last_active_at = now;
+        self.save_if_possible().await;
+        self.publish();
+        self.reply_to_all(&Ok(()));
+        self.tell(EventKind::SandboxResumed, "").await;
+    }
+
+    // ── removing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) async fn remove(&mut self, force: Force, reply: Reply<()>) {
+        match self.allow(Action::Remove) {
+            Ok(()) => {
+                self.waiting.push(reply);
+                self.begin_removing(None);
+            }
+            Err(_) if force == Force::Yes && self.allow(Action::Stop).is_ok() => {
+                self.waiting.push(reply);
+                self.begin_stopping(None, Then::Remove, None).await;
+            }
+            Err(error) => refuse(reply, error),
+        }
+    }
+
+    /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
+    pub(super) fn begin_removing(&mut self, not_made: Option<Refusal>) {
+        let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
+        let (life, directory) = (self.life.clone(), self.record.plan.directory.clone());
+        self.begin(WorkKind::Removing { not_made: not_made.clone() }, async move {
+            let (id, label) = (shared.subject.id.clone(), shared.label());
+            let removed = async {
+                if let Some(life) = life {
+                    life.instance.stop().await.map_err(|error| error::from_backend(error, &label))?;
+                }
+                let files = core.backend.remove_files(&id, directory).await;
+                files.map_err(|error| error::from_backend(error, &label))?;
+                match core.store.remove_sandbox(id).await {
+                    Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
+                    Err(error) => Err(error::from_store(error)),
+                }
+            };
+            Done::Removed { not_made, result: removed.await }
+        });
+    }
+
+    async fn removed(&mut self, not_made: Option<Refusal>, result: Result<()>) {
+        match (not_made, result) {
+            (None, Ok(())) => {
+                self.core.forget(&self.shared);
+                self.vanish(Gone::Removed);
+                self.reply_to_all(&Ok(()));
+                self.tell(EventKind::SandboxRemoved, "").await;
+            }
+            (Some(refusal), Ok(())) => {
+                self.core.forget(&self.shared);
+                self.vanish(Gone::NotMade(refusal.clone()));
+                self.reply_to_all(&Err(refusal));
+            }
+            (not_made, Err(error)) => {
+                // It stays in sight until someone can remove it.
+                self.record.state = SandboxState::Failed;
+                self.record.reason = Some(format!("it could not be removed: {error}"));
+                self.save_if_possible().await;
+                self.publish();
+                self.reply_to_all(&Err(not_made.unwrap_or_else(|| Refusal::from(&error))));
+                self.tell(EventKind::SandboxFailed, self.record.reason.clone().unwrap_or_default()).await;
+            }
+        }
+    }
+
+    pub(super) async fn tell(&self, kind: EventKind, detail: impl Into<String>) {
+        self.core.emit(&self.shared.subject, kind, None, detail).await;
+    }
+}

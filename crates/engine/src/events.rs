@@ -1,0 +1,148 @@
+//! Facts in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
+
+use futures_util::{StreamExt, stream};
+use sandbox::{Event, EventKind, ExecId, Result, SandboxId, SandboxName, Namespace};
+use store::{NewEvent, Store, StoreError};
+use tokio::sync::{mpsc, watch};
+
+use crate::{Engine, Follow, Principal, core::Core, error};
+
+/// Events on their way to the store; whoever makes one more waits.
+const MAX_QUEUED_EVENTS: usize = 1024;
+/// Events read at once for one reader.
+const EVENTS_PER_READ: u32 = 256;
+
+/// Where events are put. Clones share one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct EventLog {
+    queue: mpsc::Sender<NewEvent>,
+    /// Number of the last event stored; readers sleep on it.
+    last: watch::Receiver<u64>,
+}
+
+/// About which sandbox an event is.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) id: SandboxId,
+    pub(crate) name: SandboxName,
+    pub(crate) namespace: Namespace,
+}
+
+impl EventLog {
+    /// Starts the task that stores events. It ends when the last clone is gone.
+    pub(crate) async fn start(store: Store) -> Result<Self, StoreError> {
+        let last_stored = last_number(&store).await?;
+        let (queue, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let (tell, last) = watch::channel(last_stored);
+        tokio::spawn(keep(store, inbox, tell));
+        Ok(Self { queue, last })
+    }
+
+    pub(crate) async fn emit(&self, event: NewEvent) {
+        // Fails only once the engine is closing, when nobody could store it.
+        self.queue.send(event).await.unwrap_or(());
+    }
+}
+
+async fn keep(store: Store, mut inbox: mpsc::Receiver<NewEvent>, tell: watch::Sender<u64>) {
+    while let Some(event) = inbox.recv().await {
+        match store.append_event(event).await {
+            Ok(event) => {
+                tell.send_replace(event.number);
+            }
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "an event was lost"),
+        }
+    }
+}
+
+/// Numbers only grow, so the last one is found by asking, as in a dictionary, whether there is one from here on.
+async fn last_number(store: &Store) -> Result<u64, StoreError> {
+    let Some(first) = store.events(0, 1).await?.first().map(|event| event.number) else { return Ok(0) };
+    let (mut known, mut step) = (first, 1_u64);
+    loop {
+        match store.events(known.saturating_add(step), 1).await?.first() {
+            Some(event) => {
+                known = event.number;
+                step = step.saturating_mul(2);
+            }
+            None if step == 1 => return Ok(known),
+            None => step = (step / 4).max(1),
+        }
+    }
+}
+
+impl Core {
+    pub(crate) async fn emit(
+        &self,
+        subject: &Subject,
+        kind: EventKind,
+        exec: Option<&ExecId>,
+        detail: impl Into<String>,
+    ) {
+        let event = NewEvent {
+            at: self.clock.now(),
+            kind,
+            sandbox: Some(subject.id.clone()),
+            name: Some(subject.name.clone()),
+            namespace: Some(subject.namespace.clone()),
+            exec: exec.cloned(),
+            detail: detail.into(),
+        };
+        self.events.emit(event).await;
+    }
+}
+
+struct Reader {
+    store: Store,
+    last: watch::Receiver<u64>,
+    next: u64,
+    follow: Follow,
+}
+
+impl Engine {
+    /// Facts from number `from` on, without gaps; `None`: only what comes from now on.
+    pub async fn events(
+        &self,
+        who: &Principal,
+        from: Option<u64>,
+        follow: Follow,
+    ) -> Result<stream::BoxStream<'static, Result<Event>>> {
+        let core = self.core();
+        let last = core.events.last.clone();
+        let next = from.unwrap_or_else(|| *last.borrow() + 1);
+        let reader = Reader { store: core.store.clone(), last, next, follow };
+        let who = who.clone();
+        let seen = move |event: &Result<Event>| match event {
+            Ok(event) => event.namespace.as_ref().is_none_or(|namespace| who.sees(namespace)),
+            Err(_) => true,
+        };
+        Ok(stream::try_unfold(reader, Reader::step)
+            .map(|batch| match batch {
+                Ok(events) => stream::iter(events.into_iter().map(Ok).collect::<Vec<_>>()),
+                Err(error) => stream::iter(vec![Err(error)]),
+            })
+            .flatten()
+            .filter(move |event| std::future::ready(seen(event)))
+            .take_until(core.closing.clone().cancelled_owned())
+            .boxed())
+    }
+}
+
+impl Reader {
+    /// The next events, waiting for one where the reader follows.
+    async fn step(mut self) -> Result<Option<(Vec<Event>, Self)>> {
+        loop {
+            // Marked as seen before reading, so that what is stored meanwhile wakes us again.
+            self.last.borrow_and_update();
+            let events = self.store.events(self.next, EVENTS_PER_READ).await.map_err(error::from_store)?;
+            if let Some(event) = events.last() {
+                self.next = event.number + 1;
+                return Ok(Some((events, self)));
+            }
+            if self.follow == Follow::No || self.last.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+}

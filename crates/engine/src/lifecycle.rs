@@ -1,0 +1,230 @@
+//! Start, stop, pause, resume, restart, remove, wait, drain, renew: asked here, done by the driver.
+
+use std::{sync::Arc, time::Duration};
+
+use sandbox::{Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Usage};
+use guest_protocol::{Process, Request, Response};
+use store::StoreError;
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::{
+    Engine, Principal, SandboxRef, SandboxView,
+    client::GuestError,
+    create::check_lifetime,
+    driver::{Command, Reply},
+    error,
+    shared::{Activity, Gone, Shared},
+};
+
+/// Whether removing stops what runs first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    No,
+    Yes,
+}
+
+impl Engine {
+    pub async fn start_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Start { reply }).await
+    }
+
+    /// Freezes the workload; files stay reachable.
+    pub async fn pause_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Pause { reply }).await
+    }
+
+    pub async fn resume_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Resume { reply }).await
+    }
+
+    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine.
+    pub async fn stop_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        grace: Option<Duration>,
+    ) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Stop { grace, reply }).await
+    }
+
+    pub async fn restart_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        grace: Option<Duration>,
+    ) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Restart { grace, reply }).await
+    }
+
+    /// Deletes record, files and logs.
+    pub async fn remove_sandbox(&self, who: &Principal, which: &SandboxRef, force: Force) -> Result<()> {
+        if force == Force::Yes && let Some((id, _)) = self.core().corrupt_row(who, which) {
+            return self.remove_corrupt(&id).await;
+        }
+        let shared = self.core().find(who, which)?;
+        ask(&shared, |reply| Command::Remove { force, reply }).await
+    }
+
+    /// What cannot be read can still be cleared away: everything is found by the id alone.
+    async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
+        let core = self.core();
+        let label = format!("sandbox {id}");
+        let known: Vec<_> = core.all().iter().map(|shared| shared.subject.id.clone()).collect();
+        let alive: Vec<_> = core.all().iter().filter(|shared| shared.state().is_live()).map(|shared| shared.subject.id.clone()).collect();
+        core.backend.sweep(&alive, &known).await.map_err(|error| error::from_backend(error, &label))?;
+        let directory = core.config.sandbox_directory(id);
+        let files = core.backend.remove_files(id, directory).await;
+        files.map_err(|error| error::from_backend(error, &label))?;
+        match core.store.remove_sandbox(id.clone()).await {
+            Ok(()) | Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error::from_store(error)),
+        }
+        core.forget_corrupt(id);
+        Ok(())
+    }
+
+    /// Returns when the sandbox is in `state`; fails with `TimedOut`, or at once when it can no longer get there.
+    pub async fn wait_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        state: SandboxState,
+        time: Option<Duration>,
+    ) -> Result<SandboxView> {
+        let shared = self.core().find(who, which)?;
+        let mut status = shared.status.subscribe();
+        let closing = self.core().closing.clone();
+        let reached = async {
+            let settled = status.wait_for(|status| {
+                let now = status.record.state;
+                status.gone.is_some() || now == state || now == SandboxState::Failed
+            });
+            let status = settled.await.map_err(|_closed| error::closing())?;
+            match (&status.gone, status.record.state) {
+                (Some(Gone::Removed), _) => Err(error::no_such_sandbox(which)),
+                (Some(Gone::NotMade(refusal)), _) => Err(refusal.to_error()),
+                (None, now) if now == state => Ok(()),
+                (None, _) => Err(Error::new(
+                    ErrorKind::WrongState,
+                    format!("{} is failed and will not be {state}", shared.label()),
+                )
+                .with_hint("Look at its reason, then remove it.")),
+            }
+        };
+        let waited = with_timeout(time, async {
+            tokio::select! { result = reached => result, () = closing.cancelled() => Err(error::closing()) }
+        });
+        match waited.await {
+            Some(result) => result.map(|()| shared.view()),
+            None => {
+                let now = shared.state();
+                Err(Error::new(ErrorKind::TimedOut, format!("{} is still {now}, not {state}", shared.label()))
+                    .with_hint("Wait longer, or look at what it does."))
+            }
+        }
+    }
+
+    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again.
+    pub async fn drain_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        time: Option<Duration>,
+    ) -> Result<SandboxView> {
+        let shared = self.core().find(who, which)?;
+        let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { reply })).await;
+        match drained {
+            Some(result) => result.map(|()| shared.view()),
+            None => {
+                // Only fails where the driver has gone, and the drain with it.
+                shared.inbox.send(Command::EndDrain).await.unwrap_or(());
+                let n_left = shared.view().n_running_execs;
+                Err(Error::new(ErrorKind::TimedOut, format!("{n_left} commands still run in {}", shared.label()))
+                    .with_hint("It takes new commands again. Drain with more time, or stop it."))
+            }
+        }
+    }
+
+    /// Replaces its lifetime, counted from now.
+    pub async fn renew_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        lifetime: Lifetime,
+    ) -> Result<SandboxView> {
+        check_lifetime(&lifetime)?;
+        self.command(who, which, |reply| Command::Renew { lifetime, reply }).await
+    }
+
+    pub async fn usage(&self, who: &Principal, which: &SandboxRef) -> Result<Usage> {
+        let shared = self.core().find(who, which)?;
+        let life = look(&shared)?;
+        life.instance.usage().await.map_err(|error| error::from_backend(error, &shared.label()))
+    }
+
+    pub async fn processes(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ProcessEntry>> {
+        let shared = self.core().find(who, which)?;
+        let life = look(&shared)?;
+        let answer = life.client.call(&Request::Processes).await;
+        match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
+            Response::Processes { processes } => Ok(processes.into_iter().map(process_entry).collect()),
+            _ => Err(error::from_guest(GuestError::Nonsense("another answer than processes"), &shared.label())),
+        }
+    }
+
+    async fn command(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        command: impl FnOnce(Reply<()>) -> Command,
+    ) -> Result<SandboxView> {
+        let shared = self.core().find(who, which)?;
+        // Held only over the request itself: a sandbox must be able to stop by being idle while someone waits for that.
+        drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
+        ask(&shared, command).await?;
+        Ok(shared.view())
+    }
+}
+
+/// Looking is not work: it does not keep a sandbox from being idle.
+fn look(shared: &Shared) -> Result<Arc<crate::shared::Life>> {
+    let status = shared.status.borrow();
+    let state = status.record.state;
+    status
+        .life
+        .clone()
+        .filter(|_| state.allows(Action::Files))
+        .ok_or_else(|| error::wrong_state(&shared.label(), state, Action::Files))
+}
+
+/// Sends a command to the driver and waits for its answer.
+pub(crate) async fn ask<T>(shared: &Shared, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+    let (reply, answer) = oneshot::channel();
+    let gone = || match shared.status.borrow().gone {
+        Some(_) => error::no_such_sandbox(&shared.subject.name),
+        None => error::closing(),
+    };
+    shared.inbox.send(command(reply)).await.map_err(|_unsent| gone())?;
+    answer.await.map_err(|_dropped| gone())?
+}
+
+/// `None` when the time passed first.
+pub(crate) async fn with_timeout<T>(time: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+    match time {
+        Some(time) => timeout(time, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+fn process_entry(process: Process) -> ProcessEntry {
+    ProcessEntry {
+        pid: process.pid,
+        parent: process.parent,
+        user: process.user,
+        state: process.state,
+        memory_bytes: process.memory_bytes,
+        cpu_micros: process.cpu_micros,
+        command: process.command,
+        exec: process.exec,
+    }
+}

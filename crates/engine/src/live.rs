@@ -1,0 +1,162 @@
+//! Execs that are not over: running, or with output still open. The rest is in the store.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use sandbox::{ExecId, ExecState, RequestId, Result};
+use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
+use tokio::sync::watch;
+
+use crate::error::Refusal;
+
+/// Execs of one sandbox that may be open at once. Each holds a connection and a file on the host.
+pub(crate) const MAX_OPEN_EXECS: usize = 512;
+
+#[derive(Debug, Default)]
+pub(crate) struct LiveExecs {
+    by_id: Mutex<HashMap<ExecId, Arc<LiveExec>>>,
+}
+
+impl LiveExecs {
+    pub(crate) fn insert(&self, exec: Arc<LiveExec>) {
+        self.lock().insert(exec.id.clone(), exec);
+    }
+
+    pub(crate) fn remove(&self, id: &ExecId) {
+        self.lock().remove(id);
+    }
+
+    pub(crate) fn get(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
+        self.lock().get(id).cloned()
+    }
+
+    pub(crate) fn requested(&self, request: &RequestId) -> Option<Arc<LiveExec>> {
+        self.lock()
+            .values()
+            .find(|exec| exec.progress.borrow().record.spec.request_id.as_ref() == Some(request))
+            .cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LiveExec>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self, matches: impl Fn(&ExecRecord) -> bool) -> usize {
+        self.lock().values().filter(|exec| matches(&exec.progress.borrow().record)).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<LiveExec>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct LiveExec {
+    pub(crate) id: ExecId,
+    /// Only the exec's own task sends.
+    pub(crate) progress: watch::Sender<Progress>,
+    writer: Mutex<Option<LedgerWriter>>,
+    /// Held by whoever writes to stdin, so that two writers do not mix.
+    pub(crate) stdin: tokio::sync::Mutex<()>,
+    /// Someone asked us to kill it.
+    kill_requested: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Progress {
+    pub(crate) record: ExecRecord,
+    /// It could not be recorded or started, through no fault of the command.
+    pub(crate) refused: Option<Refusal>,
+}
+
+impl LiveExec {
+    pub(crate) fn new(record: ExecRecord) -> Self {
+        Self {
+            id: record.id.clone(),
+            progress: watch::Sender::new(Progress { record, refused: None }),
+            writer: Mutex::default(),
+            stdin: tokio::sync::Mutex::default(),
+            kill_requested: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn record(&self) -> ExecRecord {
+        self.progress.borrow().record.clone()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ExecRecord)) -> ExecRecord {
+        self.progress.send_modify(|progress| change(&mut progress.record));
+        self.record()
+    }
+
+    pub(crate) fn open(&self, writer: LedgerWriter) {
+        *self.lock_writer() = Some(writer);
+    }
+
+    /// Lets go of the ledger; nothing more will come.
+    pub(crate) fn close(&self) {
+        *self.lock_writer() = None;
+    }
+
+    /// Writes to the ledger; `None` when it is closed.
+    pub(crate) fn append(
+        &self,
+        at_ms: i64,
+        kind: EntryKind,
+        guest_event: u64,
+        data: &[u8],
+    ) -> Option<Result<u64, LedgerError>> {
+        self.lock_writer().as_mut().map(|writer| writer.append(at_ms, kind, guest_event, data))
+    }
+
+    pub(crate) fn last_number(&self) -> u64 {
+        self.lock_writer().as_ref().map_or(0, LedgerWriter::last_number)
+    }
+
+    pub(crate) fn last_guest_event(&self) -> u64 {
+        self.lock_writer().as_ref().map_or(0, LedgerWriter::last_guest_event)
+    }
+
+    pub(crate) fn request_kill(&self) {
+        self.kill_requested.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_kill_requested(&self) -> bool {
+        self.kill_requested.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it runs or is over.
+    pub(crate) async fn started(&self) -> Result<ExecRecord> {
+        self.reached(|progress| progress.refused.is_some() || progress.record.state != ExecState::Starting).await
+    }
+
+    pub(crate) async fn done(&self) -> Result<ExecRecord> {
+        self.reached(|progress| progress.refused.is_some() || progress.record.state == ExecState::Done).await
+    }
+
+    async fn reached(&self, is_there: impl FnMut(&Progress) -> bool) -> Result<ExecRecord> {
+        let mut progress = self.progress.subscribe();
+        // `self` holds the sender, so waiting cannot fail.
+        let progress = progress.wait_for(is_there).await.map_or_else(
+            |_closed| self.progress.borrow().clone(),
+            |progress| progress.clone(),
+        );
+        match progress.refused {
+            Some(refusal) => Err(refusal.to_error()),
+            None => Ok(progress.record),
+        }
+    }
+
+    fn lock_writer(&self) -> MutexGuard<'_, Option<LedgerWriter>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,238 @@
+//! What others may see of a sandbox while its driver owns it.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
+};
+
+use jiff::Timestamp;
+use sandbox::{Action, ExecState, Instance, KillReason, Result, SandboxState};
+use store::{Ledger, LedgerLimits, SandboxRecord};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    SandboxView,
+    client::GuestClient,
+    clock::Clock,
+    driver::Command,
+    error::{self, Refusal},
+    events::Subject,
+    live::LiveExecs,
+};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) subject: Subject,
+    /// Only the driver sends.
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) inbox: mpsc::Sender<Command>,
+    pub(crate) execs: LiveExecs,
+    pub(crate) activity: Arc<Activity>,
+    /// Rung when an exec ends.
+    pub(crate) exec_ended: Notify,
+    logs: PathBuf,
+    ledger_limits: LedgerLimits,
+    ledger: Mutex<Option<Ledger>>,
+}
+
+/// What is true of a sandbox now.
+#[derive(Debug, Clone)]
+pub(crate) struct Status {
+    pub(crate) record: SandboxRecord,
+    /// Present while a place exists that can be talked to.
+    pub(crate) life: Option<Arc<Life>>,
+    pub(crate) draining: bool,
+    /// Something is being done to it right now.
+    pub(crate) busy: bool,
+    /// Its record is gone; when it was never made, why.
+    pub(crate) gone: Option<Gone>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Gone {
+    Removed,
+    NotMade(Refusal),
+}
+
+impl Shared {
+    pub(crate) fn new(
+        record: SandboxRecord,
+        inbox: mpsc::Sender<Command>,
+        ledger_limits: LedgerLimits,
+    ) -> Self {
+        let subject = Subject {
+            id: record.id.clone(),
+            name: record.name.clone(),
+            namespace: record.namespace.clone(),
+        };
+        let activity = Arc::new(Activity::new(record.last_active_at));
+        let logs = record.plan.directory.join("logs");
+        let status = Status { record, life: None, draining: false, busy: false, gone: None };
+        Self {
+            subject,
+            status: watch::Sender::new(status),
+            inbox,
+            execs: LiveExecs::default(),
+            activity,
+            exec_ended: Notify::new(),
+            logs,
+            ledger_limits,
+            ledger: Mutex::default(),
+        }
+    }
+
+    /// As messages call it.
+    pub(crate) fn label(&self) -> String {
+        format!("sandbox {}", self.subject.name)
+    }
+
+    pub(crate) fn state(&self) -> SandboxState {
+        self.status.borrow().record.state
+    }
+
+    /// The ledger of its execs, opened at the first use: most sandboxes of a long list are never asked.
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
+        let mut ledger = self.lock_ledger();
+        if let Some(ledger) = &*ledger {
+            return Ok(ledger.clone());
+        }
+        let opened = Ledger::open(self.logs.clone(), self.ledger_limits).map_err(error::from_ledger)?;
+        Ok(ledger.insert(opened).clone())
+    }
+
+    fn lock_ledger(&self) -> MutexGuard<'_, Option<Ledger>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place, for an action that the state allows now. The guard counts as work until it is dropped.
+    pub(crate) fn enter(&self, action: Action, clock: &Arc<dyn Clock>) -> Result<(Arc<Life>, ActivityGuard)> {
+        let guard = Activity::begin(&self.activity, Arc::clone(clock));
+        let status = self.status.borrow();
+        if status.gone.is_some() {
+            return Err(error::no_such_sandbox(&self.subject.name));
+        }
+        let state = status.record.state;
+        match &status.life {
+            Some(life) if state.allows(action) => Ok((Arc::clone(life), guard)),
+            _ => Err(error::wrong_state(&self.label(), state, action)),
+        }
+    }
+
+    pub(crate) fn view(&self) -> SandboxView {
+        let status = self.status.borrow().clone();
+        let record = status.record;
+        let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
+        let last_active_at = self.activity.last_at().max(record.last_active_at);
+        let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
+        let mut warnings = Vec::new();
+        if let Some(isolation) = &record.isolation {
+            warnings.extend(isolation.warnings.iter().cloned());
+            warnings.extend(isolation.not_held().map(|limit| {
+                let why = limit.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+                format!("the limit {:?} of {} is not held{why}", limit.limit, limit.value)
+            }));
+        }
+        SandboxView {
+            id: record.id,
+            name: record.name,
+            namespace: record.namespace,
+            spec: record.spec,
+            plan: record.plan,
+            state: record.state,
+            reason: record.reason,
+            isolation: record.isolation,
+            created_at: record.created_at,
+            started_at: record.started_at,
+            stopped_at: record.stopped_at,
+            expires_at: record.expires_at,
+            lifetime: record.lifetime,
+            last_active_at,
+            n_running_execs,
+            idle_since: is_idle.then_some(last_active_at),
+            draining: status.draining,
+            warnings,
+        }
+    }
+}
+
+/// One life of a sandbox, from a start to the next stop.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Only the driver calls `stop`, `pause` and `resume`, one at a time; anyone may connect or look at its usage.
+    pub(crate) instance: Arc<dyn Instance>,
+    pub(crate) client: Arc<GuestClient>,
+    /// The place has ended or is about to: nobody needs to try to reach it again.
+    pub(crate) over: CancellationToken,
+    /// The last wait for output is over too.
+    pub(crate) abandoned: CancellationToken,
+    /// Why its execs ended, when the guest could not say.
+    pub(crate) end: OnceLock<KillReason>,
+    /// Tasks that follow execs.
+    pub(crate) pumps: TaskTracker,
+}
+
+impl Life {
+    pub(crate) fn new(instance: Arc<dyn Instance>, client: GuestClient) -> Self {
+        Self {
+            instance,
+            client: Arc::new(client),
+            over: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
+            end: OnceLock::new(),
+            pumps: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn kill_reason(&self) -> KillReason {
+        self.end.get().copied().unwrap_or(KillReason::SandboxLost)
+    }
+}
+
+/// When a sandbox was last touched, and by how many it is being touched now.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    n_in_flight: AtomicUsize,
+    last_ms: AtomicI64,
+}
+
+impl Activity {
+    fn new(last: Timestamp) -> Self {
+        Self { n_in_flight: AtomicUsize::new(0), last_ms: AtomicI64::new(last.as_millisecond()) }
+    }
+
+    pub(crate) fn begin(activity: &Arc<Self>, clock: Arc<dyn Clock>) -> ActivityGuard {
+        activity.n_in_flight.fetch_add(1, Ordering::Relaxed);
+        activity.touch(clock.now());
+        ActivityGuard { activity: Arc::clone(activity), clock }
+    }
+
+    pub(crate) fn touch(&self, now: Timestamp) {
+        self.last_ms.fetch_max(now.as_millisecond(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn n_in_flight(&self) -> usize {
+        self.n_in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn last_at(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.last_ms.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
+    }
+}
+
+/// Counts as work on a sandbox until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ActivityGuard {
+    activity: Arc<Activity>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Drop for ActivityGuard {
+    fn drop(&mut self) {
+        self.activity.touch(self.clock.now());
+        self.activity.n_in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,148 @@
+//! SQL for execs.
+
+use rusqlite::{OptionalExtension, Params, Row, ffi, named_params};
+use sandbox::{ExecId, RequestId, SandboxId};
+
+use crate::{
+    CorruptRow, ExecRecord, StoreError,
+    database::Database,
+    row::{Columns, Reason, json, time, word},
+};
+
+const INSERT: &str = "INSERT INTO execs VALUES (:id, :sandbox, :request_id, :state, :spec, :outcome, :pid, \
+     :created_at, :started_at, :ended_at)";
+
+const UPDATE: &str = "UPDATE execs SET sandbox = :sandbox, request_id = :request_id, state = :state, spec = :spec, \
+     outcome = :outcome, pid = :pid, created_at = :created_at, started_at = :started_at, ended_at = :ended_at \
+     WHERE id = :id";
+
+pub(crate) fn insert(database: &Database, record: &ExecRecord) -> Result<(), StoreError> {
+    match write(database, INSERT, record) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(refusal(database, record, source)),
+    }
+}
+
+pub(crate) fn update(database: &Database, record: &ExecRecord) -> Result<(), StoreError> {
+    match write(database, UPDATE, record) {
+        Ok(0) => Err(StoreError::Missing { what: "exec", id: record.id.to_string() }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(refusal(database, record, source)),
+    }
+}
+
+fn write(database: &Database, sql: &str, record: &ExecRecord) -> Result<usize, rusqlite::Error> {
+    database.connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": record.id.as_str(),
+        ":sandbox": record.sandbox.as_str(),
+        ":request_id": record.spec.request_id.as_ref().map(RequestId::as_str),
+        ":state": word(&record.state)?,
+        ":spec": json(&record.spec)?,
+        ":outcome": record.outcome.as_ref().map(json).transpose()?,
+        ":pid": record.pid,
+        ":created_at": time(record.created_at),
+        ":started_at": record.started_at.map(time),
+        ":ended_at": record.ended_at.map(time),
+    })
+}
+
+fn refusal(database: &Database, record: &ExecRecord, source: rusqlite::Error) -> StoreError {
+    let code = source.sqlite_error().map(|failure| failure.extended_code);
+    if code == Some(ffi::SQLITE_CONSTRAINT_FOREIGNKEY) {
+        return StoreError::Missing { what: "sandbox", id: record.sandbox.to_string() };
+    }
+    if code == Some(ffi::SQLITE_CONSTRAINT_UNIQUE)
+        && let Some(request) = &record.spec.request_id
+    {
+        let sql = "SELECT id FROM execs WHERE sandbox = ?1 AND request_id = ?2";
+        let keys = [record.sandbox.as_str(), request.as_str()];
+        let holder = database.connection.query_row(sql, keys, |row| row.get::<_, String>(0));
+        if let Ok(id) = holder {
+            return match id.parse() {
+                Ok(id) => StoreError::RequestKnownExec { id },
+                Err(reason) => StoreError::Corrupt { what: "exec", id, reason: format!("id: {reason}") },
+            };
+        }
+    }
+    database.error("writing an exec", source)
+}
+
+pub(crate) fn by_id(database: &Database, id: &ExecId) -> Result<Option<ExecRecord>, StoreError> {
+    one(database, "SELECT * FROM execs WHERE id = ?1", [id.as_str()])
+}
+
+pub(crate) fn by_request(
+    database: &Database,
+    sandbox: &SandboxId,
+    request: &RequestId,
+) -> Result<Option<ExecRecord>, StoreError> {
+    let sql = "SELECT * FROM execs WHERE sandbox = ?1 AND request_id = ?2";
+    one(database, sql, [sandbox.as_str(), request.as_str()])
+}
+
+fn one(database: &Database, sql: &str, keys: impl Params) -> Result<Option<ExecRecord>, StoreError> {
+    let found = database
+        .connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(keys, |row| Ok(read(row))).optional())
+        .map_err(|source| database.error("reading an exec", source))?;
+    match found {
+        None => Ok(None),
+        Some(Ok(record)) => Ok(Some(record)),
+        Some(Err(CorruptRow { id, reason })) => Err(StoreError::Corrupt { what: "exec", id, reason }),
+    }
+}
+
+/// Oldest first. A row that cannot be read is left out and logged; asking for it by id says what is wrong with it.
+pub(crate) fn of_sandbox(database: &Database, sandbox: &SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
+    let mut records = Vec::new();
+    let mut collect = || {
+        let sql = "SELECT * FROM execs WHERE sandbox = ?1 ORDER BY rowid";
+        let mut statement = database.connection.prepare_cached(sql)?;
+        let mut found = statement.query([sandbox.as_str()])?;
+        while let Some(row) = found.next()? {
+            match read(row) {
+                Ok(record) => records.push(record),
+                Err(CorruptRow { id, reason }) => {
+                    tracing::warn!(%sandbox, exec = id, reason, "an exec's record cannot be read");
+                }
+            }
+        }
+        Ok(())
+    };
+    collect().map_err(|source| database.error("listing execs", source))?;
+    Ok(records)
+}
+
+/// Ids that are gone already are fine: the caller wants them gone.
+pub(crate) fn remove(database: &mut Database, ids: &[ExecId]) -> Result<(), StoreError> {
+    let transaction = database.connection.transaction();
+    let removed = transaction.and_then(|transaction| {
+        let mut statement = transaction.prepare_cached("DELETE FROM execs WHERE id = ?1")?;
+        for id in ids {
+            statement.execute([id.as_str()])?;
+        }
+        drop(statement);
+        transaction.commit()
+    });
+    removed.map_err(|source| database.error("removing execs", source))
+}
+
+fn read(row: &Row<'_>) -> Result<ExecRecord, CorruptRow> {
+    let columns = Columns(row);
+    read_columns(&columns).map_err(|reason| CorruptRow { id: columns.raw_id(), reason })
+}
+
+fn read_columns(columns: &Columns<'_>) -> Result<ExecRecord, Reason> {
+    Ok(ExecRecord {
+        id: columns.parsed("id")?,
+        sandbox: columns.parsed("sandbox")?,
+        spec: columns.json("spec")?,
+        state: columns.word("state")?,
+        outcome: columns.maybe_json("outcome")?,
+        pid: columns.maybe_i32("pid")?,
+        created_at: columns.time("created_at")?,
+        started_at: columns.maybe_time("started_at")?,
+        ended_at: columns.maybe_time("ended_at")?,
+    })
+}

@@ -1,0 +1,140 @@
+//! The exec ledger: for each exec an append-only, numbered log in segment files.
+//!
+//! ```text
+//! <directory of the sandbox's logs>/<exec id>/00000000000000000001.seg     entries 1…
+//!                                             00000000000000004711.seg     entries 4711…, still growing
+//! ```
+//!
+//! Blocking, without a thread: an append is one write to the page cache, which the death of the daemon does not lose.
+//! A torn tail (the daemon died within a write, the machine lost power) is found by length and checksum and cut off when
+//! the exec's writer is opened again.
+//!
+//! Whether an exec has finished is not stored: at open its last entry tells (see `state::has_ended` for where that is
+//! only looked at cheaply), and [`Ledger::finish`] says it for sure. A ledger with an open writer never counts as
+//! finished.
+
+mod entry;
+mod error;
+mod reader;
+mod segment;
+mod state;
+mod writer;
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use sandbox::ExecId;
+use tokio::sync::watch;
+
+use self::state::Shared;
+pub use self::{
+    entry::{Entry, EntryKind, Item, MAX_ENTRY_BYTES},
+    error::LedgerError,
+    reader::LedgerReader,
+    writer::LedgerWriter,
+};
+
+/// How much a sandbox's ledger may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerLimits {
+    pub per_sandbox_bytes: u64,
+    /// A segment is what is trimmed at once from a running exec.
+    pub segment_bytes: u64,
+}
+
+impl Default for LedgerLimits {
+    fn default() -> Self {
+        Self { per_sandbox_bytes: 256 * 1024 * 1024, segment_bytes: 8 * 1024 * 1024 }
+    }
+}
+
+/// What a trim took away: all entries of `exec` up to and including `through`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trimmed {
+    pub exec: ExecId,
+    pub through: u64,
+    /// All that there was: the exec had finished.
+    pub whole: bool,
+}
+
+/// The ledgers of all execs of one sandbox. Clones share their accounting.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    shared: Arc<Shared>,
+}
+
+impl Ledger {
+    /// Makes the directory where it is missing and measures what is there.
+    pub fn open(directory: PathBuf, limits: LedgerLimits) -> Result<Self, LedgerError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .map_err(LedgerError::io("make the directory", &directory))?;
+        Ok(Self { shared: Arc::new(Shared::measure(directory, limits)?) })
+    }
+
+    /// Opens the exec's writer: at its end, with a torn tail cut off; from number 1 when there is nothing yet. `Busy`
+    /// while another is open.
+    pub fn writer(&self, exec: &ExecId) -> Result<LedgerWriter, LedgerError> {
+        LedgerWriter::open(self.shared.clone(), exec)
+    }
+
+    /// A cursor that begins with entry `from` (1 is the first). An exec without entries is no error: they may come.
+    pub fn reader(&self, exec: &ExecId, from: u64) -> Result<LedgerReader, LedgerError> {
+        Ok(LedgerReader::new(self.shared.clone(), exec.clone(), from))
+    }
+
+    /// Tells that this exec is done, so that it may be trimmed first once its writer is dropped.
+    pub fn finish(&self, exec: &ExecId) {
+        if let Some(exec) = self.shared.lock().execs.get_mut(exec) {
+            exec.is_finished = true;
+        }
+    }
+
+    /// Holds the sandbox to its cap: the oldest finished execs go whole, then the oldest segments of running ones. Returns
+    /// what went since the last call, by this one or by appends.
+    pub fn trim(&self) -> Result<Vec<Trimmed>, LedgerError> {
+        let mut state = self.shared.lock();
+        state.trim(&self.shared.directory, self.shared.limits.per_sandbox_bytes)?;
+        Ok(state.take_untold())
+    }
+
+    /// Removes all of an exec's ledger; `Busy` while its writer is open. Fine when there is none.
+    pub fn remove(&self, exec: &ExecId) -> Result<(), LedgerError> {
+        let mut state = self.shared.lock();
+        if state.execs.get(exec).is_some_and(|exec| exec.published.is_some()) {
+            return Err(LedgerError::Busy { exec: exec.clone() });
+        }
+        let directory = self.shared.exec_directory(exec);
+        match fs::remove_dir_all(&directory) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(LedgerError::io("remove the ledger", &directory)(source));
+            }
+            _ => {}
+        }
+        state.forget(exec);
+        Ok(())
+    }
+
+    /// Every exec that has a ledger, in no order.
+    pub fn execs(&self) -> Result<Vec<ExecId>, LedgerError> {
+        Ok(self.shared.lock().execs.keys().cloned().collect())
+    }
+
+    /// Tells the exec's last number as it grows; `None` when no writer is open.
+    pub fn subscribe(&self, exec: &ExecId) -> Option<watch::Receiver<u64>> {
+        let state = self.shared.lock();
+        state.execs.get(exec)?.published.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// Bytes on disk, as accounted.
+    pub fn total_bytes(&self) -> u64 {
+        self.shared.lock().total_bytes()
+    }
+}

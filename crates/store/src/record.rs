@@ -1,0 +1,69 @@
+//! One row each, as the engine sees them.
+
+use jiff::Timestamp;
+use sandbox::{
+    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Isolation, Lifetime, Namespace, SandboxId,
+    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+};
+
+/// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRecord {
+    pub id: SandboxId,
+    pub name: SandboxName,
+    pub namespace: Namespace,
+    pub spec: SandboxSpec,
+    pub plan: SandboxPlan,
+    pub state: SandboxState,
+    /// Why it failed or stopped.
+    pub reason: Option<String>,
+    /// The walls it got; absent until it was made.
+    pub isolation: Option<Isolation>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub stopped_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub lifetime: Lifetime,
+    pub last_active_at: Timestamp,
+}
+
+/// All that is known of one exec but its output, which is in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecRecord {
+    pub id: ExecId,
+    pub sandbox: SandboxId,
+    pub spec: ExecSpec,
+    pub state: ExecState,
+    pub outcome: Option<ExecOutcome>,
+    pub pid: Option<i32>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A [`sandbox::Event`] before it has a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    pub at: Timestamp,
+    pub kind: EventKind,
+    pub sandbox: Option<SandboxId>,
+    pub name: Option<SandboxName>,
+    pub namespace: Option<Namespace>,
+    pub exec: Option<ExecId>,
+    pub detail: String,
+}
+
+/// What a listing found, oldest first. One bad row never hides the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxRows {
+    pub records: Vec<SandboxRecord>,
+    pub corrupt: Vec<CorruptRow>,
+}
+
+/// A row that cannot be read. It stays as it is until someone removes the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorruptRow {
+    /// As stored, whether or not it is a well-formed id.
+    pub id: String,
+    pub reason: String,
+}

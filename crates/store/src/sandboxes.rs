@@ -1,0 +1,167 @@
+//! SQL for sandboxes.
+
+use rusqlite::{OptionalExtension, Params, Row, named_params};
+use sandbox::{Namespace, RequestId, SandboxId, SandboxName};
+
+use crate::{
+    CorruptRow, SandboxRecord, SandboxRows, StoreError,
+    database::Database,
+    row::{Columns, Reason, json, time},
+};
+
+const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
+     :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at)";
+
+const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name, request_id = :request_id, \
+     state = :state, reason = :reason, spec = :spec, plan = :plan, isolation = :isolation, lifetime = :lifetime, \
+     created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
+     last_active_at = :last_active_at WHERE id = :id";
+
+pub(crate) fn insert(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
+    match write(database, INSERT, record) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(refusal(database, record, source)),
+    }
+}
+
+pub(crate) fn update(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
+    match write(database, UPDATE, record) {
+        Ok(0) => Err(StoreError::Missing { what: "sandbox", id: record.id.to_string() }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(refusal(database, record, source)),
+    }
+}
+
+fn write(database: &Database, sql: &str, record: &SandboxRecord) -> Result<usize, rusqlite::Error> {
+    database.connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": record.id.as_str(),
+        ":namespace": record.namespace.as_str(),
+        ":name": record.name.as_str(),
+        ":request_id": record.spec.request_id.as_ref().map(RequestId::as_str),
+        ":state": record.state.as_str(),
+        ":reason": record.reason,
+        ":spec": json(&record.spec)?,
+        ":plan": json(&record.plan)?,
+        ":isolation": record.isolation.as_ref().map(json).transpose()?,
+        ":lifetime": json(&record.lifetime)?,
+        ":created_at": time(record.created_at),
+        ":started_at": record.started_at.map(time),
+        ":stopped_at": record.stopped_at.map(time),
+        ":expires_at": record.expires_at.map(time),
+        ":last_active_at": time(record.last_active_at),
+    })
+}
+
+/// Says which uniqueness was hurt. The request comes first: a request sent twice carries the same name too.
+fn refusal(database: &Database, record: &SandboxRecord, source: rusqlite::Error) -> StoreError {
+    if source.sqlite_error_code() != Some(rusqlite::ErrorCode::ConstraintViolation) {
+        return database.error("writing a sandbox", source);
+    }
+    let holder = |column: &str, value: &str| {
+        let sql = format!("SELECT id FROM sandboxes WHERE namespace = ?1 AND {column} = ?2 AND id <> ?3");
+        let keys = [record.namespace.as_str(), value, record.id.as_str()];
+        database.connection.query_row(&sql, keys, |row| row.get::<_, String>(0)).optional()
+    };
+    if let Some(request) = &record.spec.request_id
+        && let Ok(Some(id)) = holder("request_id", request.as_str())
+    {
+        return match id.parse() {
+            Ok(id) => StoreError::RequestKnown { id },
+            Err(reason) => StoreError::Corrupt { what: "sandbox", id, reason: format!("id: {reason}") },
+        };
+    }
+    if let Ok(Some(_id)) = holder("name", record.name.as_str()) {
+        return StoreError::NameTaken { name: record.name.clone(), namespace: record.namespace.clone() };
+    }
+    database.error("writing a sandbox", source)
+}
+
+pub(crate) fn by_id(database: &Database, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+    one(database, "SELECT * FROM sandboxes WHERE id = ?1", [id.as_str()])
+}
+
+pub(crate) fn by_name(
+    database: &Database,
+    namespace: &Namespace,
+    name: &SandboxName,
+) -> Result<Option<SandboxRecord>, StoreError> {
+    let sql = "SELECT * FROM sandboxes WHERE namespace = ?1 AND name = ?2";
+    one(database, sql, [namespace.as_str(), name.as_str()])
+}
+
+pub(crate) fn by_request(
+    database: &Database,
+    namespace: &Namespace,
+    request: &RequestId,
+) -> Result<Option<SandboxRecord>, StoreError> {
+    let sql = "SELECT * FROM sandboxes WHERE namespace = ?1 AND request_id = ?2";
+    one(database, sql, [namespace.as_str(), request.as_str()])
+}
+
+fn one(database: &Database, sql: &str, keys: impl Params) -> Result<Option<SandboxRecord>, StoreError> {
+    let found = database
+        .connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(keys, |row| Ok(read(row))).optional())
+        .map_err(|source| database.error("reading a sandbox", source))?;
+    match found {
+        None => Ok(None),
+        Some(Ok(record)) => Ok(Some(record)),
+        Some(Err(CorruptRow { id, reason })) => Err(StoreError::Corrupt { what: "sandbox", id, reason }),
+    }
+}
+
+pub(crate) fn all(database: &Database, namespace: Option<&Namespace>) -> Result<SandboxRows, StoreError> {
+    let mut rows = SandboxRows::default();
+    let mut collect = || {
+        let sql = "SELECT * FROM sandboxes WHERE ?1 IS NULL OR namespace = ?1 ORDER BY rowid";
+        let mut statement = database.connection.prepare_cached(sql)?;
+        let mut found = statement.query([namespace.map(Namespace::as_str)])?;
+        while let Some(row) = found.next()? {
+            match read(row) {
+                Ok(record) => rows.records.push(record),
+                Err(corrupt) => rows.corrupt.push(corrupt),
+            }
+        }
+        Ok(())
+    };
+    collect().map_err(|source| database.error("listing sandboxes", source))?;
+    Ok(rows)
+}
+
+pub(crate) fn remove(database: &Database, id: &SandboxId) -> Result<(), StoreError> {
+    // The execs go with it, by the foreign key.
+    let n_removed = database
+        .connection
+        .prepare_cached("DELETE FROM sandboxes WHERE id = ?1")
+        .and_then(|mut statement| statement.execute([id.as_str()]))
+        .map_err(|source| database.error("removing a sandbox", source))?;
+    if n_removed == 0 {
+        return Err(StoreError::Missing { what: "sandbox", id: id.to_string() });
+    }
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<SandboxRecord, CorruptRow> {
+    let columns = Columns(row);
+    read_columns(&columns).map_err(|reason| CorruptRow { id: columns.raw_id(), reason })
+}
+
+fn read_columns(columns: &Columns<'_>) -> Result<SandboxRecord, Reason> {
+    Ok(SandboxRecord {
+        id: columns.parsed("id")?,
+        name: columns.parsed("name")?,
+        namespace: columns.parsed("namespace")?,
+        spec: columns.json("spec")?,
+        plan: columns.json("plan")?,
+        state: columns.parsed("state")?,
+        reason: columns.owned("reason")?,
+        isolation: columns.maybe_json("isolation")?,
+        created_at: columns.time("created_at")?,
+        started_at: columns.maybe_time("started_at")?,
+        stopped_at: columns.maybe_time("stopped_at")?,
+        expires_at: columns.maybe_time("expires_at")?,
+        lifetime: columns.json("lifetime")?,
+        last_active_at: columns.time("last_active_at")?,
+    })
+}

@@ -1,0 +1,172 @@
+//! The façade: async calls in front of one blocking thread that owns the database.
+
+use std::{fmt, path::Path};
+
+use sandbox::{Event, ExecId, Namespace, RequestId, SandboxId, SandboxName};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    ExecRecord, NewEvent, SandboxRecord, SandboxRows, StoreError, database::Database, events, execs,
+    sandboxes,
+};
+
+/// Calls that wait for the thread; one more waits in its caller.
+const MAX_QUEUED: usize = 256;
+
+enum Command {
+    Run(Box<dyn FnOnce(&mut Database) + Send>),
+    Close(oneshot::Sender<()>),
+}
+
+/// Records of sandboxes, execs and events. Clones share one thread, which ends with the last clone or with
+/// [`Store::close`].
+///
+/// A call whose future is dropped may still take effect: it was sent.
+#[derive(Clone)]
+pub struct Store {
+    commands: mpsc::Sender<Command>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("is_closed", &self.commands.is_closed()).finish()
+    }
+}
+
+impl Store {
+    /// Opens `home/warren.db`, making the directory (0700) and the file (0600) where they are missing, and brings its
+    /// tables up to date.
+    pub fn open(home: &Path) -> Result<Self, StoreError> {
+        let database = Database::open(home)?;
+        let (commands, inbox) = mpsc::channel(MAX_QUEUED);
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || serve(database, inbox))
+            .map_err(|source| StoreError::Io { what: "start a thread for", path: home.to_owned(), source })?;
+        Ok(Self { commands })
+    }
+
+    /// Fails with `RequestKnown` when the namespace has a sandbox for the same request id, else with `NameTaken` when it
+    /// has one of the same name.
+    pub async fn insert_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
+        self.run(move |database| sandboxes::insert(database, &record)).await
+    }
+
+    /// Replaces the whole record; `Missing` when there is none of that id.
+    pub async fn update_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
+        self.run(move |database| sandboxes::update(database, &record)).await
+    }
+
+    pub async fn sandbox(&self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        self.run(move |database| sandboxes::by_id(database, &id)).await
+    }
+
+    pub async fn sandbox_named(
+        &self,
+        namespace: Namespace,
+        name: SandboxName,
+    ) -> Result<Option<SandboxRecord>, StoreError> {
+        self.run(move |database| sandboxes::by_name(database, &namespace, &name)).await
+    }
+
+    pub async fn sandbox_requested(
+        &self,
+        namespace: Namespace,
+        request: RequestId,
+    ) -> Result<Option<SandboxRecord>, StoreError> {
+        self.run(move |database| sandboxes::by_request(database, &namespace, &request)).await
+    }
+
+    /// All of them, or those of one namespace, oldest first.
+    pub async fn sandboxes(&self, namespace: Option<Namespace>) -> Result<SandboxRows, StoreError> {
+        self.run(move |database| sandboxes::all(database, namespace.as_ref())).await
+    }
+
+    /// Removes the record with those of its execs, all or nothing. Works for a corrupt record too.
+    pub async fn remove_sandbox(&self, id: SandboxId) -> Result<(), StoreError> {
+        self.run(move |database| sandboxes::remove(database, &id)).await
+    }
+
+    /// Fails with `RequestKnownExec` when the sandbox has an exec for the same request id, with `Missing` when there is
+    /// no such sandbox.
+    pub async fn insert_exec(&self, record: ExecRecord) -> Result<(), StoreError> {
+        self.run(move |database| execs::insert(database, &record)).await
+    }
+
+    pub async fn update_exec(&self, record: ExecRecord) -> Result<(), StoreError> {
+        self.run(move |database| execs::update(database, &record)).await
+    }
+
+    pub async fn exec(&self, id: ExecId) -> Result<Option<ExecRecord>, StoreError> {
+        self.run(move |database| execs::by_id(database, &id)).await
+    }
+
+    pub async fn exec_requested(
+        &self,
+        sandbox: SandboxId,
+        request: RequestId,
+    ) -> Result<Option<ExecRecord>, StoreError> {
+        self.run(move |database| execs::by_request(database, &sandbox, &request)).await
+    }
+
+    /// Oldest first.
+    pub async fn execs(&self, sandbox: SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
+        self.run(move |database| execs::of_sandbox(database, &sandbox)).await
+    }
+
+    /// All of them or none; ids that are gone already are fine.
+    pub async fn remove_execs(&self, ids: Vec<ExecId>) -> Result<(), StoreError> {
+        self.run(move |database| execs::remove(database, &ids)).await
+    }
+
+    /// Gives the event its number. The oldest events go when there are more than [`crate::MAX_EVENTS`].
+    pub async fn append_event(&self, event: NewEvent) -> Result<Event, StoreError> {
+        self.run(move |database| events::append(database, event)).await
+    }
+
+    /// Events from number `from` on, at most `limit` of them.
+    pub async fn events(&self, from: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        self.run(move |database| events::read(database, from, limit)).await
+    }
+
+    /// Waits for what was asked before, then closes the database. Later calls fail with `Closed`. Safe to call twice.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.commands.send(Command::Close(done)).await.is_ok() {
+            // An error means that the thread ended before it came to us: closed all the same.
+            closed.await.unwrap_or(());
+        }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Run(Box::new(move |database| {
+            // The caller may have gone away; its work is done all the same.
+            reply.send(work(database)).unwrap_or(());
+        }));
+        self.commands.send(command).await.map_err(|_unsent| StoreError::Closed)?;
+        answer.await.map_err(|_dropped| StoreError::Closed)?
+    }
+}
+
+fn serve(mut database: Database, mut inbox: mpsc::Receiver<Command>) {
+    let mut closed = None;
+    while let Some(command) = inbox.blocking_recv() {
+        match command {
+            Command::Run(work) => work(&mut database),
+            Command::Close(done) => {
+                closed = Some(done);
+                break;
+            }
+        }
+    }
+    // Closing the last connection folds the write-ahead log into the database.
+    drop(database);
+    drop(inbox);
+    if let Some(done) = closed {
+        done.send(()).unwrap_or(());
+    }
+}
