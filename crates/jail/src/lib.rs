@@ -1,1 +1,31 @@
-//! (contract pending)
+//! Linux cage primitives: namespaces, mounts, id maps, cgroups, capabilities, seccomp, and the spawner which puts them
+//! together.
+//!
+//! ```text
+//!   daemon ── Request + descriptors ──→ spawner ── clone ──→ child runs the cage's steps, then *becomes* the guest
+//!      ↑                                                       │
+//!      └──────────────── Reply + pidfd, on a socket of the request's own ──┘
+//! ```
+//!
+//! A [`Cage`] is data: the back end builds it, `doctor --explain` prints it, the child runs it. Nothing here knows what a
+//! sandbox is, and nothing here uses threads: the spawner forks.
+
+mod cage;
+pub mod cgroup;
+mod child;
+mod image;
+mod mounts;
+mod outer;
+mod packet;
+mod privileges;
+mod seccomp;
+mod spawner;
+mod sys;
+mod tree;
+
+pub use cage::{Cage, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
+pub use child::Handoff;
+pub use packet::{Failure, Reply, Request, ReplySocket};
+pub use privileges::WORKLOAD_CAPABILITIES;
+pub use seccomp::FILTER_NAME;
+pub use spawner::{SpawnError, SpawnerHandle, start_spawner};

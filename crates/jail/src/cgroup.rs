@@ -1,0 +1,409 @@
+//! Control groups: version 1, version 2, and both at once, by plain file writes.
+//!
+//! In every hierarchy that we use:
+//!
+//! ```text
+//!   <base>/warren/guests      every guest, and the spawner it was born from; no limits
+//!   <base>/warren/<id>        the workload of one sandbox, with its limits
+//! ```
+//!
+//! Guests stay out of their workload's group, so that an out-of-memory kill takes the workload and never the guest. They share one:
+//! the spawner enters it once, its children are born in it, and making a sandbox costs one directory for each
+//! hierarchy instead of three.
+
+mod detect;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+pub use detect::{Controller, Version};
+use detect::{Found, find};
+
+/// Scheduler period in which a share of a processor is given, in microseconds; the kernel's own default.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+/// How long a freeze may take; a process in the middle of disk work cannot be frozen before that ends.
+const FREEZE_TIME: Duration = Duration::from_secs(5);
+/// How long the kernel may take to let go of a group whose processes are dead.
+const REMOVE_TIME: Duration = Duration::from_secs(10);
+const RETRY_EVERY: Duration = Duration::from_millis(2);
+const PARENT: &str = "warren";
+const GUESTS: &str = "guests";
+
+/// A file that could not be read or written, and what was to go into it.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {action} {}", .file.display())]
+pub struct CgroupError {
+    pub action: String,
+    pub file: PathBuf,
+    #[source]
+    pub source: io::Error,
+}
+
+/// What a workload may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupLimits {
+    pub memory_bytes: u64,
+    /// On top of memory.
+    pub swap_bytes: u64,
+    pub cpu_millis: u32,
+    pub pids: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    is_v2: bool,
+    controllers: Vec<Controller>,
+    /// `<base>/warren`.
+    directory: PathBuf,
+}
+
+/// The hierarchies of this host in which we may make groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups {
+    version: Version,
+    hierarchies: Vec<Hierarchy>,
+    /// Why a controller cannot be used, as sentences.
+    missing: Vec<String>,
+}
+
+/// The open files of a workload's group that its guest needs.
+#[derive(Debug)]
+pub struct WorkloadFiles {
+    /// A process that writes `0` to each moves into the group.
+    pub enter: Vec<OwnedFd>,
+    pub oom_counter: Option<OwnedFd>,
+}
+
+/// One reading of a workload's counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CgroupUsage {
+    pub memory_bytes: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    pub cpu_micros: Option<u64>,
+    pub pids: Option<u64>,
+    pub oom_kills: Option<u64>,
+}
+
+impl Cgroups {
+    /// Finds what this process may use, by making our parent groups. Calling it twice does no harm.
+    pub fn detect() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let found = find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+        Self::prepare(found, rustix::process::geteuid().is_root())
+    }
+
+    /// For hosts, or tests, without any.
+    pub fn none() -> Self {
+        Self { version: Version::None, hierarchies: Vec::new(), missing: Vec::new() }
+    }
+
+    fn prepare(found: Found, is_root: bool) -> Self {
+        let mut cgroups = Self { version: found.version, ..Self::none() };
+        for mount in found.mounts {
+            // Root takes the top: the same place whichever service or session starts the daemon. Others have what was delegated.
+            let candidates = if is_root { vec![&mount.top, &mount.own] } else { vec![&mount.own] };
+            let mut refused = None;
+            let made = candidates.into_iter().find_map(|base| {
+                make_parent(base, mount.is_v2, &mount.controllers).map_err(|error| refused = Some(error)).ok()
+            });
+            match made {
+                Some((directory, controllers)) if !controllers.is_empty() => {
+                    let is_v2 = mount.is_v2;
+                    cgroups.hierarchies.push(Hierarchy { is_v2, controllers, directory });
+                }
+                _ => {
+                    let names: Vec<_> = mount.controllers.iter().map(|one| one.name(mount.is_v2)).collect();
+                    let why = refused.map(|error| format!("{error}: {}", error.source)).unwrap_or_default();
+                    cgroups.missing.push(format!("The cgroup controllers {} cannot be used: {why}.", names.join(", ")));
+                }
+            }
+        }
+        if cgroups.hierarchies.is_empty() {
+            cgroups.version = Version::None;
+        }
+        cgroups
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Whether `controller` can be used, and if so, whether it is version 2's.
+    pub fn controller(&self, controller: Controller) -> Option<bool> {
+        self.with(controller).map(|hierarchy| hierarchy.is_v2)
+    }
+
+    pub fn can_freeze(&self) -> bool {
+        self.with(Controller::Freezer).is_some()
+    }
+
+    fn with(&self, controller: Controller) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|hierarchy| hierarchy.controllers.contains(&controller))
+    }
+
+    /// The files through which the spawner enters the group of the guests.
+    pub fn guest_files(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        self.hierarchies.iter().map(|one| open_for_writing(&one.directory.join(GUESTS).join(one.enter_file()))).collect()
+    }
+
+    /// Makes the groups of one workload with their limits; takes up what is there already.
+    pub fn create(&self, id: &str, limits: &CgroupLimits) -> Result<WorkloadFiles, CgroupError> {
+        let mut files = WorkloadFiles { enter: Vec::with_capacity(self.hierarchies.len()), oom_counter: None };
+        for hierarchy in &self.hierarchies {
+            let group = hierarchy.directory.join(id);
+            make_directory(&group)?;
+            hierarchy.limit(&group, limits)?;
+            files.enter.push(open_for_writing(&group.join(hierarchy.enter_file()))?);
+            if hierarchy.controllers.contains(&Controller::Memory) {
+                let counter = group.join(if hierarchy.is_v2 { "memory.events" } else { "memory.oom_control" });
+                let opened = File::open(&counter).map_err(failed("open", &counter))?;
+                files.oom_counter = Some(opened.into());
+            }
+        }
+        Ok(files)
+    }
+
+    /// Stops or wakes every process of the workload; returns when they all are.
+    pub fn freeze(&self, id: &str, frozen: bool) -> Result<(), CgroupError> {
+        let Some(hierarchy) = self.with(Controller::Freezer) else {
+            let source = io::ErrorKind::Unsupported.into();
+            return Err(CgroupError { action: "freeze".to_owned(), file: PathBuf::from(id), source });
+        };
+        let group = hierarchy.directory.join(id);
+        let (file, value, shown, done) = match (hierarchy.is_v2, frozen) {
+            (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
+            (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
+            (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
+            (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
+        };
+        let (file, shown) = (group.join(file), group.join(shown));
+        let began = Instant::now();
+        loop {
+            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
+            write(&file, value)?;
+            let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
+            if state.lines().any(|line| line == done) {
+                return Ok(());
+            }
+            if began.elapsed() > FREEZE_TIME {
+                return Err(CgroupError { action: format!("write {value} to"), file, source: io::ErrorKind::TimedOut.into() });
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
+    pub fn usage(&self, id: &str) -> CgroupUsage {
+        let mut usage = CgroupUsage::default();
+        for hierarchy in &self.hierarchies {
+            let group = hierarchy.directory.join(id);
+            for controller in &hierarchy.controllers {
+                read_usage(&group, *controller, hierarchy.is_v2, &mut usage);
+            }
+        }
+        usage
+    }
+
+    /// Processor time of the workload so far, in microseconds.
+    pub fn cpu_micros(&self, id: &str) -> Option<u64> {
+        let hierarchy = self.with(Controller::CpuAccounting)?;
+        let mut usage = CgroupUsage::default();
+        read_usage(&hierarchy.directory.join(id), Controller::CpuAccounting, hierarchy.is_v2, &mut usage);
+        usage.cpu_micros
+    }
+
+    /// The ids that have a group in any hierarchy.
+    pub fn ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self
+            .hierarchies
+            .iter()
+            .filter_map(|hierarchy| fs::read_dir(&hierarchy.directory).ok())
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name != GUESTS)
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Kills what is left in the groups of `id` and removes them. Waits while the kernel still lets go of the dead.
+    pub fn remove(&self, id: &str) -> Result<(), CgroupError> {
+        let began = Instant::now();
+        for hierarchy in &self.hierarchies {
+            let group = hierarchy.directory.join(id);
+            loop {
+                match fs::remove_dir(&group) {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(_busy) if began.elapsed() < REMOVE_TIME => {
+                        if !hierarchy.is_v2 {
+                            drop(fs::write(group.join("freezer.state"), "THAWED"));
+                        }
+                        kill_all(&group);
+                        std::thread::sleep(RETRY_EVERY);
+                    }
+                    Err(source) => {
+                        return Err(CgroupError { action: "remove".to_owned(), file: group, source });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hierarchy {
+    /// Version 1 has `tasks`: a thread that writes 0 there moves itself alone, which spares the kernel a lock over all processes.
+    fn enter_file(&self) -> &'static str {
+        if self.is_v2 { "cgroup.procs" } else { "tasks" }
+    }
+
+    fn limit(&self, group: &Path, limits: &CgroupLimits) -> Result<(), CgroupError> {
+        let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_MICROS / 1000;
+        let both = limits.memory_bytes.saturating_add(limits.swap_bytes);
+        for controller in &self.controllers {
+            match (controller, self.is_v2) {
+                (Controller::Memory, true) => {
+                    write(&group.join("memory.max"), &limits.memory_bytes.to_string())?;
+                    write_if_there(&group.join("memory.swap.max"), &limits.swap_bytes.to_string())?;
+                }
+                (Controller::Memory, false) => {
+                    let (memory, with_swap) =
+                        (group.join("memory.limit_in_bytes"), group.join("memory.memsw.limit_in_bytes"));
+                    // The second may never be below the first, and a group taken up again may have had more.
+                    if write(&memory, &limits.memory_bytes.to_string()).is_err() {
+                        write_if_there(&with_swap, &both.to_string())?;
+                        write(&memory, &limits.memory_bytes.to_string())?;
+                    }
+                    write_if_there(&with_swap, &both.to_string())?;
+                }
+                (Controller::Cpu, true) => write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?,
+                // Its period is the kernel's default, which is ours.
+                (Controller::Cpu, false) => write(&group.join("cpu.cfs_quota_us"), &quota.to_string())?,
+                (Controller::Pids, _) => write(&group.join("pids.max"), &limits.pids.to_string())?,
+                (Controller::CpuAccounting | Controller::Freezer, _) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(action: &str, file: &Path) -> impl FnOnce(io::Error) -> CgroupError {
+    let (action, file) = (action.to_owned(), file.to_owned());
+    move |source| CgroupError { action, file, source }
+}
+
+fn write(file: &Path, value: &str) -> Result<(), CgroupError> {
+    fs::write(file, value).map_err(|source| CgroupError {
+        action: format!("write {value} to"),
+        file: file.to_owned(),
+        source,
+    })
+}
+
+/// Swap is not accounted on every kernel.
+fn write_if_there(file: &Path, value: &str) -> Result<(), CgroupError> {
+    if file.exists() { write(file, value) } else { Ok(()) }
+}
+
+fn open_for_writing(file: &Path) -> Result<OwnedFd, CgroupError> {
+    OpenOptions::new().write(true).open(file).map(OwnedFd::from).map_err(failed("open", file))
+}
+
+fn make_directory(path: &Path) -> Result<(), CgroupError> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(failed("make", path)),
+    }
+}
+
+/// Makes `warren` and `warren/guests` below `base`; returns the former with the controllers that work in it.
+fn make_parent(
+    base: &Path,
+    is_v2: bool,
+    controllers: &[Controller],
+) -> Result<(PathBuf, Vec<Controller>), CgroupError> {
+    let parent = base.join(PARENT);
+    if is_v2 {
+        enable(base, controllers);
+    }
+    make_directory(&parent)?;
+    let mut usable = controllers.to_vec();
+    if is_v2 {
+        enable(&parent, controllers);
+        let enabled = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+        let has_freezer = parent.join("cgroup.freeze").exists();
+        usable.retain(|one| match one {
+            Controller::Freezer => has_freezer,
+            // `cpu.stat` is there without any controller.
+            Controller::CpuAccounting => true,
+            other => enabled.split_ascii_whitespace().any(|name| name == other.name(true)),
+        });
+    }
+    let guests = parent.join(GUESTS);
+    make_directory(&guests)?;
+    // Finds out whether the right to move processes came with the right to make directories.
+    open_for_writing(&guests.join(if is_v2 { "cgroup.procs" } else { "tasks" }))?;
+    Ok((parent, usable))
+}
+
+/// One by one: a controller that cannot be given on does not keep the others back.
+fn enable(group: &Path, controllers: &[Controller]) {
+    let file = group.join("cgroup.subtree_control");
+    for controller in controllers {
+        if !matches!(controller, Controller::CpuAccounting | Controller::Freezer) {
+            drop(fs::write(&file, format!("+{}", controller.name(true))));
+        }
+    }
+}
+
+fn kill_all(group: &Path) {
+    let listed = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in listed().lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
+        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { continue };
+        // Listed still, after the handle was taken: so the handle is of that process and no later one of the same number.
+        if listed().lines().any(|line| line.parse() == Ok(pid.as_raw_nonzero().get())) {
+            let _dead = rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn read_usage(group: &Path, controller: Controller, is_v2: bool, usage: &mut CgroupUsage) {
+    let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    match (controller, is_v2) {
+        (Controller::Memory, true) => {
+            usage.memory_bytes = number("memory.current");
+            usage.memory_peak_bytes = number("memory.peak");
+            usage.oom_kills = keyed(&group.join("memory.events"), "oom_kill");
+        }
+        (Controller::Memory, false) => {
+            usage.memory_bytes = number("memory.usage_in_bytes");
+            usage.memory_peak_bytes = number("memory.max_usage_in_bytes");
+            usage.oom_kills = keyed(&group.join("memory.oom_control"), "oom_kill");
+        }
+        (Controller::Pids, _) => usage.pids = number("pids.current"),
+        (Controller::CpuAccounting, true) => usage.cpu_micros = keyed(&group.join("cpu.stat"), "usage_usec"),
+        (Controller::CpuAccounting, false) => usage.cpu_micros = number("cpuacct.usage").map(|nanos| nanos / 1000),
+        (Controller::Cpu | Controller::Freezer, _) => {}
+    }
+}
+
+/// The number after `key` in a file of `key value` lines.
+fn keyed(file: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests;

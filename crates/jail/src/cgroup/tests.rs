@@ -1,0 +1,89 @@
+//! Layouts over plain directories: the kernel's files are only names here, and what is written to them is what counts.
+
+use super::{detect::Mount, *};
+
+const LIMITS: CgroupLimits =
+    CgroupLimits { memory_bytes: 64 << 20, swap_bytes: 1 << 20, cpu_millis: 1500, pids: 32 };
+
+/// A host whose hierarchies are directories below `top`. The parents exist, with the files that the kernel would make.
+fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> Cgroups {
+    let mounts = hierarchies.iter().enumerate().map(|(number, (is_v2, controllers))| {
+        let base = top.join(number.to_string());
+        let parent = base.join("warren");
+        fs::create_dir_all(parent.join("guests")).unwrap();
+        fs::write(parent.join("cgroup.freeze"), "0").unwrap();
+        for group in [parent.join("guests"), parent.join("sbx-1")] {
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join(if *is_v2 { "cgroup.procs" } else { "tasks" }), "").unwrap();
+            fs::write(group.join("memory.events"), "oom 4\noom_kill 3\n").unwrap();
+            fs::write(group.join("memory.oom_control"), "under_oom 0\noom_kill 3\n").unwrap();
+            fs::write(group.join("memory.memsw.limit_in_bytes"), "").unwrap();
+            fs::write(group.join("memory.swap.max"), "").unwrap();
+        }
+        Mount { is_v2: *is_v2, controllers: controllers.to_vec(), top: base.clone(), own: base }
+    });
+    Cgroups::prepare(Found { version, mounts: mounts.collect() }, true)
+}
+
+fn read(top: &Path, file: &str) -> String {
+    fs::read_to_string(top.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+#[test]
+fn version_1_has_a_directory_in_each_hierarchy() {
+    let top = tempfile::tempdir().unwrap();
+    let all: &[(bool, &[Controller])] = &[
+        (false, &[Controller::Memory]),
+        (false, &[Controller::Cpu, Controller::CpuAccounting]),
+        (false, &[Controller::Pids]),
+    ];
+    let cgroups = host(top.path(), Version::V1, all);
+    let files = cgroups.create("sbx-1", &LIMITS).unwrap();
+    assert_eq!((files.enter.len(), files.oom_counter.is_some()), (3, true));
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.limit_in_bytes"), (64 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.memsw.limit_in_bytes"), (65 << 20).to_string());
+    assert_eq!(read(top.path(), "1/warren/sbx-1/cpu.cfs_quota_us"), "150000");
+    assert_eq!(read(top.path(), "2/warren/sbx-1/pids.max"), "32");
+    assert_eq!(cgroups.ids(), ["sbx-1"]);
+    assert_eq!(cgroups.usage("sbx-1").oom_kills, Some(3));
+    assert!(!cgroups.can_freeze());
+    assert!(cgroups.freeze("sbx-1", true).is_err());
+}
+
+#[test]
+fn version_2_has_one_and_uses_the_controllers_that_were_given_on() {
+    let top = tempfile::tempdir().unwrap();
+    let all: &[(bool, &[Controller])] = &[(
+        true,
+        &[Controller::Memory, Controller::Cpu, Controller::CpuAccounting, Controller::Pids, Controller::Freezer],
+    )];
+    // A plain file keeps what was written last, as a kernel that gives on the last controller only would show it.
+    let cgroups = host(top.path(), Version::V2, all);
+    assert_eq!(cgroups.controller(Controller::Memory), None);
+    fs::write(top.path().join("0/warren/cgroup.subtree_control"), "memory cpu pids").unwrap();
+
+    let hierarchy = Hierarchy { is_v2: true, controllers: all[0].1.to_vec(), directory: top.path().join("0/warren") };
+    let cgroups = Cgroups { version: Version::V2, hierarchies: vec![hierarchy], missing: Vec::new() };
+    let files = cgroups.create("sbx-1", &LIMITS).unwrap();
+    assert_eq!((files.enter.len(), files.oom_counter.is_some()), (1, true));
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.max"), (64 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.swap.max"), (1 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/cpu.max"), "150000 100000");
+    assert_eq!(read(top.path(), "0/warren/sbx-1/pids.max"), "32");
+    assert_eq!(cgroups.usage("sbx-1").oom_kills, Some(3));
+}
+
+#[test]
+fn a_host_that_lets_us_make_nothing_says_so() {
+    let top = tempfile::tempdir().unwrap();
+    let nowhere = top.path().join("missing");
+    let mount = Mount {
+        is_v2: false,
+        controllers: vec![Controller::Memory],
+        top: nowhere.clone(),
+        own: nowhere,
+    };
+    let cgroups = Cgroups::prepare(Found { version: Version::V1, mounts: vec![mount] }, true);
+    assert_eq!(cgroups.version(), Version::None);
+    assert!(cgroups.missing()[0].contains("memory"), "{:?}", cgroups.missing());
+}

@@ -1,0 +1,307 @@
+//! The child's way into the cage: it runs the steps, reports, and becomes the guest.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Instant,
+};
+
+use rustix::{
+    fs::CWD,
+    net::RecvFlags,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cage::{Cage, Namespace, Step},
+    mounts,
+    packet::{self, Failure, Reply},
+    privileges,
+    seccomp::Filter,
+    sys,
+};
+
+/// What the guest gets: these descriptors and no others.
+#[derive(Debug)]
+pub struct Handoff {
+    /// Listening Unix stream socket; the host connects to its path.
+    pub listener: OwnedFd,
+    /// Open `cgroup.procs` or `tasks` files of the workload's cgroup, one for each hierarchy.
+    pub workload_cgroup: Vec<OwnedFd>,
+    /// Has a line `oom_kill N`; read from offset 0.
+    pub oom_counter: Option<OwnedFd>,
+    /// For every command: resource number, soft, hard.
+    pub rlimits: Vec<(u32, u64, u64)>,
+}
+
+/// Descriptors that came with the request.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) reply: OwnedFd,
+    pub(crate) pid_file: OwnedFd,
+    pub(crate) listener: OwnedFd,
+    pub(crate) oom_counter: Option<OwnedFd>,
+    pub(crate) workload_cgroup: Vec<OwnedFd>,
+}
+
+/// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Go;
+
+/// Ends this process if anything unwinds out of the child's code: the frames below belong to the daemon.
+#[derive(Debug)]
+struct NeverReturns;
+
+impl Drop for NeverReturns {
+    fn drop(&mut self) {
+        sys::exit_now(101);
+    }
+}
+
+/// Runs in the cloned child and never returns.
+pub(crate) fn become_guest(
+    cage: Cage,
+    handed: Handed,
+    from_spawner: OwnedFd,
+    filter: &Filter,
+    guest_main: fn(Handoff) -> i32,
+) -> ! {
+    let _guard = NeverReturns;
+    let mut child = Child {
+        reply: Some(handed.reply),
+        pid_file: Some(handed.pid_file),
+        kept: Kept {
+            listener: handed.listener,
+            oom_counter: handed.oom_counter,
+            workload_cgroup: handed.workload_cgroup,
+        },
+        from_spawner: Some(from_spawner),
+        pidfd: None,
+        layers: Vec::new(),
+        pid: (0, 0),
+        filter: Some(filter),
+    };
+    child.begin(&cage.name);
+    let step_micros = match child.run_all(&cage.steps) {
+        Ok(step_micros) => step_micros,
+        Err(failure) => child.fail(failure),
+    };
+    child.report_ready(step_micros);
+    let Child { kept: Kept { listener, oom_counter, workload_cgroup }, .. } = child;
+    let code = guest_main(Handoff { listener, workload_cgroup, oom_counter, rlimits: cage.rlimits });
+    sys::exit_now(code)
+}
+
+/// Runs steps in the spawner itself, which prepares the place that every child starts from.
+pub(crate) fn prepare(steps: &[Step]) -> Result<(), Failure> {
+    for step in steps {
+        run_plain(step).map_err(|error| Failure::new(step.to_string(), &error))?;
+    }
+    Ok(())
+}
+
+struct Kept {
+    listener: OwnedFd,
+    oom_counter: Option<OwnedFd>,
+    workload_cgroup: Vec<OwnedFd>,
+}
+
+struct Child<'a> {
+    reply: Option<OwnedFd>,
+    pid_file: Option<OwnedFd>,
+    kept: Kept,
+    from_spawner: Option<OwnedFd>,
+    pidfd: Option<OwnedFd>,
+    layers: Vec<Option<OwnedFd>>,
+    /// As the host knows it, with its start time.
+    pid: (i32, u64),
+    filter: Option<&'a Filter>,
+}
+
+impl Child<'_> {
+    fn begin(&self, name: &str) {
+        sys::watch_children();
+        let name: Vec<u8> = name.bytes().take(15).filter(|byte| *byte != 0).chain([0]).collect();
+        if let Ok(name) = std::ffi::CStr::from_bytes_with_nul(&name) {
+            sys::set_process_name(name);
+        }
+        rustix::process::umask(rustix::fs::Mode::empty());
+        // A session of its own: a terminal's signals on the host never reach it. Fails only for a group leader.
+        let _session = rustix::process::setsid();
+    }
+
+    fn run_all(&mut self, steps: &[Step]) -> Result<Vec<u32>, Failure> {
+        let mut step_micros = Vec::with_capacity(steps.len());
+        let mut before = Instant::now();
+        for step in steps {
+            self.run(step).map_err(|error| Failure::new(step.to_string(), &error))?;
+            let now = Instant::now();
+            step_micros.push(u32::try_from((now - before).as_micros()).unwrap_or(u32::MAX));
+            before = now;
+        }
+        Ok(step_micros)
+    }
+
+    fn run(&mut self, step: &Step) -> io::Result<()> {
+        match step {
+            Step::AwaitIds => self.await_ids(),
+            Step::RecordPid => self.record_pid(),
+            Step::Attach { layer, at } => {
+                let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no layer {layer}"));
+                let mount = self.layers.get_mut(*layer).and_then(Option::take).ok_or_else(unknown)?;
+                mounts::attach(mount.as_fd(), at)
+            }
+            Step::CloseDescriptors => self.close_descriptors(),
+            Step::Seccomp { .. } => match self.filter {
+                Some(filter) => filter.install(),
+                None => Ok(()),
+            },
+            plain => run_plain(plain),
+        }
+    }
+
+    fn await_ids(&mut self) -> io::Result<()> {
+        let Some(from_spawner) = self.from_spawner.take() else { return Ok(()) };
+        let (Go, descriptors) = match packet::receive(from_spawner.as_fd(), RecvFlags::empty()) {
+            // The spawner gave up on us and has told the daemon why.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
+            received => received?,
+        };
+        let mut descriptors = descriptors.into_iter();
+        self.pidfd = descriptors.next();
+        self.layers = descriptors.map(Some).collect();
+        Ok(())
+    }
+
+    fn record_pid(&mut self) -> io::Result<()> {
+        let stat = fs::read_to_string("/proc/self/stat")?;
+        self.pid = parse_stat(&stat)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat cannot be read"))?;
+        if let Some(file) = self.pid_file.take() {
+            rustix::io::write(file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn close_descriptors(&mut self) -> io::Result<()> {
+        self.from_spawner = None;
+        self.layers.clear();
+        self.pid_file = None;
+        let mut keep: Vec<u32> = [self.reply.as_ref(), self.pidfd.as_ref(), Some(&self.kept.listener)]
+            .into_iter()
+            .chain([self.kept.oom_counter.as_ref()])
+            .chain(self.kept.workload_cgroup.iter().map(Some))
+            .flatten()
+            .map(|descriptor| descriptor.as_raw_fd() as u32)
+            .collect();
+        keep.sort_unstable();
+        // 0, 1 and 2 are `/dev/null` since the spawner began.
+        let mut first = 3;
+        for kept in keep {
+            if kept > first {
+                sys::close_range(first, kept - 1)?;
+            }
+            first = first.max(kept + 1);
+        }
+        sys::close_range(first, u32::MAX)
+    }
+
+    fn report_ready(&mut self, step_micros: Vec<u32>) {
+        let (pid, start_time) = self.pid;
+        let (Some(reply), Some(pidfd)) = (self.reply.take(), self.pidfd.take()) else { sys::exit_now(1) };
+        let ready = Reply::Ready { pid, start_time, step_micros };
+        // Nobody listens any more: the request was given up, so nobody would ever stop this sandbox.
+        if packet::send(reply.as_fd(), &ready, &[pidfd.as_fd()]).is_err() {
+            sys::exit_now(1);
+        }
+    }
+
+    fn fail(&self, failure: Failure) -> ! {
+        if let Some(reply) = &self.reply {
+            drop(packet::send(reply.as_fd(), &Reply::Failed(failure), &[]));
+        }
+        sys::exit_now(1)
+    }
+}
+
+/// Pid and start time from a line of `/proc/<pid>/stat`. The name in it may hold anything, parentheses too.
+pub(crate) fn parse_stat(stat: &str) -> Option<(i32, u64)> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    // Field 22; the first after the name is field 3.
+    let start_time = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some((pid, start_time))
+}
+
+/// Steps that need nothing but the process itself.
+fn run_plain(step: &Step) -> io::Result<()> {
+    match step {
+        Step::Unshare { namespaces } => sys::unshare(namespaces.iter().fold(0, |all, one| all | flag(*one))),
+        Step::BecomeRoot => privileges::become_root(),
+        Step::HideMounts => mounts::hide(),
+        Step::Affinity { count } => limit_affinity(*count),
+        Step::Directory { at, mode } => match rustix::fs::mkdir(at, (*mode).into()) {
+            Err(rustix::io::Errno::EXIST) => Ok(()),
+            made => Ok(made?),
+        },
+        Step::File { at } => fs::File::create(at).map(drop),
+        Step::Link { at, to } => Ok(rustix::fs::symlinkat(to, CWD, at)?),
+        Step::Overlay { at, lower, upper, work, flags } => mounts::overlay(at, lower, upper, work, flags),
+        Step::Tmpfs { at, bytes, mode, flags } => mounts::tmpfs(at, *bytes, *mode, flags),
+        Step::Proc { at } => mounts::proc(at),
+        Step::Sys { at } => mounts::sys(at),
+        Step::Pts { at, options } => mounts::pts(at, *options),
+        Step::Bind { from, at, recursive, flags } => mounts::bind(from, at, *recursive, flags),
+        Step::Mask { at, with } => mounts::mask(at, with),
+        Step::ReadOnly { at } => mounts::read_only(at),
+        Step::Loopback => sys::loopback_up(),
+        Step::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
+        Step::Setting { at, value } => match fs::write(at, value) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            written => written,
+        },
+        Step::Pivot { root } => mounts::pivot(root),
+        Step::Capabilities { keep } => privileges::keep_only(keep),
+        Step::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
+        Step::NotDumpable => {
+            Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
+        }
+        Step::AwaitIds
+        | Step::RecordPid
+        | Step::Attach { .. }
+        | Step::CloseDescriptors
+        | Step::Seccomp { .. } => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "this step is for a child only"))
+        }
+    }
+}
+
+fn flag(namespace: Namespace) -> i32 {
+    match namespace {
+        Namespace::Mount => libc::CLONE_NEWNS,
+        Namespace::Network => libc::CLONE_NEWNET,
+        Namespace::Ipc => libc::CLONE_NEWIPC,
+        Namespace::Uts => libc::CLONE_NEWUTS,
+        Namespace::Cgroup => libc::CLONE_NEWCGROUP,
+    }
+}
+
+fn limit_affinity(count: u32) -> io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut chosen = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(count as usize).for_each(|cpu| chosen.set(cpu));
+    Ok(sched_setaffinity(None, &chosen)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_line_is_read_past_a_hostile_name() {
+        let line = "42 (a) b) (c) S 1 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 98765 0 0";
+        assert_eq!(parse_stat(line), Some((42, 98765)));
+        assert_eq!(parse_stat("42"), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Mounts, one function for each kind of step.
+
+use std::{
+    ffi::CString,
+    io,
+    os::{fd::BorrowedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::CWD,
+    io::Errno,
+    mount::{
+        MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind,
+        mount_bind_recursive, mount_change, move_mount, unmount,
+    },
+};
+
+use crate::{
+    cage::{MountFlag, PtsOptions},
+    sys,
+};
+
+fn flags_of(flags: &[MountFlag]) -> MountFlags {
+    flags.iter().fold(MountFlags::empty(), |all, one| {
+        all | match one {
+            MountFlag::ReadOnly => MountFlags::RDONLY,
+            MountFlag::NoSuid => MountFlags::NOSUID,
+            MountFlag::NoDev => MountFlags::NODEV,
+            MountFlag::NoExec => MountFlags::NOEXEC,
+        }
+    })
+}
+
+fn options(text: impl Into<Vec<u8>>) -> io::Result<CString> {
+    CString::new(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+pub(crate) fn hide() -> io::Result<()> {
+    Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
+}
+
+pub(crate) fn attach(mount: BorrowedFd<'_>, at: &Path) -> io::Result<()> {
+    Ok(move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// `volatile`: nothing waits for the disk, neither `fsync` inside nor the end of the sandbox, which would otherwise sync the
+/// host's whole file system. What is lost is what a power cut takes anyway: the last seconds.
+pub(crate) fn overlay(
+    at: &Path,
+    lower: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    flags: &[MountFlag],
+) -> io::Result<()> {
+    forget_volatile(work);
+    let mut data = b"lowerdir=".to_vec();
+    for (position, directory) in lower.iter().enumerate() {
+        if position > 0 {
+            data.push(b':');
+        }
+        push_escaped(&mut data, directory);
+    }
+    for (key, directory) in [(&b",upperdir="[..], upper), (b",workdir=", work)] {
+        data.extend_from_slice(key);
+        push_escaped(&mut data, directory);
+    }
+    data.extend_from_slice(b",userxattr");
+    let plain = options(data.clone())?;
+    data.extend_from_slice(b",volatile");
+    let volatile = options(data)?;
+    match mount("overlay", at, "overlay", flags_of(flags), volatile.as_c_str()) {
+        // Kernels before 5.10 do not know `volatile`.
+        Err(Errno::INVAL) => Ok(mount("overlay", at, "overlay", flags_of(flags), plain.as_c_str())?),
+        mounted => Ok(mounted?),
+    }
+}
+
+/// The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount it again while it is there.
+fn forget_volatile(work: &Path) {
+    let incompatible = work.join("work/incompat");
+    if rustix::fs::rmdir(incompatible.join("volatile")).is_ok() {
+        let _gone = rustix::fs::rmdir(incompatible);
+    }
+}
+
+/// Commas part options and colons part layers, so both are escaped in names.
+fn push_escaped(data: &mut Vec<u8>, path: &Path) {
+    for &byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b',' | b':' | b'\\') {
+            data.push(b'\\');
+        }
+        data.push(byte);
+    }
+}
+
+pub(crate) fn tmpfs(at: &Path, bytes: u64, mode: u32, flags: &[MountFlag]) -> io::Result<()> {
+    // Files of no bytes take kernel memory too: one for every four kilobytes is what the kernel would give a disk.
+    let inodes = (bytes / 4096).max(64);
+    let data = options(format!("size={bytes},nr_inodes={inodes},mode={mode:o}"))?;
+    Ok(mount("tmpfs", at, "tmpfs", flags_of(flags), data.as_c_str())?)
+}
+
+fn kernel_flags() -> MountFlags {
+    MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC
+}
+
+pub(crate) fn proc(at: &Path) -> io::Result<()> {
+    Ok(mount("proc", at, "proc", kernel_flags(), None)?)
+}
+
+pub(crate) fn sys(at: &Path) -> io::Result<()> {
+    let flags = kernel_flags() | MountFlags::RDONLY;
+    match mount("sysfs", at, "sysfs", flags, None) {
+        // A host that shows us only a part of its own /sys will not let us mount a whole one.
+        Err(Errno::PERM) => Ok(mount("tmpfs", at, "tmpfs", flags, c"size=0,nr_inodes=2,mode=555")?),
+        mounted => Ok(mounted?),
+    }
+}
+
+pub(crate) fn pts(at: &Path, options_: PtsOptions) -> io::Result<()> {
+    let group = options_.group.map(|group| format!(",gid={group}")).unwrap_or_default();
+    let data = options(format!("newinstance,ptmxmode=0666,mode=620{group}"))?;
+    Ok(mount("devpts", at, "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, data.as_c_str())?)
+}
+
+pub(crate) fn bind(from: &Path, at: &Path, recursive: bool, flags: &[MountFlag]) -> io::Result<()> {
+    if recursive {
+        mount_bind_recursive(from, at)?;
+    } else {
+        mount_bind(from, at)?;
+    }
+    // Added to the flags that are there, never replacing them: some are locked by the host.
+    if flags.is_empty() { Ok(()) } else { sys::add_mount_flags(at, flags, recursive) }
+}
+
+pub(crate) fn mask(at: &Path, with: &Path) -> io::Result<()> {
+    match mount_bind(with, at) {
+        Err(Errno::NOENT) => Ok(()),
+        masked => Ok(masked?),
+    }
+}
+
+pub(crate) fn read_only(at: &Path) -> io::Result<()> {
+    match mount_bind(at, at) {
+        Err(Errno::NOENT) => Ok(()),
+        bound => {
+            bound?;
+            sys::add_mount_flags(at, &[MountFlag::ReadOnly], false)
+        }
+    }
+}
+
+pub(crate) fn pivot(root: &Path) -> io::Result<()> {
+    rustix::process::chdir(root)?;
+    // The old root comes to lie over the new one and is taken off again: no directory for it is needed.
+    rustix::process::pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// A copy of the mount at `path`, attached nowhere.
+pub(crate) fn detached_copy(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    use rustix::mount::{OpenTreeFlags, open_tree};
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(open_tree(CWD, path, flags)?)
+}

@@ -1,0 +1,148 @@
+//! What the daemon and the spawner say to each other: one packet, one message, with descriptors beside it.
+//!
+//! Each request brings a socket of its own for the answer, which the spawner passes on to the child that does the work.
+//! So any number of requests are under way at once, and an answer needs no number: a child that dies without a word closes
+//! its socket, and that is an answer too.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
+};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::cage::{Cage, Step};
+
+/// Longest message. A cage takes about eight kilobytes.
+const MAX_PACKET_BYTES: usize = 64 * 1024;
+/// Most descriptors beside one message.
+pub(crate) const MAX_DESCRIPTORS: usize = 32;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Request {
+    /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter.
+    Prepare { steps: Vec<Step> },
+    /// Beside it: the guest's listener, the pid file, the out-of-memory counter (when `oom_counter`), then the workload's
+    /// cgroup files. Answered by `Ready` with a pidfd beside it.
+    Spawn { cage: Box<Cage>, oom_counter: bool },
+    /// Deletes a directory with everything in it, whoever owns it. Answered by `Done`.
+    Remove { path: PathBuf },
+    /// Adds up what the files beneath these directories take on disk. Answered by `Measured`.
+    Measure { paths: Vec<PathBuf> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    Done,
+    /// The spawner's own user namespace has that many ids; see [`crate::Request::Prepare`].
+    Prepared { ids: u32 },
+    /// The cage stands and the guest takes over. `step_micros`: what each step took.
+    Ready { pid: i32, start_time: u64, step_micros: Vec<u32> },
+    Measured { bytes: u64 },
+    Failed(Failure),
+}
+
+/// Why a request was not done: the step, the value it was about, the kernel's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{step}: {message}")]
+pub struct Failure {
+    pub step: String,
+    pub message: String,
+    pub errno: Option<i32>,
+}
+
+impl Failure {
+    pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
+        Self { step: step.into(), message: error.to_string(), errno: error.raw_os_error() }
+    }
+}
+
+/// The daemon's end of one request. Readable when the answer is there; non-blocking.
+#[derive(Debug)]
+pub struct ReplySocket(OwnedFd);
+
+impl AsFd for ReplySocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<ReplySocket> for OwnedFd {
+    fn from(socket: ReplySocket) -> Self {
+        socket.0
+    }
+}
+
+impl ReplySocket {
+    /// Takes the answer if it has come: `WouldBlock` when not yet, `UnexpectedEof` when whoever worked on it died.
+    pub fn try_receive(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        receive(self.0.as_fd(), RecvFlags::DONTWAIT)
+    }
+
+    /// Waits for the answer.
+    pub fn receive(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        receive(self.0.as_fd(), RecvFlags::empty())
+    }
+}
+
+/// A connected pair of packet sockets, closed on exec.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+pub(crate) fn reply_pair() -> io::Result<(ReplySocket, OwnedFd)> {
+    let (ours, theirs) = pair()?;
+    Ok((ReplySocket(ours), theirs))
+}
+
+pub(crate) fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_PACKET_BYTES || descriptors.len() > MAX_DESCRIPTORS {
+        let what = format!("a message of {} bytes and {} descriptors", bytes.len(), descriptors.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> io::Result<(T, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; MAX_PACKET_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::io::retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
+    })?;
+    let descriptors: Vec<OwnedFd> = control
+        .drain()
+        .flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    if got.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was cut"));
+    }
+    Ok((serde_json::from_slice(&bytes[..got.bytes])?, descriptors))
+}

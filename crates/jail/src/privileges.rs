@@ -1,0 +1,51 @@
+//! Giving up: capabilities, ids, system calls.
+
+use std::io;
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities,
+};
+use rustix::{
+    fs::{Gid, Uid},
+    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
+
+/// What root inside keeps: enough to install packages, change owners and users and open low ports. Each holds in the
+/// sandbox's own user namespace only.
+pub const WORKLOAD_CAPABILITIES: [&str; 8] =
+    ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE"];
+
+/// Highest capability number to give up; the kernel says where its own end.
+const LAST_CAPABILITY: u32 = 63;
+
+pub(crate) fn become_root() -> io::Result<()> {
+    match set_thread_groups(&[]) {
+        // A map of one id comes with `setgroups` denied. The groups kept are the user's own and show as `nogroup` inside.
+        Err(rustix::io::Errno::PERM) => {}
+        set => set?,
+    }
+    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
+}
+
+pub(crate) fn keep_only(names: &[String]) -> io::Result<()> {
+    let mut keep = CapabilitySet::empty();
+    for name in names {
+        keep |= CapabilitySet::from_name(name).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{name} is not a capability"))
+        })?;
+    }
+    for number in 0..=LAST_CAPABILITY {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if !keep.contains(one) {
+            match remove_capability_from_bounding_set(one) {
+                Err(rustix::io::Errno::INVAL) => break,
+                removed => removed?,
+            }
+        }
+    }
+    clear_ambient_capability_set()?;
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
+}

@@ -1,0 +1,240 @@
+//! The spawner: a small single-threaded process, forked before the daemon has threads, from which every sandbox is cloned.
+//!
+//! No exec, no dynamic linking and no big address space stand between a request and the guest. It ends when the daemon's
+//! end of its socket closes; the sandboxes live on.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::net::RecvFlags;
+
+use crate::{
+    cage::{Cage, HandedLayer, IdMap},
+    child::{self, Go, Handed, Handoff},
+    image, mounts, outer,
+    packet::{self, Failure, Reply, ReplySocket, Request},
+    seccomp::Filter,
+    sys::{self, Side},
+    tree,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("the spawner must be started before any thread; there are {0} already")]
+    Threads(usize),
+    #[error("could not start the spawner")]
+    Start(#[source] io::Error),
+}
+
+/// The daemon's hold on the spawner. Dropping it ends the spawner, never a sandbox.
+#[derive(Debug)]
+pub struct SpawnerHandle {
+    socket: OwnedFd,
+    pid: i32,
+}
+
+impl SpawnerHandle {
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Sends a request with its descriptors; the answer comes on the returned socket.
+    ///
+    /// Waits only while the socket to the spawner is full.
+    pub fn request(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<ReplySocket> {
+        let (ours, theirs) = packet::reply_pair()?;
+        let mut all = Vec::with_capacity(descriptors.len() + 1);
+        all.push(theirs.as_fd());
+        all.extend_from_slice(descriptors);
+        packet::send(self.socket.as_fd(), request, &all)?;
+        Ok(ours)
+    }
+
+    /// As [`Self::request`], and waits for the answer.
+    pub fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<Reply> {
+        Ok(self.request(request, descriptors)?.receive()?.0)
+    }
+}
+
+/// Forks the spawner. Must be called before any thread exists. `guest_main` runs in each sandbox as process 1; what it
+/// returns is the exit code of the sandbox.
+pub fn start_spawner(guest_main: fn(Handoff) -> i32) -> Result<SpawnerHandle, SpawnError> {
+    let threads = fs::read_dir("/proc/self/task").map_err(SpawnError::Start)?.count();
+    if threads > 1 {
+        return Err(SpawnError::Threads(threads));
+    }
+    let (ours, theirs) = packet::pair().map_err(SpawnError::Start)?;
+    match sys::fork().map_err(SpawnError::Start)? {
+        Some(pid) => Ok(SpawnerHandle { socket: ours, pid }),
+        None => {
+            drop(ours);
+            let code = match begin(&theirs) {
+                Ok(()) => Spawner { socket: theirs, filter: Filter::workload(), guest_main }.serve(),
+                Err(_error) => 1,
+            };
+            sys::exit_now(code)
+        }
+    }
+}
+
+/// Lets go of what belongs to the daemon: its descriptors, its signals, its terminal.
+fn begin(socket: &OwnedFd) -> io::Result<()> {
+    sys::reset_signals();
+    sys::ignore_children();
+    sys::set_process_name(c"warren-spawner");
+    // Fails only for the leader of a group, which a forked child is not.
+    let _session = rustix::process::setsid();
+    rustix::process::chdir("/")?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    for standard in [rustix::stdio::dup2_stdin, rustix::stdio::dup2_stdout, rustix::stdio::dup2_stderr] {
+        standard(&null)?;
+    }
+    drop(null);
+    let kept = socket.as_raw_fd() as u32;
+    if kept > 3 {
+        sys::close_range(3, kept - 1)?;
+    }
+    sys::close_range(kept + 1, u32::MAX)?;
+    outer::enter()
+}
+
+struct Spawner {
+    socket: OwnedFd,
+    filter: Filter,
+    guest_main: fn(Handoff) -> i32,
+}
+
+impl Spawner {
+    fn serve(self) -> i32 {
+        loop {
+            match packet::receive::<Request>(self.socket.as_fd(), RecvFlags::empty()) {
+                Ok((request, descriptors)) => self.handle(request, descriptors),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(_closed) => return 0,
+            }
+        }
+    }
+
+    /// Answers, or passes the work on to a child that will. Failures to answer mean that nobody asks any more.
+    fn handle(&self, request: Request, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        let Some(reply) = descriptors.next() else { return };
+        match request {
+            Request::Prepare { steps } => {
+                let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));
+                answer(&reply, prepared.map(|()| Reply::Prepared { ids: outer::ids_here() }));
+            }
+            Request::Spawn { cage, oom_counter } => {
+                if let Err(failure) = self.spawn(*cage, &reply, descriptors, oom_counter) {
+                    answer(&reply, Err(failure));
+                }
+            }
+            Request::Remove { path } => in_fork(&reply, || tree::remove(&path).map(|()| Reply::Done)),
+            Request::Measure { paths } => {
+                in_fork(&reply, || Ok(Reply::Measured { bytes: tree::measure(&paths) }));
+            }
+        }
+    }
+
+    fn spawn(
+        &self,
+        cage: Cage,
+        reply: &OwnedFd,
+        mut descriptors: impl Iterator<Item = OwnedFd>,
+        oom_counter: bool,
+    ) -> Result<(), Failure> {
+        let missing = || Failure::new("spawn", &io::Error::new(io::ErrorKind::InvalidInput, "no descriptors"));
+        let listener = descriptors.next().ok_or_else(missing)?;
+        let pid_file = descriptors.next().ok_or_else(missing)?;
+        let oom_counter = if oom_counter { descriptors.next() } else { None };
+        let workload_cgroup = descriptors.collect();
+        let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
+        // What takes long and needs no child comes first: a failure then costs no process.
+        let images = image::mount_all(&cage.layers).map_err(at("mount the disk image"))?;
+        let (ours, theirs) = packet::pair().map_err(at("socket"))?;
+        let own_reply = reply.try_clone().map_err(at("socket"))?;
+        match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).map_err(at("clone"))? {
+            Side::Child => {
+                drop(ours);
+                let handed = Handed { reply: own_reply, pid_file, listener, oom_counter, workload_cgroup };
+                child::become_guest(cage, handed, theirs, &self.filter, self.guest_main)
+            }
+            Side::Parent { pid, pidfd } => {
+                drop(theirs);
+                write_maps(pid, &cage.id_map).map_err(at("write id maps"))?;
+                let layers = open_layers(pid, &cage.layers, images)?;
+                let mut handed = vec![pidfd.as_fd()];
+                handed.extend(layers.iter().map(AsFd::as_fd));
+                // A child that died before this has reported why by itself.
+                drop(packet::send(ours.as_fd(), &Go, &handed));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn answer(reply: &OwnedFd, result: Result<Reply, Failure>) {
+    let reply_ = result.unwrap_or_else(Reply::Failed);
+    drop(packet::send(reply.as_fd(), &reply_, &[]));
+}
+
+/// Runs slow work in a child, so that the next request need not wait.
+fn in_fork(reply: &OwnedFd, work: impl FnOnce() -> Result<Reply, Failure>) {
+    match sys::fork() {
+        Ok(Some(_pid)) => {}
+        Ok(None) => {
+            answer(reply, work());
+            sys::exit_now(0)
+        }
+        Err(error) => answer(reply, Err(Failure::new("fork", &error))),
+    }
+}
+
+fn enter_cgroups(files: impl Iterator<Item = OwnedFd>) -> Result<(), Failure> {
+    for file in files {
+        File::from(file).write_all(b"0").map_err(|error| Failure::new("enter cgroup", &error))?;
+    }
+    Ok(())
+}
+
+fn write_maps(pid: i32, map: &IdMap) -> io::Result<()> {
+    for (file, ranges) in [("uid_map", &map.users), ("gid_map", &map.groups)] {
+        let text: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        // One write: the kernel takes a map whole or not at all.
+        fs::write(format!("/proc/{pid}/{file}"), text.join("\n"))?;
+    }
+    Ok(())
+}
+
+/// Opens each layer as a detached mount that shows the ids on disk (0 and up) as the sandbox's own.
+fn open_layers(
+    pid: i32,
+    layers: &[HandedLayer],
+    images: Vec<Option<OwnedFd>>,
+) -> Result<Vec<OwnedFd>, Failure> {
+    if layers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = format!("/proc/{pid}/ns/user");
+    let namespace = File::open(&path).map_err(|error| Failure::new(format!("open {path}"), &error))?;
+    layers
+        .iter()
+        .zip(images)
+        .map(|(layer, image)| {
+            let step = || format!("show {layer:?} with the sandbox's ids");
+            let mount = match (layer, image) {
+                (HandedLayer::Directory { path, .. }, None) => mounts::detached_copy(path),
+                (_, Some(mount)) => Ok(mount),
+                (HandedLayer::Image { .. }, None) => Err(io::ErrorKind::InvalidInput.into()),
+            }
+            .map_err(|error| Failure::new(step(), &error))?;
+            let read_only = matches!(layer, HandedLayer::Directory { read_only: true, .. });
+            sys::idmap_mount(mount.as_fd(), namespace.as_fd(), read_only)
+                .map_err(|error| Failure::new(step(), &error))?;
+            Ok(mount)
+        })
+        .collect()
+}

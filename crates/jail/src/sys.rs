@@ -1,0 +1,191 @@
+//! The system calls that no safe wrapper covers. Each function is one call with its argument.
+
+use std::{
+    ffi::{CStr, CString, c_int, c_long, c_ulong},
+    io, mem,
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+    ptr,
+};
+
+use crate::cage::MountFlag;
+
+fn check(rc: c_long) -> io::Result<c_long> {
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
+}
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub(crate) enum Side {
+    Child,
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+/// Clones this process into new namespaces (`CLONE_NEW*`), as `fork` does: same memory by copy, same descriptors.
+///
+/// The old `clone` call, because container hosts refuse `clone3` more often than not. The caller must have one thread:
+/// a lock that another thread held would stay locked in the child for ever.
+pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
+    let mut pidfd: RawFd = -1;
+    let flags = (namespaces | libc::CLONE_PIDFD | libc::SIGCHLD) as c_ulong;
+    // SAFETY: without CLONE_VM the child runs on a copy of this stack (stack argument 0), so both sides return normally; the
+    // kernel writes one int to `pidfd`, which outlives the call. The last two arguments are unused with these flags.
+    let rc = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, &raw mut pidfd, 0_usize, 0_usize) };
+    match check(rc)? {
+        0 => Ok(Side::Child),
+        pid => {
+            // SAFETY: the kernel just made this descriptor for us and nobody else has it.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Side::Parent { pid: pid as i32, pidfd })
+        }
+    }
+}
+
+/// Plain `fork`: `None` in the child. The caller must have one thread.
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the caller has one thread, so the child's copy of memory is consistent.
+    let pid = unsafe { libc::fork() };
+    Ok(match check(c_long::from(pid))? {
+        0 => None,
+        _ => Some(pid),
+    })
+}
+
+/// Ends the process at once, without destructors or exit handlers, which belong to the process it was forked from.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: takes an integer and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+pub(crate) fn wait_for(pid: i32) -> io::Result<c_int> {
+    let mut status = 0;
+    // SAFETY: `status` is a valid int for the call.
+    let rc = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    check(c_long::from(rc)).map(|_pid| status)
+}
+
+pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
+    // SAFETY: integers only. CLONE_FILES, the flag that could pull descriptors from under other code, is never passed.
+    check(c_long::from(unsafe { libc::unshare(flags) })).map(drop)
+}
+
+/// Closes every descriptor from `first` to `last`, both included.
+///
+/// The caller owns none of them: it is called in a fresh child, where they are copies of its parent's that no value here drops.
+pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: integers only; that no live `OwnedFd` of this process lies in the range is the caller's promise.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// `struct mount_attr`, which libc has too, though not on every target we build for.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+const MOUNT_ATTR_RDONLY: u64 = 0x1;
+const MOUNT_ATTR_NOSUID: u64 = 0x2;
+const MOUNT_ATTR_NODEV: u64 = 0x4;
+const MOUNT_ATTR_NOEXEC: u64 = 0x8;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
+fn mount_setattr(directory: RawFd, path: &CStr, flags: c_int, mut attr: MountAttr) -> io::Result<()> {
+    let size = mem::size_of::<MountAttr>();
+    // SAFETY: `path` is a C string and `attr` lives through the call, with its true size passed.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_mount_setattr, directory, path.as_ptr(), flags, &raw mut attr, size)
+    };
+    check(rc).map(drop)
+}
+
+/// Changes a detached mount so that ids on disk are seen through the map of `user_namespace`.
+pub(crate) fn idmap_mount(
+    mount: BorrowedFd<'_>,
+    user_namespace: BorrowedFd<'_>,
+    read_only: bool,
+) -> io::Result<()> {
+    let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+    let attr = MountAttr {
+        set: MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | read_only,
+        userns: user_namespace.as_raw_fd() as u64,
+        ..MountAttr::default()
+    };
+    mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, attr)
+}
+
+/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
+pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let set = flags.iter().fold(0, |all, one| {
+        all | match one {
+            MountFlag::ReadOnly => MOUNT_ATTR_RDONLY,
+            MountFlag::NoSuid => MOUNT_ATTR_NOSUID,
+            MountFlag::NoDev => MOUNT_ATTR_NODEV,
+            MountFlag::NoExec => MOUNT_ATTR_NOEXEC,
+        }
+    });
+    let how = if recursive { libc::AT_RECURSIVE } else { 0 };
+    mount_setattr(libc::AT_FDCWD, &path, how, MountAttr { set, ..MountAttr::default() })
+}
+
+/// Every signal back to its default, none blocked: what a program expects that was not born from a daemon.
+pub(crate) fn reset_signals() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL is always a valid disposition; signals that cannot be changed answer with an error, which is fine.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: an all-zero sigset_t is a value that sigemptyset may fill.
+    let mut none: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `none` is a valid set to write to.
+    unsafe { libc::sigemptyset(&raw mut none) };
+    // SAFETY: `none` is initialised; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
+}
+
+/// Children leave no zombies: nobody needs their exit status, since pidfds tell of their end.
+pub(crate) fn ignore_children() {
+    // SAFETY: SIG_IGN is a valid disposition for SIGCHLD.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+pub(crate) fn watch_children() {
+    // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Brings `lo` up in the network namespace of the calling process.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: integers only.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    check(c_long::from(socket))?;
+    // SAFETY: just made and owned by nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: `ifreq` is plain data for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo\0") {
+        *slot = *byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one `ifreq`, which lives through the call.
+    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request) };
+    check(c_long::from(rc)).map(drop)
+}
+
+/// Names the process for `ps`; at most 15 bytes are kept.
+pub(crate) fn set_process_name(name: &CStr) {
+    // SAFETY: PR_SET_NAME reads at most 16 bytes of a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: reads one `rlimit`, which lives through the call.
+    check(c_long::from(unsafe { libc::setrlimit(resource as _, &raw const limit) })).map(drop)
+}

@@ -1,0 +1,194 @@
+//! Whole directory trees: deleting and measuring them, whatever is in them.
+
+use std::{
+    collections::HashSet,
+    ffi::{CStr, CString},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, openat, statat, unlinkat},
+    io::Errno,
+};
+
+use crate::packet::Failure;
+
+/// Deepest directory that is gone into. What lies deeper is moved up as the tree is taken apart.
+const MAX_DEPTH: usize = 256;
+
+fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
+/// Deletes `path` and everything beneath it. Never follows a link. What is gone already is fine.
+pub(crate) fn remove(path: &Path) -> Result<(), Failure> {
+    let fail = |error: io::Error| Failure::new(format!("remove {}", path.display()), &error);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(fail(io::ErrorKind::InvalidInput.into()));
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = match openat(CWD, parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened.map_err(|error| fail(error.into()))?,
+    };
+    let name = CString::new(name.as_encoded_bytes()).map_err(|error| fail(error.into()))?;
+    let mut removal = Removal { top: parent.as_fd(), waiting: vec![name], moved: 0 };
+    while let Some(name) = removal.waiting.pop() {
+        removal.entry(parent.as_fd(), &name, 0).map_err(|error| fail(error.into()))?;
+    }
+    Ok(())
+}
+
+struct Removal<'a> {
+    top: BorrowedFd<'a>,
+    /// Entries of `top` that are still to go.
+    waiting: Vec<CString>,
+    moved: u32,
+}
+
+impl Removal<'_> {
+    fn entry(&mut self, parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> rustix::io::Result<()> {
+        match unlinkat(parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // Which of the two a directory answers with depends on the file system and on rights.
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error),
+        }
+        let directory = open_for_removal(parent, name)?;
+        // Names are gathered first: what a listing shows while entries vanish is not defined.
+        for (name, kind) in entries(directory.as_fd())? {
+            if kind == FileType::Directory && depth >= MAX_DEPTH {
+                self.move_up(directory.as_fd(), &name)?;
+            } else {
+                self.entry(directory.as_fd(), &name, depth + 1)?;
+            }
+        }
+        drop(directory);
+        unlinkat(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    /// Moves a directory that lies too deep beside the top, to be removed from there later, so that neither the stack nor
+    /// the number of open descriptors grows with a hostile tree.
+    fn move_up(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+        self.moved += 1;
+        let aside = format!(".deep-{}-{}", std::process::id(), self.moved);
+        let aside = CString::new(aside).map_err(|_nul| Errno::INVAL)?;
+        rustix::fs::renameat(parent, name, self.top, &aside)?;
+        self.waiting.push(aside);
+        Ok(())
+    }
+}
+
+/// A directory may forbid its own owner to look inside, as an overlay's `work/work` does.
+fn open_for_removal(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    match open_directory(parent, name) {
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let handle = openat(parent, name, flags, Mode::empty())?;
+            let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle));
+            rustix::fs::chmod(link, Mode::RWXU)?;
+            open_directory(parent, name)
+        }
+        Ok(directory) => {
+            // Entries cannot be taken out of a directory without the write bit, unless one has the right to pass over it.
+            let _mode = fchmod(&directory, Mode::RWXU);
+            Ok(directory)
+        }
+        refused => refused,
+    }
+}
+
+fn entries(directory: BorrowedFd<'_>) -> rustix::io::Result<Vec<(CString, FileType)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            found.push((entry.file_name().to_owned(), entry.file_type()));
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes that the files beneath `paths` take on disk; a file with several names counts once. What cannot be read, or goes
+/// away meanwhile, counts as nothing.
+pub(crate) fn measure(paths: &[PathBuf]) -> u64 {
+    let mut linked = HashSet::new();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    paths
+        .iter()
+        .filter_map(|path| openat(CWD, path, flags, Mode::empty()).ok())
+        .map(|directory| measure_directory(directory.as_fd(), &mut linked, 0))
+        .sum()
+}
+
+fn measure_directory(directory: BorrowedFd<'_>, linked: &mut HashSet<(u64, u64)>, depth: usize) -> u64 {
+    let mut bytes = 0;
+    for (name, kind) in entries(directory).unwrap_or_default() {
+        let Ok(stat) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        #[expect(clippy::unnecessary_cast, reason = "the widths of these fields differ between architectures")]
+        let (device, inode, links, blocks) =
+            (stat.st_dev as u64, stat.st_ino as u64, stat.st_nlink as u64, stat.st_blocks as u64);
+        if links == 1 || kind == FileType::Directory || linked.insert((device, inode)) {
+            bytes += blocks * 512;
+        }
+        if kind == FileType::Directory
+            && depth < MAX_DEPTH
+            && let Ok(inside) = open_directory(directory, &name)
+        {
+            bytes += measure_directory(inside.as_fd(), linked, depth + 1);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_tree_goes_whole_and_links_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (tree, outside) = (place.path().join("tree"), place.path().join("outside"));
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("precious"), "1").unwrap();
+        symlink(&outside, tree.join("a/link")).unwrap();
+        fs::write(tree.join("a/b/file"), "x").unwrap();
+        rustix::fs::chmod(tree.join("a/b"), Mode::empty()).unwrap();
+
+        remove(&tree).unwrap();
+
+        assert!(!tree.exists());
+        assert!(outside.join("precious").exists());
+        remove(&tree).unwrap();
+    }
+
+    #[test]
+    fn a_tree_deeper_than_any_path_goes_too() {
+        let place = tempfile::tempdir().unwrap();
+        let top = place.path().join("deep");
+        fs::create_dir(&top).unwrap();
+        let mut here = openat(CWD, &top, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for _level in 0..MAX_DEPTH * 3 {
+            rustix::fs::mkdirat(&here, "a-directory-of-some-length", Mode::RWXU).unwrap();
+            here = openat(&here, "a-directory-of-some-length", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        remove(&top).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn hard_links_are_measured_once() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("one"), vec![1; 64 * 1024]).unwrap();
+        let once = measure(&[place.path().to_owned()]);
+        fs::hard_link(place.path().join("one"), place.path().join("two")).unwrap();
+        assert_eq!(measure(&[place.path().to_owned()]), once);
+        assert!(once >= 64 * 1024, "{once}");
+    }
+}
