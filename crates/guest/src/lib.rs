@@ -1,1 +1,142 @@
-//! (contract pending)
+//! The guest: our program inside every sandbox, as its process 1.
+//!
+//! It listens on a Unix socket that only the host can reach and serves `guest-protocol` over it: commands with their
+//! output and end ([`exec`]), files ([`files`]), streams to ports, and the list of processes. It reaps every orphan.
+//!
+//! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
+//! reach) and that the host stays (a connection may end at any byte). Neither may stop the guest or lose an exec's output.
+//!
+//! One thread runs everything; only work on files, which can block, goes to a few short-lived threads.
+
+mod end;
+mod exec;
+mod limits;
+mod processes;
+mod reap;
+mod server;
+mod sys;
+mod wire;
+
+use std::{
+    cell::Cell,
+    io,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    rc::Rc,
+};
+
+use rustix::process::{DumpableBehavior, Resource};
+use tokio::{sync::Notify, task::LocalSet};
+
+pub use sys::adopt_descriptor;
+
+/// What a guest is started with.
+#[derive(Debug)]
+pub struct GuestConfig {
+    /// Listening Unix stream socket (close-on-exec); the host connects to its path.
+    pub listener: OwnedFd,
+    /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy. A
+    /// child writes `0` to each before it execs. May be empty.
+    pub workload_cgroup: Vec<OwnedFd>,
+    /// `memory.oom_control` (v1) or `memory.events` (v2) of the workload's cgroup; a line `oom_kill N` is in both.
+    pub oom_counter: Option<OwnedFd>,
+    /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
+    pub rlimits: Vec<(u32, u64, u64)>,
+}
+
+/// What all tasks share.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) execs: exec::Execs,
+    pub(crate) workload_cgroup: Vec<OwnedFd>,
+    oom_counter: Option<OwnedFd>,
+    pub(crate) rlimits: Vec<(u32, u64, u64)>,
+    /// Whether we are process 1 of a pid namespace, and may signal everyone.
+    pub(crate) is_init: bool,
+    /// Whether this user namespace lets us set supplementary groups.
+    pub(crate) may_set_groups: bool,
+    pub(crate) has_children: Cell<bool>,
+    pub(crate) children_gone: Notify,
+    /// Set by `Shutdown`: nothing is started any more.
+    pub(crate) is_stopping: Cell<bool>,
+    pub(crate) leave: Notify,
+}
+
+impl Guest {
+    /// How many processes of the workload the kernel has killed for memory so far.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let Some(counter) = &self.oom_counter else { return 0 };
+        let mut buffer = [0; 1024];
+        let Ok(n) = rustix::io::pread(counter, &mut buffer, 0) else { return 0 };
+        let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        count.unwrap_or(0)
+    }
+}
+
+/// Serves until `Shutdown`, or until it is killed.
+///
+/// Must be called before this process has any thread. Takes over the process's signals and reaps all its children.
+pub fn run(config: GuestConfig) -> io::Result<()> {
+    sys::occupy_stdio()?;
+    let signals = sys::own_signals()?;
+    // The workload may be root inside too: without this it could open our descriptors and memory through /proc/1.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let is_init = rustix::process::getpid().as_raw_nonzero().get() == 1;
+    if !is_init {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    }
+    let rlimits = keep_descriptor_limit(config.rlimits);
+    let listener = UnixListener::from(config.listener);
+    listener.set_nonblocking(true)?;
+    let guest = Rc::new(Guest {
+        execs: exec::Execs::default(),
+        workload_cgroup: config.workload_cgroup,
+        oom_counter: config.oom_counter,
+        rlimits,
+        is_init,
+        may_set_groups: may_set_groups(),
+        has_children: Cell::new(true),
+        children_gone: Notify::new(),
+        is_stopping: Cell::new(false),
+        leave: Notify::new(),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(limits::MAX_BLOCKING_THREADS)
+        .thread_keep_alive(limits::BLOCKING_KEEP_ALIVE)
+        .thread_stack_size(limits::BLOCKING_STACK_BYTES)
+        .build()?;
+    let served = LocalSet::new().block_on(&runtime, async {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
+        tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
+        guest.leave.notified().await;
+        Ok(())
+    });
+    // A file operation that hangs must not keep us: the process ends with this function.
+    runtime.shutdown_background();
+    served
+}
+
+/// Raises our own limit of open files, and gives every exec the one that we came with.
+fn keep_descriptor_limit(mut rlimits: Vec<(u32, u64, u64)>) -> Vec<(u32, u64, u64)> {
+    let ours = rustix::process::getrlimit(Resource::Nofile);
+    let mut wanted = ours;
+    wanted.current = match (ours.current, ours.maximum) {
+        (Some(soft), hard) if soft < limits::WANTED_DESCRIPTORS => {
+            Some(limits::WANTED_DESCRIPTORS.min(hard.unwrap_or(u64::MAX)))
+        }
+        (soft, _) => soft,
+    };
+    let is_raised = wanted != ours && rustix::process::setrlimit(Resource::Nofile, wanted).is_ok();
+    if is_raised && !rlimits.iter().any(|(resource, ..)| *resource == libc::RLIMIT_NOFILE) {
+        let or_none = |limit: Option<u64>| limit.unwrap_or(libc::RLIM64_INFINITY);
+        rlimits.push((libc::RLIMIT_NOFILE, or_none(ours.current), or_none(ours.maximum)));
+    }
+    rlimits
+}
+
+/// A user namespace made without privilege forbids it for good; then groups stay as they are.
+fn may_set_groups() -> bool {
+    std::fs::read_to_string("/proc/self/setgroups").map_or(true, |text| text.trim() != "deny")
+}

@@ -1,0 +1,302 @@
+//! Execs: one command each, with numbered events kept until the host has them.
+//!
+//! ```text
+//! ExecStart → fork ─→ Started … Stdout/Stderr … Exited … (output of those left behind) … Closed → acked → forgotten
+//!                └──→ NotStarted (answered, remembered for a while)
+//! ```
+
+mod attach;
+mod output;
+mod plan;
+mod rlimits;
+mod start;
+mod stdin;
+mod user;
+mod window;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    os::fd::OwnedFd,
+    rc::Rc,
+};
+
+use guest_protocol::{
+    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Response, SignalScope, TerminalSize,
+};
+use tokio::{io::unix::AsyncFd, sync::Notify};
+
+pub(crate) use attach::attach;
+pub(crate) use start::start;
+pub(crate) use stdin::{BodyLeft, feed_stdin};
+
+use self::{stdin::Stdin, window::Window};
+use crate::{
+    limits::{MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES},
+    processes, sys,
+};
+
+/// How a process ended, as `wait` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<u8>,
+    pub(crate) signal: Option<i32>,
+}
+
+/// Why the guest itself killed an exec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    TimeLimit,
+    DiskLimit,
+    Shutdown,
+    Request,
+}
+
+/// One command that was started.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) id: String,
+    /// Also the number of its session and its process group.
+    pub(crate) pid: i32,
+    /// Wakes everyone who waits for something of this exec: news, room, its end, another attach.
+    changed: Notify,
+    inner: RefCell<Inner>,
+    stdin: tokio::sync::Mutex<Stdin>,
+    terminal: Option<Rc<AsyncFd<OwnedFd>>>,
+    oom_kills_before: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The answer to `ExecStart`, once it is known.
+    answer: Option<Response>,
+    window: Window,
+    ended: Option<Ended>,
+    has_exited: bool,
+    is_closed: bool,
+    causes: Vec<Cause>,
+    oom_kills: u64,
+    /// Grows with each attach; the one who holds the current number is served.
+    attach: u64,
+    is_attached: bool,
+}
+
+impl Exec {
+    /// Waits until `check` finds what it looks for.
+    async fn until<T>(&self, mut check: impl FnMut(&Inner) -> Option<T>) -> T {
+        loop {
+            // Made before the check: a change between the two is not missed.
+            let changed = self.changed.notified();
+            if let Some(found) = check(&self.inner.borrow()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let result = change(&mut self.inner.borrow_mut());
+        self.changed.notify_waiters();
+        result
+    }
+
+    fn is_ended(&self) -> bool {
+        self.inner.borrow().ended.is_some()
+    }
+
+    /// Remembers why the guest kills it, for the report. Too late for one that has ended already.
+    fn blame(&self, cause: Cause) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.ended.is_none() && !inner.causes.contains(&cause) {
+            inner.causes.push(cause);
+        }
+    }
+
+    fn report(&self) -> ExitReport {
+        let inner = self.inner.borrow();
+        let ended = inner.ended.unwrap_or(Ended { code: None, signal: None });
+        ExitReport {
+            code: ended.code,
+            signal: ended.signal,
+            timed_out: inner.causes.contains(&Cause::TimeLimit),
+            oom_kills: inner.oom_kills,
+            shutdown: inner.causes.contains(&Cause::Shutdown),
+            disk_limit: inner.causes.contains(&Cause::DiskLimit),
+        }
+    }
+
+    /// SIGKILL to the group, and to whoever left the group but not the session or the family.
+    fn kill_family(&self) {
+        let family = processes::family_of(self.pid);
+        // Those that are gone already need no signal.
+        sys::kill(-self.pid, libc::SIGKILL).ok();
+        for pid in family {
+            sys::kill(pid, libc::SIGKILL).ok();
+        }
+    }
+
+    fn summary(&self) -> ExecSummary {
+        let inner = self.inner.borrow();
+        let status = if inner.is_closed {
+            ExecStatus::Closed
+        } else if inner.has_exited {
+            ExecStatus::Exited
+        } else {
+            ExecStatus::Running
+        };
+        ExecSummary {
+            id: self.id.clone(),
+            status,
+            last_event: inner.window.last(),
+            acked: inner.window.acked(),
+        }
+    }
+}
+
+/// Every exec that the host has not finished reading.
+#[derive(Debug, Default)]
+pub(crate) struct Execs {
+    known: RefCell<BTreeMap<String, Rc<Exec>>>,
+    /// Answers to starts that failed, newest last.
+    failures: RefCell<VecDeque<(String, Response)>>,
+    /// Bytes in all windows.
+    held: Cell<usize>,
+}
+
+impl Execs {
+    pub(crate) fn find(&self, id: &str) -> Result<Rc<Exec>, Failure> {
+        let unknown = || Failure::new(FailureKind::NotFound, format!("no exec {}", shown(id)));
+        self.known.borrow().get(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn list(&self) -> Response {
+        let started = |exec: &&Rc<Exec>| exec.inner.borrow().window.last() > 0;
+        let execs = self.known.borrow().values().filter(started).map(|exec| exec.summary()).collect();
+        Response::Execs { execs }
+    }
+
+    /// The exec whose session a process belongs to.
+    pub(crate) fn by_session(&self, session: i32) -> Option<String> {
+        self.known.borrow().values().find(|exec| exec.pid == session).map(|exec| exec.id.clone())
+    }
+
+    /// Takes note that a child was reaped; most orphans are nobody's.
+    pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills_now: u64) {
+        let exec =
+            self.known.borrow().values().find(|exec| exec.pid == pid && !exec.is_ended()).cloned();
+        if let Some(exec) = exec {
+            exec.change(|inner| {
+                inner.ended = Some(ended);
+                inner.oom_kills = oom_kills_now.saturating_sub(exec.oom_kills_before);
+            });
+        }
+    }
+
+    pub(crate) fn signal(&self, id: &str, signal: i32, scope: SignalScope) -> Result<Response, Failure> {
+        if !(1..=sys::MAX_SIGNAL).contains(&signal) {
+            return Err(Failure::new(FailureKind::InvalidRequest, format!("{signal} is not a signal")));
+        }
+        let exec = self.find(id)?;
+        let over = || Failure::new(FailureKind::WrongState, format!("exec {id} has ended"));
+        let target = match scope {
+            // After the reaping the number may belong to someone else.
+            SignalScope::Process if exec.is_ended() => return Err(over()),
+            SignalScope::Process => exec.pid,
+            SignalScope::Group => -exec.pid,
+        };
+        sys::kill(target, signal).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => over(),
+            _ => Failure::new(FailureKind::Denied, format!("could not signal exec {id}: {error}")),
+        })?;
+        Ok(Response::Done)
+    }
+
+    pub(crate) fn resize(&self, id: &str, size: TerminalSize) -> Result<Response, Failure> {
+        if size.rows == 0 || size.cols == 0 {
+            let message = format!("a terminal of {} rows and {} columns cannot be made", size.rows, size.cols);
+            return Err(Failure::new(FailureKind::InvalidRequest, message));
+        }
+        let exec = self.find(id)?;
+        let wrong = |message| Failure::new(FailureKind::WrongState, message);
+        let terminal = exec.terminal.as_ref();
+        let terminal = terminal.ok_or_else(|| wrong(format!("exec {id} has no terminal")))?;
+        start::set_size(terminal.get_ref(), size)
+            .map_err(|error| wrong(format!("could not resize the terminal of exec {id}: {error}")))?;
+        Ok(Response::Done)
+    }
+
+    /// Kills every exec's session and remembers why. As pid 1 the caller also kills everyone else.
+    pub(crate) fn kill_all(&self, cause: Cause) {
+        let execs: Vec<_> = self.known.borrow().values().cloned().collect();
+        for exec in execs {
+            exec.blame(cause);
+            exec.kill_family();
+        }
+    }
+
+    /// Tells every running exec's report why it is about to end, and signals the groups.
+    pub(crate) fn terminate_all(&self, signals: &[i32]) {
+        for exec in self.known.borrow().values() {
+            exec.blame(Cause::Shutdown);
+            for signal in signals {
+                sys::kill(-exec.pid, *signal).ok();
+            }
+        }
+    }
+
+    /// Waits until every host that listens has taken its last event.
+    pub(crate) async fn last_events_taken(&self) {
+        let execs: Vec<_> = self.known.borrow().values().cloned().collect();
+        for exec in execs {
+            let taken = |inner: &Inner| inner.is_closed && inner.window.acked() == inner.window.last();
+            exec.until(|inner| (!inner.is_attached || taken(inner)).then_some(())).await;
+        }
+    }
+
+    fn has_room(&self, exec: &Exec) -> bool {
+        let bytes = exec.inner.borrow().window.bytes();
+        bytes < WINDOW_FLOOR_BYTES || (bytes < WINDOW_BYTES && self.held.get() < TOTAL_WINDOW_BYTES)
+    }
+
+    fn push(&self, exec: &Exec, event: ExecEvent) {
+        let cost = exec.change(|inner| inner.window.push(event));
+        self.held.set(self.held.get() + cost);
+    }
+
+    /// Frees what the host has; forgets the exec when that was its last event.
+    fn ack(&self, exec: &Exec, number: u64) {
+        let was_full = self.held.get() >= TOTAL_WINDOW_BYTES;
+        let freed = exec.change(|inner| inner.window.ack(number));
+        self.held.set(self.held.get() - freed);
+        let is_done = {
+            let inner = exec.inner.borrow();
+            inner.is_closed && inner.window.acked() == inner.window.last()
+        };
+        if is_done {
+            self.known.borrow_mut().remove(&exec.id);
+        }
+        if was_full {
+            for other in self.known.borrow().values() {
+                other.changed.notify_waiters();
+            }
+        }
+    }
+
+    fn remember_failure(&self, id: &str, answer: Response) {
+        let mut failures = self.failures.borrow_mut();
+        if failures.len() == MAX_REMEMBERED_FAILURES {
+            failures.pop_front();
+        }
+        failures.push_back((id.to_owned(), answer));
+    }
+
+    fn remembered_failure(&self, id: &str) -> Option<Response> {
+        let failures = self.failures.borrow();
+        failures.iter().find(|(known, _)| known == id).map(|(_, answer)| answer.clone())
+    }
+}
+
+/// An id as it may stand in a message.
+fn shown(id: &str) -> String {
+    id.chars().take(64).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,188 @@
+//! From an exec's pipes into its window, in order, no faster than the host takes it.
+
+use std::{cell::RefCell, os::fd::OwnedFd, rc::Rc};
+
+use bytes::Bytes;
+use guest_protocol::ExecEvent;
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use super::Exec;
+use crate::{Guest, limits::OUTPUT_CHUNK_BYTES};
+
+/// What may still come out of a terminal after its first process ended: more than the kernel's buffers hold. It ends the
+/// draining when a process that was left behind never stops writing.
+const TERMINAL_DRAIN_BYTES: u64 = 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// One readable end.
+#[derive(Debug)]
+pub(crate) struct Output {
+    fd: Rc<AsyncFd<OwnedFd>>,
+    stream: Stream,
+    is_terminal: bool,
+}
+
+enum Chunk {
+    Bytes(Bytes),
+    /// Nothing now.
+    Empty,
+    /// Nobody can write any more.
+    Closed,
+}
+
+thread_local! {
+    /// Every read goes through here, so that an event owns exactly its bytes and idle execs own none.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Output {
+    pub(crate) fn pipe(fd: Rc<AsyncFd<OwnedFd>>, stream: Stream) -> Self {
+        Self { fd, stream, is_terminal: false }
+    }
+
+    pub(crate) fn terminal(fd: Rc<AsyncFd<OwnedFd>>) -> Self {
+        Self { fd, stream: Stream::Stdout, is_terminal: true }
+    }
+
+    /// Waits for the next bytes or the end. Safe to cancel: a read and its result are one step.
+    async fn next(&self) -> Chunk {
+        loop {
+            let Ok(mut ready) = self.fd.readable().await else { return Chunk::Closed };
+            match read_chunk(&self.fd, OUTPUT_CHUNK_BYTES) {
+                Chunk::Empty => ready.clear_ready(),
+                chunk => return chunk,
+            }
+        }
+    }
+
+    fn event(&self, bytes: Bytes) -> ExecEvent {
+        match self.stream {
+            Stream::Stdout => ExecEvent::Stdout(bytes),
+            Stream::Stderr => ExecEvent::Stderr(bytes),
+        }
+    }
+
+    /// Bytes that were written before now and not read yet.
+    fn pending(&self) -> u64 {
+        if self.is_terminal {
+            // A terminal's line discipline may hold some back from FIONREAD, so read until there is nothing.
+            return TERMINAL_DRAIN_BYTES;
+        }
+        rustix::io::ioctl_fionread(self.fd.get_ref()).unwrap_or(0)
+    }
+}
+
+fn read_chunk(fd: &AsyncFd<OwnedFd>, limit: usize) -> Chunk {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(OUTPUT_CHUNK_BYTES, 0);
+        let limit = limit.min(scratch.len());
+        loop {
+            return match rustix::io::read(fd.get_ref(), &mut scratch[..limit]) {
+                Ok(0) => Chunk::Closed,
+                Ok(n) => Chunk::Bytes(Bytes::copy_from_slice(&scratch[..n])),
+                Err(Errno::AGAIN) => Chunk::Empty,
+                Err(Errno::INTR) => continue,
+                // A terminal answers EIO when its last process has gone; nothing else can be expected of the others.
+                Err(_) => Chunk::Closed,
+            };
+        }
+    })
+}
+
+/// Runs until all write ends are gone and the first process was reaped; then queues `Closed`.
+pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>) {
+    let mut has_exited = false;
+    while !has_exited || !outputs.is_empty() {
+        let first = outputs.first();
+        let second = outputs.get(1);
+        let has_room = guest.execs.has_room(exec);
+        let closed = tokio::select! {
+            biased;
+            () = exec.until(|inner| inner.ended.map(drop)), if !has_exited => {
+                drain(guest, exec, &mut outputs).await;
+                exec.change(|inner| inner.has_exited = true);
+                guest.execs.push(exec, ExecEvent::Exited(exec.report()));
+                has_exited = true;
+                None
+            }
+            chunk = next_of(first), if has_room && first.is_some() => take(guest, exec, first, chunk, 0),
+            chunk = next_of(second), if has_room && second.is_some() => take(guest, exec, second, chunk, 1),
+            () = room(guest, exec), if !has_room => None,
+        };
+        if let Some(position) = closed {
+            outputs.remove(position);
+        } else if outputs.len() > 1 {
+            // The other one first next time: a flood on one stream must not silence the other.
+            outputs.swap(0, 1);
+        }
+    }
+    exec.change(|inner| inner.is_closed = true);
+    guest.execs.push(exec, ExecEvent::Closed);
+}
+
+async fn next_of(output: Option<&Output>) -> Chunk {
+    match output {
+        Some(output) => output.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Queues what came; returns the position when it was the end.
+fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, position: usize) -> Option<usize> {
+    match (output, chunk) {
+        (Some(output), Chunk::Bytes(bytes)) => guest.execs.push(exec, output.event(bytes)),
+        (_, Chunk::Closed) => return Some(position),
+        _ => {}
+    }
+    None
+}
+
+async fn room(guest: &Guest, exec: &Exec) {
+    // Room can come from other execs too; whoever frees it wakes everyone.
+    exec.until(|_| Some(())).await;
+    loop {
+        let changed = exec.changed.notified();
+        if guest.execs.has_room(exec) {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// Queues what was written before the first process ended, waiting for room as needed. Bounded: what others write
+/// meanwhile comes after `Exited`.
+async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
+    let mut position = 0;
+    while position < outputs.len() {
+        let output = &outputs[position];
+        let mut pending = output.pending();
+        let mut is_closed = false;
+        while pending > 0 {
+            room(guest, exec).await;
+            let limit = usize::try_from(pending).unwrap_or(OUTPUT_CHUNK_BYTES);
+            match read_chunk(&output.fd, limit) {
+                Chunk::Bytes(bytes) => {
+                    pending = pending.saturating_sub(bytes.len() as u64);
+                    guest.execs.push(exec, output.event(bytes));
+                }
+                Chunk::Empty => break,
+                Chunk::Closed => {
+                    is_closed = true;
+                    break;
+                }
+            }
+        }
+        if is_closed {
+            outputs.remove(position);
+        } else {
+            position += 1;
+        }
+    }
+}
+

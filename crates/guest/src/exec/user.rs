@@ -1,0 +1,143 @@
+//! Who an exec runs as: `name`, `uid`, `name:group` or `uid:gid`, looked up in the sandbox's own files.
+//!
+//! Read by hand, not by NSS: the static guest has none, and a workload must not bring code into its pid 1.
+
+use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
+
+use crate::limits::MAX_USER_FILE_BYTES;
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// All groups, the first one included.
+    pub(crate) groups: Vec<u32>,
+}
+
+/// Finds a user. The error is a sentence that names what is missing.
+pub(crate) fn find(text: &str) -> Result<User, String> {
+    lookup(text, || read_bounded(PASSWD), || read_bounded(GROUP))
+}
+
+fn lookup(
+    text: &str,
+    passwd: impl FnOnce() -> String,
+    group: impl FnOnce() -> String,
+) -> Result<User, String> {
+    let (user, group_name) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    if user.is_empty() || group_name == Some("") {
+        return Err(format!("{text:?} is not a user"));
+    }
+    if let (Ok(uid), Some(Ok(gid))) = (user.parse(), group_name.map(str::parse)) {
+        return Ok(User { uid, gid, groups: vec![gid] });
+    }
+    let passwd = passwd();
+    let account = passwd.lines().filter_map(Account::parse).find(|account| account.is(user));
+    let (uid, first_gid) = match (&account, user.parse()) {
+        (Some(account), _) => (account.uid, account.gid),
+        (None, Ok(uid)) => (uid, 0),
+        (None, Err(_)) => return Err(format!("no user {user:?} in {PASSWD}")),
+    };
+    let group = group();
+    if let Some(wanted) = group_name {
+        let found = group.lines().filter_map(Group::parse).find(|group| group.name == wanted);
+        let gid = found.map(|group| group.gid).or_else(|| wanted.parse().ok());
+        let gid = gid.ok_or_else(|| format!("no group {wanted:?} in {GROUP}"))?;
+        return Ok(User { uid, gid, groups: vec![gid] });
+    }
+    let name = account.map_or(user, |account| account.name);
+    let mut groups = vec![first_gid];
+    for group in group.lines().filter_map(Group::parse) {
+        if group.members.split(',').any(|member| member == name) && !groups.contains(&group.gid) {
+            groups.push(group.gid);
+        }
+    }
+    Ok(User { uid, gid: first_gid, groups })
+}
+
+struct Account<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+}
+
+impl<'a> Account<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(Self { name, uid, gid })
+    }
+
+    fn is(&self, text: &str) -> bool {
+        self.name == text || text.parse() == Ok(self.uid)
+    }
+}
+
+struct Group<'a> {
+    name: &'a str,
+    gid: u32,
+    members: &'a str,
+}
+
+impl<'a> Group<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let gid = fields.nth(1)?.parse().ok()?;
+        Some(Self { name, gid, members: fields.next().unwrap_or("") })
+    }
+}
+
+/// The text of a regular file; empty when it is missing or odd. A workload may have put a FIFO there: never wait.
+fn read_bounded(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    if let Ok(file) = file
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        // What was read before an error is still worth a look.
+        file.take(MAX_USER_FILE_BYTES).read_to_end(&mut bytes).ok();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD_TEXT: &str = "root:x:0:0:root:/root:/bin/sh\nnonsense\nana:x:1000:100::/home/ana:/bin/sh\n";
+    const GROUP_TEXT: &str = "root:x:0:\nusers:x:100:\nwheel:x:10:root,ana\nvideo:x:44:ana\n";
+
+    fn check(text: &str, expected: Option<(u32, u32, &[u32])>) {
+        let found = lookup(text, || PASSWD_TEXT.to_owned(), || GROUP_TEXT.to_owned());
+        let expected = expected.map(|(uid, gid, groups)| User { uid, gid, groups: groups.to_vec() });
+        assert_eq!(found.ok(), expected, "{text}");
+    }
+
+    #[test]
+    fn users_are_found_as_docker_would_find_them() {
+        check("0:0", Some((0, 0, &[0])));
+        check("root", Some((0, 0, &[0, 10])));
+        check("ana", Some((1000, 100, &[100, 10, 44])));
+        check("1000", Some((1000, 100, &[100, 10, 44])));
+        check("ana:video", Some((1000, 44, &[44])));
+        check("ana:7", Some((1000, 7, &[7])));
+        check("4242", Some((4242, 0, &[0])));
+        check("4242:4343", Some((4242, 4343, &[4343])));
+    }
+
+    #[test]
+    fn unknown_and_malformed_users_are_refused() {
+        for text in ["", ":", "bob", "ana:nogroup", "root:", ":0", "-1", "99999999999", "a\nb"] {
+            check(text, None);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What the guest holds at most. A workload or a lost host can use these up, never more.
+
+use std::time::Duration;
+
+/// Connections served at once; more wait in the listener's backlog.
+pub(crate) const MAX_CONNECTIONS: usize = 512;
+/// Execs known at once, running or waiting for their last acknowledgement.
+pub(crate) const MAX_EXECS: usize = 512;
+/// Answers to starts that failed, kept so that the same id again gets the same answer.
+pub(crate) const MAX_REMEMBERED_FAILURES: usize = 64;
+/// Unacknowledged output of one exec; past it the process waits on its pipe.
+pub(crate) const WINDOW_BYTES: usize = 1024 * 1024;
+/// Unacknowledged output of all execs together…
+pub(crate) const TOTAL_WINDOW_BYTES: usize = 16 * 1024 * 1024;
+/// …past which each exec may still hold this much, so that none starves.
+pub(crate) const WINDOW_FLOOR_BYTES: usize = 64 * 1024;
+/// What one event costs besides its bytes, so that many tiny events are bounded too.
+pub(crate) const EVENT_OVERHEAD_BYTES: usize = 128;
+/// One read from a pipe; a pipe holds this much by default.
+pub(crate) const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes read ahead from a host while its request is still being worked on.
+pub(crate) const READ_AHEAD_BYTES: usize = 512 * 1024;
+/// Size of `/etc/passwd` and `/etc/group` up to which we read them.
+pub(crate) const MAX_USER_FILE_BYTES: u64 = 1024 * 1024;
+/// Longest id of an exec.
+pub(crate) const MAX_EXEC_ID_BYTES: usize = 128;
+/// Threads for work that blocks, and how long an idle one stays.
+pub(crate) const MAX_BLOCKING_THREADS: usize = 4;
+pub(crate) const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
+pub(crate) const BLOCKING_STACK_BYTES: usize = 512 * 1024;
+/// How long a shutdown waits for hosts to take the last events.
+pub(crate) const LAST_ACKS: Duration = Duration::from_secs(2);
+/// How long we wait for killed processes to be gone. Frozen or uninterruptible ones may outlast it.
+pub(crate) const KILLED_GONE: Duration = Duration::from_secs(5);
+/// Descriptors that the guest wants for itself, where its hard limit allows.
+pub(crate) const WANTED_DESCRIPTORS: u64 = 8192;

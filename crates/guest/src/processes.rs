@@ -1,0 +1,147 @@
+//! Processes inside, read from `/proc`.
+
+use std::{fs, io::Read, path::Path};
+
+use guest_protocol::{Process, Response};
+
+use crate::exec::Execs;
+
+/// Processes told at most.
+const MAX_PROCESSES: usize = 4096;
+/// Bytes of one process's command line that are told.
+const MAX_COMMAND_BYTES: u64 = 4096;
+
+/// What `/proc/<pid>/stat` tells, as far as we need it.
+struct Stat {
+    state: char,
+    parent: i32,
+    session: i32,
+    cpu_ticks: u64,
+    resident_pages: u64,
+    name: String,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Self> {
+        let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// The name stands in brackets and may hold brackets and spaces itself, so the fields are counted from the last one.
+    fn parse(text: &str) -> Option<Self> {
+        let (head, tail) = text.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        let number = |position: usize| fields.get(position)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
+            cpu_ticks: number(11)? + number(12)?,
+            resident_pages: number(21)?,
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn pids() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<i32> = names.collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Every process of a session, and every descendant of one.
+pub(crate) fn family_of(session: i32) -> Vec<i32> {
+    let mut others: Vec<(i32, Stat)> =
+        pids().into_iter().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
+    let mut family = Vec::new();
+    loop {
+        let known = family.len();
+        others.retain(|(pid, stat)| {
+            let belongs = stat.session == session || family.contains(&stat.parent);
+            if belongs {
+                family.push(*pid);
+            }
+            !belongs
+        });
+        if family.len() == known {
+            return family;
+        }
+    }
+}
+
+/// Lists processes; `execs` names the exec that each belongs to, by session or by its nearest ancestor that has one.
+pub(crate) fn list(execs: &Execs) -> Response {
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let page = rustix::param::page_size() as u64;
+    let mut processes = Vec::new();
+    for pid in pids().into_iter().take(MAX_PROCESSES) {
+        let Some(stat) = Stat::of(pid) else { continue };
+        processes.push(Process {
+            pid,
+            parent: stat.parent,
+            user: owner(pid),
+            state: stat.state,
+            memory_bytes: stat.resident_pages.saturating_mul(page),
+            cpu_micros: stat.cpu_ticks.saturating_mul(1_000_000) / ticks,
+            command: command(pid).unwrap_or_else(|| vec![format!("[{}]", stat.name)]),
+            exec: execs.by_session(stat.session),
+        });
+    }
+    inherit_execs(&mut processes);
+    Response::Processes { processes }
+}
+
+/// A process that made a session of its own belongs to the exec of its parent.
+fn inherit_execs(processes: &mut [Process]) {
+    for position in 0..processes.len() {
+        let mut ancestor = position;
+        // Bounded: a parent's pid can repeat in a list that was read while processes came and went.
+        for _ in 0..processes.len() {
+            if processes[ancestor].exec.is_some() {
+                processes[position].exec = processes[ancestor].exec.clone();
+                break;
+            }
+            let parent = processes[ancestor].parent;
+            let Ok(found) = processes.binary_search_by_key(&parent, |process| process.pid) else { break };
+            ancestor = found;
+        }
+    }
+}
+
+fn owner(pid: i32) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(format!("/proc/{pid}")).map_or(0, |metadata| metadata.uid())
+}
+
+fn command(pid: i32) -> Option<Vec<String>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
+    file.take(MAX_COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
+    if bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    if bytes.is_empty() {
+        return None;
+    }
+    Some(bytes.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_does_not_shift_the_fields() {
+        let mut fields = vec!["0"; 50];
+        (fields[0], fields[1], fields[3]) = ("S", "7", "9");
+        (fields[11], fields[12], fields[21]) = ("5", "6", "100");
+        let stat = Stat::parse(&format!("42 (a) (b c)) {}\n", fields.join(" "))).unwrap();
+        assert_eq!((stat.name.as_str(), stat.state, stat.parent), ("a) (b c)", 'S', 7));
+        assert_eq!((stat.session, stat.cpu_ticks, stat.resident_pages), (9, 11, 100));
+        assert!(Stat::parse("").is_none());
+        assert!(Stat::parse("1 (x) S").is_none());
+    }
+}

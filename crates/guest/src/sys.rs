@@ -1,0 +1,350 @@
+//! Every unsafe call of the guest: fork and exec, signals, and a few calls that `rustix` does not wrap.
+//!
+//! A child is made by plain `fork`, not by `vfork` or `CLONE_VM`, although those are faster: the child enters the
+//! workload's cgroup before it execs. While it shared our memory, an out-of-memory kill of it would take us along (the
+//! kernel kills all who share the memory), and a frozen cgroup or a SIGSTOP from the workload would stop us with it.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int},
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Gid, Uid},
+};
+use tokio::io::unix::AsyncFd;
+
+/// Highest signal number of Linux.
+pub(crate) const MAX_SIGNAL: i32 = 64;
+
+/// Everything a child needs, made before the fork: between fork and exec nothing may allocate.
+#[derive(Debug)]
+pub(crate) struct ChildPlan<'a> {
+    /// Where the program may be, in order.
+    pub(crate) programs: Vec<CString>,
+    pub(crate) argv: Vec<CString>,
+    pub(crate) env: Vec<CString>,
+    pub(crate) cwd: CString,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Absent where this user namespace forbids `setgroups`.
+    pub(crate) groups: Option<Vec<u32>>,
+    pub(crate) rlimits: Vec<(u32, u64, u64)>,
+    pub(crate) cgroups: Vec<BorrowedFd<'a>>,
+    pub(crate) stdin: BorrowedFd<'a>,
+    pub(crate) stdout: BorrowedFd<'a>,
+    pub(crate) stderr: BorrowedFd<'a>,
+    /// Whether stdin becomes the controlling terminal.
+    pub(crate) terminal: bool,
+    /// The child writes a [`ChildFailure`] here, or closes it by a successful exec.
+    pub(crate) report: BorrowedFd<'a>,
+}
+
+/// The step at which a child gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Session,
+    Cgroup,
+    Stdio,
+    Terminal,
+    /// With the position of the limit in the plan.
+    Rlimit(u8),
+    Groups,
+    Gid,
+    Uid,
+    Directory,
+    Exec,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChildFailure {
+    pub(crate) stage: Stage,
+    pub(crate) errno: i32,
+}
+
+/// Length of a [`ChildFailure`] on the report pipe; far below `PIPE_BUF`, so it arrives whole.
+pub(crate) const REPORT_BYTES: usize = 6;
+
+impl ChildFailure {
+    fn to_bytes(self) -> [u8; REPORT_BYTES] {
+        let (code, detail) = match self.stage {
+            Stage::Session => (1, 0),
+            Stage::Cgroup => (2, 0),
+            Stage::Stdio => (3, 0),
+            Stage::Terminal => (4, 0),
+            Stage::Rlimit(position) => (5, position),
+            Stage::Groups => (6, 0),
+            Stage::Gid => (7, 0),
+            Stage::Uid => (8, 0),
+            Stage::Directory => (9, 0),
+            Stage::Exec => (10, 0),
+        };
+        let [a, b, c, d] = self.errno.to_le_bytes();
+        [code, detail, a, b, c, d]
+    }
+
+    pub(crate) fn from_bytes([code, detail, a, b, c, d]: [u8; REPORT_BYTES]) -> Self {
+        let stage = match code {
+            1 => Stage::Session,
+            2 => Stage::Cgroup,
+            3 => Stage::Stdio,
+            4 => Stage::Terminal,
+            5 => Stage::Rlimit(detail),
+            6 => Stage::Groups,
+            7 => Stage::Gid,
+            8 => Stage::Uid,
+            9 => Stage::Directory,
+            _ => Stage::Exec,
+        };
+        Self { stage, errno: i32::from_le_bytes([a, b, c, d]) }
+    }
+}
+
+/// Pointers for `execve`, with the null at the end.
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Forks and makes the child run the plan. Returns the child's pid as soon as it exists.
+pub(crate) fn spawn(plan: &ChildPlan<'_>) -> io::Result<i32> {
+    let argv = pointers(&plan.argv);
+    let env = pointers(&plan.env);
+    // For a script without `#!`: `/bin/sh <script> <arguments>`; the second place is filled in by the child.
+    let shell = c"/bin/sh";
+    let mut shell_argv = vec![shell.as_ptr(), ptr::null()];
+    shell_argv.extend(argv.iter().skip(1));
+    let groups: Option<Vec<Gid>> =
+        plan.groups.as_ref().map(|groups| groups.iter().copied().map(Gid::from_raw).collect());
+    let vectors = Vectors { argv: &argv, env: &env, shell_argv: &mut shell_argv, groups: groups.as_deref() };
+
+    // SAFETY: the child only makes system calls on memory prepared above, does not allocate, and leaves by exec or
+    // `_exit`; so it is sound even when another thread held a lock at the time of the fork.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let failure = become_program(plan, vectors);
+            // Nothing is left to do when the report cannot be written: the parent sees the exit.
+            rustix::io::write(plan.report, &failure.to_bytes()).ok();
+            // SAFETY: ends this process at once; runs no handlers of the parent's.
+            unsafe { libc::_exit(127) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+struct Vectors<'a> {
+    argv: &'a [*const c_char],
+    env: &'a [*const c_char],
+    shell_argv: &'a mut [*const c_char],
+    groups: Option<&'a [Gid]>,
+}
+
+/// Runs in the child. Only async-signal-safe calls: `rustix` here issues bare system calls.
+fn become_program(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> ChildFailure {
+    let errno = match prepare_child(plan, vectors.groups) {
+        Err(failure) => return failure,
+        Ok(()) => exec_first(plan, vectors),
+    };
+    ChildFailure { stage: Stage::Exec, errno }
+}
+
+fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), ChildFailure> {
+    let at = |stage| {
+        move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() }
+    };
+    rustix::process::setsid().map_err(at(Stage::Session))?;
+    for cgroup in &plan.cgroups {
+        rustix::io::write(cgroup, b"0").map_err(at(Stage::Cgroup))?;
+    }
+    rustix::stdio::dup2_stdin(plan.stdin).map_err(at(Stage::Stdio))?;
+    rustix::stdio::dup2_stdout(plan.stdout).map_err(at(Stage::Stdio))?;
+    rustix::stdio::dup2_stderr(plan.stderr).map_err(at(Stage::Stdio))?;
+    if plan.terminal {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(at(Stage::Terminal))?;
+    }
+    for (position, (resource, soft, hard)) in plan.rlimits.iter().enumerate() {
+        let position = u8::try_from(position).unwrap_or(u8::MAX);
+        set_rlimit(*resource, *soft, *hard)
+            .map_err(|errno| ChildFailure { stage: Stage::Rlimit(position), errno })?;
+    }
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    // As runc does: a directory that only root may enter can be the working directory of another user.
+    let entered_early = rustix::process::chdir(plan.cwd.as_c_str()).is_ok();
+    if let Some(groups) = groups {
+        rustix::thread::set_thread_groups(groups).map_err(at(Stage::Groups))?;
+    }
+    let (uid, gid) = (Uid::from_raw(plan.uid), Gid::from_raw(plan.gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(at(Stage::Gid))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(at(Stage::Uid))?;
+    if !entered_early {
+        rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Stage::Directory))?;
+    }
+    restore_signals();
+    close_on_exec_from(3);
+    Ok(())
+}
+
+/// Tries the candidates as `execvp` does. Returns the error number that tells most.
+fn exec_first(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> i32 {
+    let mut found = libc::ENOENT;
+    for program in &plan.programs {
+        // SAFETY: program, argv and env are NUL-terminated and null-ended, and live in `plan` and `vectors`.
+        unsafe { libc::execve(program.as_ptr(), vectors.argv.as_ptr(), vectors.env.as_ptr()) };
+        match last_errno() {
+            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+            libc::EACCES => found = libc::EACCES,
+            libc::ENOEXEC if !looks_like_text(program) => return libc::ENOEXEC,
+            libc::ENOEXEC => {
+                let Some(script) = vectors.shell_argv.get_mut(1) else { return libc::ENOEXEC };
+                *script = program.as_ptr();
+                let shell = c"/bin/sh".as_ptr();
+                // SAFETY: as above; `shell_argv` ends with the null that `argv` ends with.
+                unsafe { libc::execve(shell, vectors.shell_argv.as_ptr(), vectors.env.as_ptr()) };
+                return libc::ENOEXEC;
+            }
+            other => return other,
+        }
+    }
+    found
+}
+
+/// Whether a file that the kernel knows no loader for may be a script: a program of another machine is not for the shell.
+fn looks_like_text(program: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::open(program, flags, Mode::empty()) else { return false };
+    let mut head = [0; 128];
+    rustix::io::read(&file, &mut head).is_ok_and(|n| !head[..n].contains(&0) && !head.starts_with(b"\x7fELF"))
+}
+
+fn last_errno() -> i32 {
+    // SAFETY: returns the address of this thread's errno, which is always valid.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: see above; nothing else writes to it now.
+    unsafe { *place }
+}
+
+fn set_rlimit(resource: u32, soft: u64, hard: u64) -> Result<(), i32> {
+    let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: `limit` is a valid struct for the length of the call; the old value is not asked for.
+    let rc = unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, ptr::null::<u8>()) };
+    if rc == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// In the child: no signal blocked, none ignored. The guest itself ignores SIGPIPE only, see [`own_signals`].
+fn restore_signals() {
+    // SAFETY: SIG_DFL is a valid disposition for SIGPIPE.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let empty = signal_set(&[]);
+    // SAFETY: `empty` is an initialised set; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, ptr::null_mut()) };
+}
+
+/// Marks all descriptors from `first` on, so that none of ours reaches a workload.
+fn close_on_exec_from(first: u32) {
+    // SAFETY: takes integers only. Where the call is missing (before Linux 5.11) we rely on each of our descriptors being
+    // opened close-on-exec.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+fn signal_set(signals: &[c_int]) -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: initialises the set it is given.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set was initialised above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: initialised by `sigemptyset`.
+    unsafe { set.assume_init() }
+}
+
+/// Takes over this process's signals: every disposition back to default, SIGPIPE ignored, SIGCHLD blocked and read from
+/// the descriptor that is returned. Call before any thread exists.
+pub(crate) fn own_signals() -> io::Result<OwnedFd> {
+    for signal in 1..=MAX_SIGNAL {
+        set_to_default(signal);
+    }
+    // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let children = signal_set(&[libc::SIGCHLD]);
+    // SAFETY: `children` is an initialised set; the old mask is not asked for.
+    let rc = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const children, ptr::null_mut()) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `children` is an initialised set; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kernel's `struct sigaction`, all zero: the default disposition, no flags, nothing masked.
+const DEFAULT_ACTION: [u64; 4] = [0; 4];
+const KERNEL_SIGNAL_SET_BYTES: usize = 8;
+
+/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have left
+/// even those ignored.
+fn set_to_default(signal: c_int) {
+    let action = DEFAULT_ACTION.as_ptr();
+    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be changed
+    // answer with an error, which is fine.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null::<u8>(), KERNEL_SIGNAL_SET_BYTES)
+    };
+}
+
+/// `kill(2)`: also groups (negative) and everyone (-1).
+pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: takes integers only.
+    let rc = unsafe { libc::kill(pid, signal) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives memory that the allocator keeps for later back to the kernel.
+pub(crate) fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: may be called at any time; takes an integer only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Takes a descriptor that was handed over by number (`--fd N`).
+pub fn adopt_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD takes an integer only and fails on numbers that are not open.
+    let rc = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and whoever started us gave it away by naming it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Makes sure that descriptors 0 to 2 are taken, so that no pipe of an exec ever gets one of these numbers.
+pub(crate) fn occupy_stdio() -> io::Result<()> {
+    loop {
+        let null = std::fs::File::open("/dev/null").map(OwnedFd::from);
+        // A root without devices still has eventfds.
+        let fd = null.or_else(|_missing| {
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(io::Error::from)
+        })?;
+        if fd.as_raw_fd() > 2 {
+            return Ok(());
+        }
+        std::mem::forget(fd);
+    }
+}
+
+/// Registers a non-blocking descriptor with the runtime.
+pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` keeps one descriptor open for as long as it lives, and the `AsyncFd` owns it.
+    let watched = unsafe { AsyncFd::register(fd) };
+    Ok(watched?)
+}

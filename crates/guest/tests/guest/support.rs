@@ -1,0 +1,333 @@
+//! A guest run as an ordinary process, and a small host that talks to it.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use guest_protocol::{
+    Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame, FrameKind, Hello, MAX_DATA_BYTES,
+    Request, Response, StartFailure, encode,
+};
+use tempfile::TempDir;
+
+/// Past this a test has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct TestGuest {
+    pub(crate) child: Child,
+    pub(crate) directory: TempDir,
+}
+
+impl TestGuest {
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_guest"))
+            .arg("--listen")
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn connect(&self) -> Host {
+        Host::connect(&self.directory.path().join("guest.sock"))
+    }
+
+    /// A path in the test's own directory.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn shell(&self, id: &str, script: &str) -> Ran {
+        self.connect().run(&shell(id, script))
+    }
+
+    /// Children of the guest that nobody has reaped.
+    pub(crate) fn zombies(&self) -> Vec<i32> {
+        children(self.pid()).into_iter().filter(|pid| state(*pid) == Some('Z')).collect()
+    }
+
+    /// Bytes that the guest alone holds.
+    pub(crate) fn private_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("Private_Dirty:"))
+            .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .map(|kib| kib * 1024)
+            .sum()
+    }
+}
+
+impl Drop for TestGuest {
+    fn drop(&mut self) {
+        for pid in children(self.pid()) {
+            rustix::process::kill_process(pid_of(pid), rustix::process::Signal::KILL).ok();
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+pub(crate) fn pid_of(pid: i32) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(pid).unwrap()
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+pub(crate) fn state(pid: i32) -> Option<char> {
+    stat(pid)?.first()?.chars().next()
+}
+
+pub(crate) fn children(parent: u32) -> Vec<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap();
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|stat| stat[1] == parent.to_string())).collect()
+}
+
+/// Looks again and again until something holds; the kernel sends no event for what is asked here.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn shell(id: &str, script: &str) -> ExecStart {
+    command(id, &["/bin/sh", "-c", script])
+}
+
+pub(crate) fn command(id: &str, command: &[&str]) -> ExecStart {
+    ExecStart {
+        id: id.to_owned(),
+        command: command.iter().map(|&text| text.to_owned()).collect(),
+        env: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
+        cwd: "/".to_owned(),
+        user: "0:0".to_owned(),
+        ..ExecStart::default()
+    }
+}
+
+/// What an exec did, put together.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) report: ExitReport,
+    /// Output that came after `Exited`.
+    pub(crate) late: String,
+}
+
+pub(crate) struct Host {
+    pub(crate) stream: UnixStream,
+    decoder: Decoder,
+    buffer: BytesMut,
+}
+
+impl Host {
+    /// Connects as soon as the guest listens.
+    pub(crate) fn connect(path: &Path) -> Self {
+        let begin = Instant::now();
+        let stream = loop {
+            match UnixStream::connect(path) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", path.display()),
+            }
+            std::thread::yield_now();
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut host = Self { stream, decoder: Decoder::default(), buffer: BytesMut::new() };
+        let hello: Hello = host.frame().parse().unwrap();
+        assert_eq!(hello.version, guest_protocol::PROTOCOL_VERSION);
+        host
+    }
+
+    pub(crate) fn send(&mut self, frame: &Frame) {
+        let mut bytes = BytesMut::new();
+        encode(frame, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    pub(crate) fn try_frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.buffer).unwrap() {
+                return Some(frame);
+            }
+            let mut chunk = vec![0; 256 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub(crate) fn frame(&mut self) -> Frame {
+        self.try_frame().expect("the guest closed the connection")
+    }
+
+    pub(crate) fn request(&mut self, request: &Request) {
+        self.send(&Frame::json(FrameKind::Request, request).unwrap());
+    }
+
+    pub(crate) fn answer(&mut self) -> Result<Response, Failure> {
+        let frame = self.frame();
+        match frame.kind {
+            FrameKind::Response => Ok(frame.parse().unwrap()),
+            FrameKind::Failure => Err(frame.parse().unwrap()),
+            other => panic!("{other:?} instead of an answer"),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
+        self.request(request);
+        self.answer()
+    }
+
+    pub(crate) fn fails(&mut self, request: &Request) -> FailureKind {
+        self.ask(request).unwrap_err().kind
+    }
+
+    pub(crate) fn send_body(&mut self, body: &[u8]) {
+        for part in body.chunks(MAX_DATA_BYTES) {
+            self.send(&Frame::new(FrameKind::Data, part.to_vec()));
+        }
+        self.send(&Frame::new(FrameKind::End, vec![]));
+    }
+
+    pub(crate) fn ask_with_body(&mut self, request: &Request, body: &[u8]) -> Result<Response, Failure> {
+        self.request(request);
+        self.send_body(body);
+        self.answer()
+    }
+
+    pub(crate) fn body(&mut self) -> Vec<u8> {
+        let mut body = vec![];
+        loop {
+            let frame = self.frame();
+            match frame.kind {
+                FrameKind::Data => body.extend_from_slice(&frame.payload),
+                FrameKind::End => return body,
+                other => panic!("{other:?} in a body"),
+            }
+        }
+    }
+
+    pub(crate) fn start(&mut self, start: &ExecStart) -> i32 {
+        match self.ask(&Request::ExecStart(start.clone())) {
+            Ok(Response::Started { pid }) => pid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn not_started(&mut self, start: &ExecStart) -> (StartFailure, String) {
+        match self.ask(&Request::ExecStart(start.clone())) {
+            Ok(Response::NotStarted { reason, message }) => (reason, message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Turns this connection into the exec's event stream; returns the number of the first event.
+    pub(crate) fn attach(&mut self, id: &str, from: u64) -> u64 {
+        match self.ask(&Request::ExecAttach { id: id.to_owned(), from }) {
+            Ok(Response::Attached { next }) => next,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn try_event(&mut self) -> Option<(u64, ExecEvent)> {
+        self.try_frame().map(|frame| ExecEvent::from_frame(&frame).unwrap())
+    }
+
+    pub(crate) fn event(&mut self) -> (u64, ExecEvent) {
+        self.try_event().expect("the guest closed the connection")
+    }
+
+    pub(crate) fn ack(&mut self, number: u64) {
+        self.send(&Frame::ack(number));
+    }
+
+    pub(crate) fn run(&mut self, start: &ExecStart) -> Ran {
+        self.start(start);
+        self.follow(&start.id)
+    }
+
+    /// Reads an exec from its first event to its last, acknowledging each.
+    pub(crate) fn follow(&mut self, id: &str) -> Ran {
+        let (mut stdout, mut stderr, mut late, mut report) = (vec![], vec![], vec![], None);
+        let mut expected = self.attach(id, 1);
+        loop {
+            let (number, event) = self.event();
+            assert_eq!(number, expected);
+            expected += 1;
+            self.ack(number);
+            match event {
+                ExecEvent::Started { .. } => assert_eq!(number, 1),
+                ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) if report.is_some() => {
+                    late.extend_from_slice(&bytes);
+                }
+                ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
+                ExecEvent::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+                ExecEvent::Exited(exited) => assert_eq!(report.replace(exited), None),
+                ExecEvent::Closed => break,
+            }
+        }
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), report: report.unwrap() }
+    }
+
+    /// Waits for `text` on stdout of an attached exec, acknowledging what comes.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        let mut seen = String::new();
+        while !seen.contains(text) {
+            let (number, event) = self.event();
+            self.ack(number);
+            match event {
+                ExecEvent::Stdout(bytes) => seen.push_str(&String::from_utf8_lossy(&bytes)),
+                ExecEvent::Exited(_) | ExecEvent::Closed => panic!("ended after {seen:?}"),
+                _ => {}
+            }
+        }
+        seen
+    }
+}
+
+pub(crate) fn exited(code: u8) -> ExitReport {
+    ExitReport {
+        code: Some(code),
+        signal: None,
+        timed_out: false,
+        oom_kills: 0,
+        shutdown: false,
+        disk_limit: false,
+    }
+}
+
+pub(crate) fn killed(signal: i32) -> ExitReport {
+    ExitReport { code: None, signal: Some(signal), ..exited(0) }
+}
+
+pub(crate) fn write_file(path: impl Into<PathBuf>, mode: u32, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = path.into();
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
