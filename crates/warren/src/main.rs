@@ -5,6 +5,7 @@ mod arguments;
 mod cli;
 mod client;
 mod commands;
+mod copy;
 mod daemon;
 mod directories;
 mod env;
