@@ -5,17 +5,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sandbox::{Backend, Capabilities, Error, ErrorKind, Namespace, Result, SandboxId, SandboxName};
+use sandbox::{
+    Backend, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+};
 use store::{CorruptRow, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, SandboxRef,
-    clock::Clock,
-    config::EngineConfig,
-    error,
-    events::EventLog,
-    reference::Which,
+    Principal, SandboxRef, clock::Clock, config::EngineConfig, error, events::EventLog, reference::Which,
     shared::Shared,
 };
 
@@ -112,13 +109,25 @@ impl Core {
         self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))
     }
 
+    /// The recorded sandbox that this request made.
+    pub(crate) fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
+        let registry = self.registry();
+        let mut recorded = registry.by_id.values().filter(|place| place.is_recorded);
+        let found = recorded.find(|place| {
+            place.shared.subject.namespace == *namespace && place.shared.request_id.as_ref() == Some(request)
+        });
+        found.map(|place| Arc::clone(&place.shared))
+    }
+
     /// All sandboxes, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
         let registry = self.registry();
         let recorded = registry.by_id.values().filter(|place| place.is_recorded);
         let mut all: Vec<_> = recorded.map(|place| Arc::clone(&place.shared)).collect();
         drop(registry);
-        all.sort_by_cached_key(|shared| (shared.status.borrow().record.created_at, shared.subject.id.clone()));
+        all.sort_by_cached_key(|shared| {
+            (shared.status.borrow().record.created_at, shared.subject.id.clone())
+        });
         all
     }
 
@@ -143,10 +152,11 @@ impl Core {
         }
         drop(registry);
         match self.corrupt_row(who, which) {
-            Some((id, row)) => {
-                Err(Error::new(ErrorKind::Internal, format!("the record of {id} cannot be read: {}", row.reason))
-                    .with_hint(format!("Remove {id} by force; other sandboxes are not affected.")))
-            }
+            Some((id, row)) => Err(Error::new(
+                ErrorKind::Internal,
+                format!("the record of {id} cannot be read: {}", row.reason),
+            )
+            .with_hint(format!("Remove {id} by force; other sandboxes are not affected."))),
             None => Err(error::no_such_sandbox(which)),
         }
     }

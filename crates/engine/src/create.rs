@@ -1,21 +1,14 @@
 //! Making a sandbox: a name, a plan, a record, a place. In this order.
 
-use std::{
-    fs::DirBuilder,
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
-use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
+use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
     Engine, Principal, SandboxView,
     core::Core,
-    driver::Driver,
+    driver::{Birth, Driver},
     error, names,
     shared::{Gone, Shared},
 };
@@ -44,32 +37,40 @@ impl Engine {
                 Attempt::Again => {}
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "no free name was found").with_hint("Give the sandbox a name."))
+        Err(Error::new(ErrorKind::Unavailable, "no free name was found")
+            .with_hint("Give the sandbox a name."))
     }
 }
 
 async fn attempt(core: &Arc<Core>, spec: &SandboxSpec) -> Result<Attempt> {
-    let record = new_record(core, spec)?;
-    let (shared, made, recorded) = Driver::create(core, record)?;
+    if let Some(request) = &spec.request_id
+        && let Some(shared) = core.requested(&spec.namespace, request)
+    {
+        return earlier(&shared).await;
+    }
+    let Birth { shared, recorded, made } = Driver::create(core, new_record(core, spec)?)?;
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
             Ok(Attempt::Made(shared))
         }
         Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
-        Err(StoreError::RequestKnown { id }) => earlier(core, &id).await,
+        Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
+            Some(shared) => earlier(&shared).await,
+            None => Ok(Attempt::Again),
+        },
         Err(error) => Err(error::from_store(error)),
     }
 }
 
 /// The sandbox that the same request made before, or is making now.
-async fn earlier(core: &Core, id: &SandboxId) -> Result<Attempt> {
-    let Some(shared) = core.reserved(id) else { return Ok(Attempt::Again) };
+async fn earlier(shared: &Arc<Shared>) -> Result<Attempt> {
     let mut status = shared.status.subscribe();
-    let settled = status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
+    let settled =
+        status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
     let settled = settled.await.map_err(|_closed| error::closing())?.gone.clone();
     match settled {
-        None => Ok(Attempt::Made(shared)),
+        None => Ok(Attempt::Made(Arc::clone(shared))),
         Some(Gone::NotMade(refusal)) => Err(refusal.to_error()),
         Some(Gone::Removed) => Ok(Attempt::Again),
     }

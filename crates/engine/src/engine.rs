@@ -8,8 +8,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::{
-    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView,
-    adopt,
+    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, adopt,
     clock::{Clock, SystemClock},
     core::Core,
     driver::Command,
@@ -73,6 +72,14 @@ impl Engine {
         self.core.closing.cancel();
         self.core.drivers.close();
         self.core.drivers.wait().await;
+        for shared in drivers {
+            let life = shared.status.borrow().life.clone();
+            if let Some(life) = life {
+                life.pumps.close();
+                life.pumps.wait().await;
+            }
+        }
+        self.core.events.flush().await;
         self.core.store.close().await;
     }
 

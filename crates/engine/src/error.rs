@@ -37,9 +37,9 @@ impl Refusal {
 
 pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
-        StoreError::NameTaken { .. } | StoreError::RequestKnown { .. } | StoreError::RequestKnownExec { .. } => {
-            ErrorKind::AlreadyExists
-        }
+        StoreError::NameTaken { .. }
+        | StoreError::RequestKnown { .. }
+        | StoreError::RequestKnownExec { .. } => ErrorKind::AlreadyExists,
         StoreError::Missing { .. } => ErrorKind::NotFound,
         StoreError::Corrupt { .. } => ErrorKind::Internal,
         StoreError::Unreadable { .. }
@@ -130,7 +130,9 @@ pub(crate) fn readable(text: &str) -> String {
 pub(crate) fn wrong_state(sandbox: &str, state: SandboxState, action: Action) -> Error {
     let hint = match (state, action) {
         (SandboxState::Creating, _) => format!("Wait until {sandbox} is running."),
-        (SandboxState::Running, Action::Start) => "It is running already; nothing needs to be done.".to_owned(),
+        (SandboxState::Running, Action::Start) => {
+            "It is running already; nothing needs to be done.".to_owned()
+        }
         (SandboxState::Running, Action::Resume) => "It is not paused; nothing needs to be done.".to_owned(),
         (SandboxState::Paused, Action::Pause) => "It is paused already; nothing needs to be done.".to_owned(),
         (SandboxState::Paused, Action::Start | Action::Exec | Action::Resume) => {

@@ -1,9 +1,9 @@
 //! Facts in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
 
 use futures_util::{StreamExt, stream};
-use sandbox::{Event, EventKind, ExecId, Result, SandboxId, SandboxName, Namespace};
+use sandbox::{Event, EventKind, ExecId, Namespace, Result, SandboxId, SandboxName};
 use store::{NewEvent, Store, StoreError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{Engine, Follow, Principal, core::Core, error};
 
@@ -15,9 +15,16 @@ const EVENTS_PER_READ: u32 = 256;
 /// Where events are put. Clones share one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct EventLog {
-    queue: mpsc::Sender<NewEvent>,
+    queue: mpsc::Sender<Message>,
     /// Number of the last event stored; readers sleep on it.
     last: watch::Receiver<u64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Event(NewEvent),
+    /// Answered when everything before it is stored.
+    Flush(oneshot::Sender<()>),
 }
 
 /// About which sandbox an event is.
@@ -40,12 +47,26 @@ impl EventLog {
 
     pub(crate) async fn emit(&self, event: NewEvent) {
         // Fails only once the engine is closing, when nobody could store it.
-        self.queue.send(event).await.unwrap_or(());
+        drop(self.queue.send(Message::Event(event)).await);
+    }
+
+    /// Returns when what was emitted before is stored.
+    pub(crate) async fn flush(&self) {
+        let (reply, flushed) = oneshot::channel();
+        drop(self.queue.send(Message::Flush(reply)).await);
+        drop(flushed.await);
     }
 }
 
-async fn keep(store: Store, mut inbox: mpsc::Receiver<NewEvent>, tell: watch::Sender<u64>) {
-    while let Some(event) = inbox.recv().await {
+async fn keep(store: Store, mut inbox: mpsc::Receiver<Message>, tell: watch::Sender<u64>) {
+    while let Some(message) = inbox.recv().await {
+        let event = match message {
+            Message::Event(event) => event,
+            Message::Flush(reply) => {
+                reply.send(()).unwrap_or(());
+                continue;
+            }
+        };
         match store.append_event(event).await {
             Ok(event) => {
                 tell.send_replace(event.number);

@@ -1,24 +1,49 @@
 //! The engine: decides what happens to sandboxes, and is the only thing that front ends call.
+//!
+//! One driver task owns each sandbox; the record is written before the effect; what an exec prints goes to a ledger that
+//! outlives the daemon. Front ends authenticate and hand over a [`Principal`]; every refusal comes from here.
 #![forbid(unsafe_code)]
 
 mod access;
+mod adopt;
+mod clerk;
+mod client;
 mod clock;
 mod config;
+mod core;
+mod create;
+mod driver;
 mod engine;
+mod entries;
+mod error;
+mod events;
+mod exec;
+mod files;
+mod lifecycle;
+mod live;
+mod names;
+mod outcome;
+mod pump;
 mod reference;
+mod shared;
 mod view;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-pub use guest_protocol::{GrepMatch, SignalScope, Target, WatchEvent, WatchKind};
+pub use guest_protocol::{ExitReport, GrepMatch, SignalScope, Target, WatchEvent, WatchKind};
 use sandbox::Result;
 pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 
 pub use crate::{
     access::{Principal, Scope},
+    client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     config::{Deadlines, EngineConfig},
-    engine::*,
+    engine::Engine,
+    entries::Follow,
+    files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
+    lifecycle::Force,
+    outcome::{ExitEntry, StartEntry},
     reference::SandboxRef,
     view::{ExecView, SandboxFilter, SandboxView},
 };

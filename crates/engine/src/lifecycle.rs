@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbox::{Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Usage};
 use guest_protocol::{Process, Request, Response};
+use sandbox::{Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Usage};
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
 
@@ -58,7 +58,9 @@ impl Engine {
 
     /// Deletes record, files and logs.
     pub async fn remove_sandbox(&self, who: &Principal, which: &SandboxRef, force: Force) -> Result<()> {
-        if force == Force::Yes && let Some((id, _)) = self.core().corrupt_row(who, which) {
+        if force == Force::Yes
+            && let Some((id, _)) = self.core().corrupt_row(who, which)
+        {
             return self.remove_corrupt(&id).await;
         }
         let shared = self.core().find(who, which)?;
@@ -70,7 +72,12 @@ impl Engine {
         let core = self.core();
         let label = format!("sandbox {id}");
         let known: Vec<_> = core.all().iter().map(|shared| shared.subject.id.clone()).collect();
-        let alive: Vec<_> = core.all().iter().filter(|shared| shared.state().is_live()).map(|shared| shared.subject.id.clone()).collect();
+        let alive: Vec<_> = core
+            .all()
+            .iter()
+            .filter(|shared| shared.state().is_live())
+            .map(|shared| shared.subject.id.clone())
+            .collect();
         core.backend.sweep(&alive, &known).await.map_err(|error| error::from_backend(error, &label))?;
         let directory = core.config.sandbox_directory(id);
         let files = core.backend.remove_files(id, directory).await;
@@ -118,8 +125,11 @@ impl Engine {
             Some(result) => result.map(|()| shared.view()),
             None => {
                 let now = shared.state();
-                Err(Error::new(ErrorKind::TimedOut, format!("{} is still {now}, not {state}", shared.label()))
-                    .with_hint("Wait longer, or look at what it does."))
+                Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!("{} is still {now}, not {state}", shared.label()),
+                )
+                .with_hint("Wait longer, or look at what it does."))
             }
         }
     }
@@ -139,8 +149,11 @@ impl Engine {
                 // Only fails where the driver has gone, and the drain with it.
                 shared.inbox.send(Command::EndDrain).await.unwrap_or(());
                 let n_left = shared.view().n_running_execs;
-                Err(Error::new(ErrorKind::TimedOut, format!("{n_left} commands still run in {}", shared.label()))
-                    .with_hint("It takes new commands again. Drain with more time, or stop it."))
+                Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!("{n_left} commands still run in {}", shared.label()),
+                )
+                .with_hint("It takes new commands again. Drain with more time, or stop it."))
             }
         }
     }
@@ -168,7 +181,9 @@ impl Engine {
         let answer = life.client.call(&Request::Processes).await;
         match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
             Response::Processes { processes } => Ok(processes.into_iter().map(process_entry).collect()),
-            _ => Err(error::from_guest(GuestError::Nonsense("another answer than processes"), &shared.label())),
+            _ => {
+                Err(error::from_guest(GuestError::Nonsense("another answer than processes"), &shared.label()))
+            }
         }
     }
 

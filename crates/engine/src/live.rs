@@ -46,10 +46,6 @@ impl LiveExecs {
         self.lock().len()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<LiveExec>> {
-        self.lock().values().cloned().collect()
-    }
-
     pub(crate) fn count(&self, matches: impl Fn(&ExecRecord) -> bool) -> usize {
         self.lock().values().filter(|exec| matches(&exec.progress.borrow().record)).count()
     }
@@ -100,11 +96,18 @@ impl LiveExec {
 
     pub(crate) fn open(&self, writer: LedgerWriter) {
         *self.lock_writer() = Some(writer);
+        self.nudge();
     }
 
     /// Lets go of the ledger; nothing more will come.
     pub(crate) fn close(&self) {
         *self.lock_writer() = None;
+        self.nudge();
+    }
+
+    /// Makes whoever waits look again.
+    pub(crate) fn nudge(&self) {
+        self.progress.send_modify(|_| {});
     }
 
     /// Writes to the ledger; `None` when it is closed.
@@ -136,7 +139,8 @@ impl LiveExec {
 
     /// Waits until it runs or is over.
     pub(crate) async fn started(&self) -> Result<ExecRecord> {
-        self.reached(|progress| progress.refused.is_some() || progress.record.state != ExecState::Starting).await
+        self.reached(|progress| progress.refused.is_some() || progress.record.state != ExecState::Starting)
+            .await
     }
 
     pub(crate) async fn done(&self) -> Result<ExecRecord> {
@@ -146,10 +150,10 @@ impl LiveExec {
     async fn reached(&self, is_there: impl FnMut(&Progress) -> bool) -> Result<ExecRecord> {
         let mut progress = self.progress.subscribe();
         // `self` holds the sender, so waiting cannot fail.
-        let progress = progress.wait_for(is_there).await.map_or_else(
-            |_closed| self.progress.borrow().clone(),
-            |progress| progress.clone(),
-        );
+        let progress = progress
+            .wait_for(is_there)
+            .await
+            .map_or_else(|_closed| self.progress.borrow().clone(), |progress| progress.clone());
         match progress.refused {
             Some(refusal) => Err(refusal.to_error()),
             None => Ok(progress.record),

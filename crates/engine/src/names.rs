@@ -3,21 +3,21 @@
 use sandbox::{Error, ErrorKind, ExecId, Result, SandboxId, SandboxName};
 
 const ADJECTIVES: [&str; 64] = [
-    "amber", "bold", "brave", "brisk", "bright", "calm", "clever", "cosy", "crisp", "dapper", "deft", "eager",
-    "early", "fair", "fleet", "fond", "fresh", "gentle", "glad", "golden", "grand", "green", "happy", "hardy",
-    "hazel", "humble", "jolly", "keen", "kind", "lively", "lucky", "lunar", "mellow", "merry", "mild", "misty",
-    "modest", "neat", "nimble", "noble", "olive", "patient", "plain", "plucky", "polite", "proud", "quick",
-    "quiet", "rapid", "ready", "rosy", "round", "rustic", "silver", "snug", "solid", "spry", "steady", "sunny",
-    "swift", "tidy", "warm", "wise", "witty",
+    "amber", "bold", "brave", "brisk", "bright", "calm", "clever", "cosy", "crisp", "dapper", "deft",
+    "eager", "early", "fair", "fleet", "fond", "fresh", "gentle", "glad", "golden", "grand", "green",
+    "happy", "hardy", "hazel", "humble", "jolly", "keen", "kind", "lively", "lucky", "lunar", "mellow",
+    "merry", "mild", "misty", "modest", "neat", "nimble", "noble", "olive", "patient", "plain", "plucky",
+    "polite", "proud", "quick", "quiet", "rapid", "ready", "rosy", "round", "rustic", "silver", "snug",
+    "solid", "spry", "steady", "sunny", "swift", "tidy", "warm", "wise", "witty",
 ];
 
 const NOUNS: [&str; 64] = [
     "acorn", "alder", "badger", "bank", "birch", "bramble", "brook", "burrow", "canyon", "cedar", "clover",
     "copse", "crane", "dale", "dell", "dune", "falcon", "fen", "fern", "field", "finch", "forest", "fox",
-    "garden", "glade", "grove", "hare", "harbor", "heath", "hedge", "heron", "hill", "hollow", "island", "ivy",
-    "lagoon", "lark", "lemming", "maple", "marmot", "marsh", "meadow", "mole", "moor", "moss", "oak", "otter",
-    "pine", "plover", "pond", "quail", "rabbit", "reed", "ridge", "robin", "spring", "stone", "thicket",
-    "thistle", "vale", "vole", "willow", "wren", "yarrow",
+    "garden", "glade", "grove", "hare", "harbor", "heath", "hedge", "heron", "hill", "hollow", "island",
+    "ivy", "lagoon", "lark", "lemming", "maple", "marmot", "marsh", "meadow", "mole", "moor", "moss", "oak",
+    "otter", "pine", "plover", "pond", "quail", "rabbit", "reed", "ridge", "robin", "spring", "stone",
+    "thicket", "thistle", "vale", "vole", "willow", "wren", "yarrow",
 ];
 
 /// Numbers from 10 to 9999, so that forty million names stand to choose from.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{Action, ExecState, Instance, KillReason, Result, SandboxState};
+use sandbox::{Action, ExecState, Instance, KillReason, RequestId, Result, SandboxState};
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -27,11 +27,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) subject: Subject,
+    pub(crate) request_id: Option<RequestId>,
     /// Only the driver sends.
     pub(crate) status: watch::Sender<Status>,
     pub(crate) inbox: mpsc::Sender<Command>,
     pub(crate) execs: LiveExecs,
     pub(crate) activity: Arc<Activity>,
+    /// Execs that ended since the engine opened; now and then old ones are cleared away.
+    pub(crate) n_ended: AtomicUsize,
     /// Rung when an exec ends.
     pub(crate) exec_ended: Notify,
     logs: PathBuf,
@@ -64,20 +67,20 @@ impl Shared {
         inbox: mpsc::Sender<Command>,
         ledger_limits: LedgerLimits,
     ) -> Self {
-        let subject = Subject {
-            id: record.id.clone(),
-            name: record.name.clone(),
-            namespace: record.namespace.clone(),
-        };
+        let subject =
+            Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
+        let request_id = record.spec.request_id.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, gone: None };
         Self {
             subject,
+            request_id,
             status: watch::Sender::new(status),
             inbox,
             execs: LiveExecs::default(),
             activity,
+            n_ended: AtomicUsize::new(0),
             exec_ended: Notify::new(),
             logs,
             ledger_limits,

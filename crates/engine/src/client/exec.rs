@@ -1,6 +1,8 @@
 //! Starting an exec, and the stream of what it does.
 
-use guest_protocol::{ExecEvent, ExecStart, Frame, FrameKind, ProtocolError, Request, Response, StartFailure};
+use guest_protocol::{
+    ExecEvent, ExecStart, Frame, FrameKind, ProtocolError, Request, Response, StartFailure,
+};
 
 use super::{
     GuestClient, GuestError,

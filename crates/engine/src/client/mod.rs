@@ -19,12 +19,13 @@ use futures_util::StreamExt;
 use guest_protocol::{Body, FrameKind, Request, Response};
 use sandbox::Instance;
 
+pub use self::port::PortStream;
+use self::wire::within;
 pub(crate) use self::{
     error::GuestError,
     exec::{ExecStream, StartAnswer},
+    wire::Wire,
 };
-pub use self::port::PortStream;
-use self::wire::{Wire, within};
 use crate::{ByteStream, config::Deadlines};
 
 /// Connections kept open between requests, so that a request costs no connect. Each holds a few KiB on either side.

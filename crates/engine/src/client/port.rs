@@ -68,12 +68,15 @@ impl PortStream {
                 match frame.kind {
                     FrameKind::Data => self.current = frame.payload,
                     FrameKind::End => self.read_ended = true,
-                    got => return Poll::Ready(Err(io::Error::other(format!("the guest sent a {got:?} frame")))),
+                    got => {
+                        return Poll::Ready(Err(io::Error::other(format!("the guest sent a {got:?} frame"))));
+                    }
                 }
                 continue;
             }
             self.arrived.reserve(READ_BUFFER_BYTES);
-            let n_read = ready!(tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.arrived))?;
+            let n_read =
+                ready!(tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.arrived))?;
             if n_read == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }

@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use guest_protocol::{
-    Decoder, Frame, FrameKind, HEADER_BYTES, Hello, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, Request, Response,
-    header,
+    Decoder, Frame, FrameKind, HEADER_BYTES, Hello, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, Request,
+    Response, header,
 };
 use sandbox::GuestStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

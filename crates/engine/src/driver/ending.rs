@@ -43,7 +43,9 @@ pub(super) async fn end(
 async fn thaw(life: &Life, deadlines: Deadlines) {
     match timeout(deadlines.last_words, life.instance.resume()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop"),
+        Ok(Err(error)) => {
+            tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop");
+        }
         Err(_) => tracing::warn!(sandbox = life.client.label(), "could not resume before a stop in time"),
     }
 }
@@ -57,7 +59,9 @@ async fn ask(life: &Life, grace: Duration, deadlines: Deadlines) {
             Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
                 std::future::pending::<()>().await;
             }
-            Err(error) => tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end"),
+            Err(error) => {
+                tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");
+            }
         }
     };
     tokio::select! {

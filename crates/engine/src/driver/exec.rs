@@ -16,7 +16,9 @@ use crate::{
 
 impl Driver {
     pub(super) fn exec(&mut self, spec: ExecSpec, reply: Reply<ExecRecord>) {
-        if let Some(earlier) = spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request)) {
+        if let Some(earlier) =
+            spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request))
+        {
             tokio::spawn(async move { drop(reply.send(earlier.started().await)) });
             return;
         }

@@ -9,15 +9,13 @@ mod exec;
 mod expiry;
 mod work;
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use sandbox::{Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState};
-use store::{ExecRecord, SandboxRecord};
+use sandbox::{
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
+};
+use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use self::work::{Then, Work, WorkKind};
@@ -27,7 +25,6 @@ use crate::{
     clock,
     core::Core,
     error::{self, Refusal},
-    expiry,
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -40,19 +37,44 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    Start { reply: Reply<()> },
-    Stop { grace: Option<Duration>, reply: Reply<()> },
-    Restart { grace: Option<Duration>, reply: Reply<()> },
-    Pause { reply: Reply<()> },
-    Resume { reply: Reply<()> },
-    Remove { force: Force, reply: Reply<()> },
+    Start {
+        reply: Reply<()>,
+    },
+    Stop {
+        grace: Option<Duration>,
+        reply: Reply<()>,
+    },
+    Restart {
+        grace: Option<Duration>,
+        reply: Reply<()>,
+    },
+    Pause {
+        reply: Reply<()>,
+    },
+    Resume {
+        reply: Reply<()>,
+    },
+    Remove {
+        force: Force,
+        reply: Reply<()>,
+    },
     /// Take no new execs, and stop when the running ones have ended.
-    Drain { reply: Reply<()> },
+    Drain {
+        reply: Reply<()>,
+    },
     EndDrain,
-    Renew { lifetime: Lifetime, reply: Reply<()> },
-    Exec { spec: Box<ExecSpec>, reply: Reply<ExecRecord> },
+    Renew {
+        lifetime: Lifetime,
+        reply: Reply<()>,
+    },
+    Exec {
+        spec: Box<ExecSpec>,
+        reply: Reply<ExecRecord>,
+    },
     /// Let go of the sandbox; it lives on.
-    Close { reply: Reply<()> },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 pub(crate) struct Driver {
@@ -71,6 +93,15 @@ pub(crate) struct Driver {
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
     idle_probe: Option<BoxFuture<'static, bool>>,
     is_over: bool,
+}
+
+/// A sandbox on its way into the world.
+pub(crate) struct Birth {
+    pub(crate) shared: Arc<Shared>,
+    /// Told once its record stands, or cannot.
+    pub(crate) recorded: oneshot::Receiver<Result<(), StoreError>>,
+    /// Told once it runs, or cannot.
+    pub(crate) made: oneshot::Receiver<Result<()>>,
 }
 
 /// What woke the driver.
@@ -104,8 +135,8 @@ impl Driver {
         }
     }
 
-    /// Makes a new sandbox: its record first, then its place. The receiver is told when it runs.
-    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<(Arc<Shared>, oneshot::Receiver<Result<()>>, oneshot::Receiver<Result<(), store::StoreError>>)> {
+    /// Makes a new sandbox: its record first, then its place.
+    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<Birth> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
@@ -122,11 +153,15 @@ impl Driver {
             };
             closing.run_until_cancelled(lived).await;
         });
-        Ok((shared, made, is_recorded))
+        Ok(Birth { shared, recorded: is_recorded, made })
     }
 
     /// Takes up a sandbox of an earlier daemon, with its place where that still stands.
-    pub(crate) fn adopt(core: &Arc<Core>, record: SandboxRecord, instance: Option<Box<dyn Instance>>) -> Arc<Shared> {
+    pub(crate) fn adopt(
+        core: &Arc<Core>,
+        record: SandboxRecord,
+        instance: Option<Box<dyn Instance>>,
+    ) -> Arc<Shared> {
         let mut driver = Self::new(Arc::clone(core), record);
         if let Some(instance) = instance {
             driver.life = Some(driver.new_life(Arc::from(instance)));
@@ -141,7 +176,7 @@ impl Driver {
         shared
     }
 
-    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), store::StoreError>>) -> bool {
+    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> bool {
         let inserted = self.core.store.insert_sandbox(self.record.clone()).await;
         let is_inserted = inserted.is_ok();
         if is_inserted {
@@ -154,8 +189,7 @@ impl Driver {
     }
 
     fn new_life(&self, instance: Arc<dyn Instance>) -> Arc<Life> {
-        let client =
-            GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
+        let client = GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
         Arc::new(Life::new(instance, client))
     }
 
@@ -221,7 +255,7 @@ impl Driver {
                 }
                 return None;
             }
-            (WorkKind::Making { .. } | WorkKind::Stopping { .. }, command) => matches!(
+            (WorkKind::Making | WorkKind::Stopping { .. }, command) => matches!(
                 command,
                 Command::Stop { .. }
                     | Command::Restart { .. }
@@ -229,13 +263,14 @@ impl Driver {
                     | Command::Close { .. }
                     | Command::Remove { force: Force::Yes, .. }
             ),
-            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing { .. }, _) => true,
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing, _) => true,
         };
         if !is_deferred {
             return Some(command);
         }
         if self.deferred.len() >= MAX_DEFERRED_COMMANDS {
-            let message = format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
+            let message =
+                format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
             command.refuse(Error::new(ErrorKind::LimitReached, message).with_hint("Try again later."));
             return None;
         }

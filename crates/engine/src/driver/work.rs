@@ -22,13 +22,11 @@ pub(super) struct Work {
 
 #[derive(Debug, Clone)]
 pub(super) enum WorkKind {
-    /// `first`: the sandbox is new, so a failure leaves nothing behind.
-    Making { first: bool },
+    Making,
     Stopping { then: Then },
     Pausing,
     Resuming,
-    /// `not_made`: why it goes, when it never came to be.
-    Removing { not_made: Option<Refusal> },
+    Removing,
 }
 
 /// What follows a stop.
@@ -40,11 +38,22 @@ pub(super) enum Then {
 }
 
 pub(super) enum Done {
-    Made { first: bool, place: Result<Box<dyn Instance>> },
-    Stopped { then: Then, result: Result<()> },
+    /// `first`: the sandbox is new, so a failure leaves nothing behind.
+    Made {
+        first: bool,
+        place: Result<Box<dyn Instance>>,
+    },
+    Stopped {
+        then: Then,
+        result: Result<()>,
+    },
     Paused(Result<()>),
     Resumed(Result<()>),
-    Removed { not_made: Option<Refusal>, result: Result<()> },
+    /// `not_made`: why it goes, when it never came to be.
+    Removed {
+        not_made: Option<Refusal>,
+        result: Result<()>,
+    },
 }
 
 impl Driver {
@@ -80,9 +89,13 @@ impl Driver {
 
     pub(super) fn begin_making(&mut self, first: bool) {
         let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
-        self.begin(WorkKind::Making { first }, async move {
+        self.begin(WorkKind::Making, async move {
             let made = async {
-                if first { make_directory(&plan.directory)? } else { check_directory(&plan.directory, &label)? }
+                if first {
+                    make_directory(&plan.directory)?;
+                } else {
+                    check_directory(&plan.directory, &label)?;
+                }
                 core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
             };
             Done::Made { first, place: made.await }
@@ -122,7 +135,7 @@ impl Driver {
         self.save_if_possible().await;
         self.publish();
         self.reply_to_all(&Err(Refusal::from(error)));
-        self.tell(EventKind::SandboxStopped, self.record.reason.clone().unwrap_or_default()).await;
+        self.tell_reason(EventKind::SandboxStopped).await;
     }
 
     // ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +153,12 @@ impl Driver {
     }
 
     /// Asks the guest to end everything, and ends it by force when the grace is over.
-    pub(super) async fn begin_stopping(&mut self, grace: Option<Duration>, then: Then, reason: Option<String>) {
+    pub(super) async fn begin_stopping(
+        &mut self,
+        grace: Option<Duration>,
+        then: Then,
+        reason: Option<String>,
+    ) {
         let grace = grace.unwrap_or(self.core.config.stop_grace);
         self.begin_ending(Some(grace), KillReason::SandboxStopped, then, reason).await;
     }
@@ -186,7 +204,7 @@ impl Driver {
             self.save_if_possible().await;
             self.publish();
             self.reply_to_all(&Err(Refusal::from(&error)));
-            return self.tell(EventKind::SandboxFailed, self.record.reason.clone().unwrap_or_default()).await;
+            return self.tell_reason(EventKind::SandboxFailed).await;
         }
         self.life = None;
         self.record.state = SandboxState::Stopped;
@@ -198,7 +216,7 @@ impl Driver {
         }
         self.save_if_possible().await;
         self.publish();
-        self.tell(EventKind::SandboxStopped, self.record.reason.clone().unwrap_or_default()).await;
+        self.tell_reason(EventKind::SandboxStopped).await;
         match then {
             Then::Rest => self.reply_to_all(&Ok(())),
             Then::Start => self.begin_making(false),
@@ -246,7 +264,10 @@ impl Driver {
 
     pub(super) fn resume(&mut self, reply: Reply<()>) {
         let Some(life) = self.life.clone() else {
-            return refuse(reply, error::wrong_state(&self.shared.label(), self.record.state, Action::Resume));
+            return refuse(
+                reply,
+                error::wrong_state(&self.shared.label(), self.record.state, Action::Resume),
+            );
         };
         if let Err(error) = self.allow(Action::Resume) {
             return refuse(reply, error);
@@ -293,7 +314,7 @@ impl Driver {
     pub(super) fn begin_removing(&mut self, not_made: Option<Refusal>) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, directory) = (self.life.clone(), self.record.plan.directory.clone());
-        self.begin(WorkKind::Removing { not_made: not_made.clone() }, async move {
+        self.begin(WorkKind::Removing, async move {
             let (id, label) = (shared.subject.id.clone(), shared.label());
             let removed = async {
                 if let Some(life) = life {
@@ -330,12 +351,17 @@ impl Driver {
                 self.save_if_possible().await;
                 self.publish();
                 self.reply_to_all(&Err(not_made.unwrap_or_else(|| Refusal::from(&error))));
-                self.tell(EventKind::SandboxFailed, self.record.reason.clone().unwrap_or_default()).await;
+                self.tell_reason(EventKind::SandboxFailed).await;
             }
         }
     }
 
-    pub(super) async fn tell(&self, kind: EventKind, detail: impl Into<String>) {
+    async fn tell_reason(&mut self, kind: EventKind) {
+        let reason = self.record.reason.clone().unwrap_or_default();
+        self.tell(kind, reason).await;
+    }
+
+    pub(super) async fn tell(&mut self, kind: EventKind, detail: impl Into<String>) {
         self.core.emit(&self.shared.subject, kind, None, detail).await;
     }
 }

@@ -133,6 +133,11 @@ impl Ledger {
         state.execs.get(exec)?.published.as_ref().map(watch::Sender::subscribe)
     }
 
+    /// Number of the exec's last entry, trimmed or not; 0 when there never was one.
+    pub fn last_number(&self, exec: &ExecId) -> Result<u64, LedgerError> {
+        self.shared.lock().last_number(&self.shared.directory, exec)
+    }
+
     /// Bytes on disk, as accounted.
     pub fn total_bytes(&self) -> u64 {
         self.shared.lock().total_bytes()

@@ -174,6 +174,19 @@ impl State {
         }
     }
 
+    /// Known while the daemon that wrote it lives; read from the last segment once after that.
+    pub(super) fn last_number(&mut self, directory: &Path, id: &ExecId) -> Result<u64, LedgerError> {
+        let Some(exec) = self.execs.get_mut(id) else { return Ok(0) };
+        let number = match (exec.last_number, exec.segments.back()) {
+            (Some(number), _) => number,
+            (None, Some(last)) if last.bytes == 0 => last.first - 1,
+            (None, Some(last)) => last_number(&directory.join(id.as_str()), *last)?,
+            (None, None) => 0,
+        };
+        exec.last_number = Some(number);
+        Ok(number)
+    }
+
     pub(super) fn writer_opened(&mut self) {
         self.n_writers += 1;
     }

@@ -1,0 +1,338 @@
+//! Taking up where an earlier daemon stopped: what lives is adopted, what is lost is written down, what is left is swept.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::{StreamExt, stream};
+use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
+use sandbox::{
+    Backend, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId, SandboxState,
+};
+use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    EngineConfig,
+    clerk::Clerk,
+    clock::Clock,
+    core::Core,
+    driver::Driver,
+    error,
+    events::EventLog,
+    live::LiveExec,
+    outcome::ExitEntry,
+    pump::ExecTask,
+    shared::{Life, Shared},
+};
+
+/// Sandboxes taken up at the same time.
+const ADOPT_AT_ONCE: usize = 32;
+/// Times a guest is asked for its execs before they count as lost.
+const MAX_ASKS: u32 = 10;
+
+const ENDED_AWAY: &str = "it ended while the daemon was away";
+const START_CUT_SHORT: &str = "the daemon ended while it was starting";
+
+pub(crate) async fn open(
+    config: EngineConfig,
+    store: Store,
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<Core>> {
+    let capabilities = backend.probe().await.map_err(|error| {
+        let what = format!("the {} back end", backend.kind());
+        error::from_backend(error, &what)
+    })?;
+    let rows = store.sandboxes(None).await.map_err(error::from_store)?;
+    for row in &rows.corrupt {
+        tracing::error!(sandbox = row.id, reason = row.reason, "a record cannot be read");
+    }
+    let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
+    // A sandbox whose record is damaged is nobody's to take away.
+    let unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
+    let closing = CancellationToken::new();
+    let core =
+        Arc::new(Core::new(config, store, backend, capabilities, clock, events, rows.corrupt, closing));
+    stream::iter(rows.records).for_each_concurrent(ADOPT_AT_ONCE, |record| take_up(&core, record)).await;
+    sweep(&core, &unreadable).await;
+    Ok(core)
+}
+
+/// What is not adopted and belongs to one of our ids is taken off the host.
+async fn sweep(core: &Core, unreadable: &[SandboxId]) {
+    let all = core.all();
+    let ids = |live_only: bool| -> Vec<SandboxId> {
+        let wanted = all.iter().filter(|shared| !live_only || shared.state().is_live());
+        wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned()).collect()
+    };
+    match core.backend.sweep(&ids(true), &ids(false)).await {
+        Ok(swept) if swept.is_empty() => {}
+        Ok(swept) => tracing::info!(n_swept = swept.len(), "swept what earlier sandboxes left"),
+        Err(error) => tracing::warn!(%error, "could not sweep what earlier sandboxes left"),
+    }
+}
+
+async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
+    match record.state {
+        SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {
+            find_again(core, record).await;
+        }
+        SandboxState::Creating if record.started_at.is_none() => discard(core, record).await,
+        SandboxState::Creating => {
+            end_leftover(core, &record).await;
+            settle(core, &mut record, SandboxState::Stopped, START_CUT_SHORT).await;
+            rest(core, record).await;
+        }
+        SandboxState::Stopped | SandboxState::Failed => {
+            let shared = Driver::adopt(core, record, None);
+            let core = Arc::clone(core);
+            // Nearly always there is nothing to do, so opening does not wait for it.
+            tokio::spawn(async move {
+                core.closing.clone().run_until_cancelled(close_execs(&core, &shared)).await;
+            });
+        }
+    }
+}
+
+async fn find_again(core: &Arc<Core>, mut record: SandboxRecord) {
+    match core.backend.adopt(&record.plan).await {
+        Ok(Some(instance)) if record.state == SandboxState::Stopping => {
+            // Whoever asked for the stop was not told that it failed, so it goes on.
+            match instance.stop().await {
+                Ok(()) => settle(core, &mut record, SandboxState::Stopped, "").await,
+                Err(error) => {
+                    let why = format!("it could not be stopped: {error}");
+                    settle(core, &mut record, SandboxState::Failed, &why).await;
+                }
+            }
+            rest(core, record).await;
+        }
+        Ok(Some(instance)) => welcome(core, record, instance).await,
+        Ok(None) => {
+            let why = if record.state == SandboxState::Stopping { "" } else { ENDED_AWAY };
+            settle(core, &mut record, SandboxState::Stopped, why).await;
+            rest(core, record).await;
+        }
+        Err(error) => {
+            let why = format!("it could not be found again: {error}");
+            settle(core, &mut record, SandboxState::Failed, &why).await;
+            rest(core, record).await;
+        }
+    }
+}
+
+/// Hands a living sandbox to a driver, and its execs to tasks that follow them.
+async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Instance>) {
+    if record.state == SandboxState::Paused
+        && let Err(error) = instance.pause().await
+    {
+        // The record is written before the freeze, so it may not have been frozen at all.
+        tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is paused");
+    }
+    let shared = Driver::adopt(core, record, Some(instance));
+    let Some(life) = shared.status.borrow().life.clone() else { return };
+    let execs = unfinished(core, &shared).await;
+    let task = resume_execs(Arc::clone(core), Arc::clone(&shared), Arc::clone(&life), execs);
+    let closing = core.closing.clone();
+    life.pumps.spawn(async move {
+        closing.run_until_cancelled(task).await;
+    });
+    core.emit(&shared.subject, EventKind::SandboxAdopted, None, "").await;
+}
+
+/// A stopped sandbox with no place: only its execs may need an end.
+async fn rest(core: &Arc<Core>, record: SandboxRecord) {
+    let shared = Driver::adopt(core, record, None);
+    close_execs(core, &shared).await;
+}
+
+async fn close_execs(core: &Arc<Core>, shared: &Arc<Shared>) {
+    for exec in unfinished(core, shared).await {
+        close_by_ledger(core, shared, &exec).await;
+    }
+}
+
+/// A create that the daemon's end cut short: nobody was told of it, so nothing of it stays.
+async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
+    end_leftover(core, &record).await;
+    let removed = async {
+        let files = core.backend.remove_files(&record.id, record.plan.directory.clone()).await;
+        files.map_err(|error| error::from_backend(error, record.id.as_str()))?;
+        core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)
+    };
+    if let Err(error) = removed.await {
+        tracing::warn!(sandbox = %record.id, error = &error as &dyn std::error::Error, "could not clear away");
+        let why = format!("it was never finished and could not be cleared away: {error}");
+        settle(core, &mut record, SandboxState::Failed, &why).await;
+        rest(core, record).await;
+    }
+}
+
+async fn end_leftover(core: &Core, record: &SandboxRecord) {
+    if let Ok(Some(instance)) = core.backend.adopt(&record.plan).await
+        && let Err(error) = instance.stop().await
+    {
+        tracing::warn!(sandbox = %record.id, %error, "could not end what a cut-short start left");
+    }
+}
+
+async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, reason: &str) {
+    record.state = state;
+    if !reason.is_empty() {
+        record.reason = Some(reason.to_owned());
+    }
+    record.stopped_at = Some(core.clock.now());
+    if record.lifetime.on_expiry == OnExpiry::Stop {
+        record.expires_at = None;
+    }
+    if let Err(error) = core.store.update_sandbox(record.clone()).await {
+        tracing::error!(sandbox = %record.id, %error, "could not write a state down");
+    }
+    let kind = match state {
+        SandboxState::Failed => EventKind::SandboxFailed,
+        _ => EventKind::SandboxStopped,
+    };
+    let subject = crate::events::Subject {
+        id: record.id.clone(),
+        name: record.name.clone(),
+        namespace: record.namespace.clone(),
+    };
+    core.emit(&subject, kind, None, reason).await;
+}
+
+/// Execs that the store does not know the end of. They count as live from here on.
+async fn unfinished(core: &Core, shared: &Shared) -> Vec<Arc<LiveExec>> {
+    let records = match core.store.execs(shared.subject.id.clone()).await {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::error!(sandbox = %shared.subject.id, %error, "the records of its execs cannot be read");
+            return Vec::new();
+        }
+    };
+    let unfinished = records.into_iter().filter(|record| record.state != ExecState::Done);
+    unfinished.filter_map(|record| open_exec(shared, record)).collect()
+}
+
+fn open_exec(shared: &Shared, record: ExecRecord) -> Option<Arc<LiveExec>> {
+    let exec = Arc::new(LiveExec::new(record));
+    let opened = shared.ledger().and_then(|ledger| ledger.writer(&exec.id).map_err(error::from_ledger));
+    match opened {
+        Ok(writer) => exec.open(writer),
+        Err(error) => {
+            tracing::error!(exec = %exec.id, error = &error as &dyn std::error::Error, "no ledger for an exec");
+            return None;
+        }
+    }
+    shared.execs.insert(Arc::clone(&exec));
+    Some(exec)
+}
+
+/// Asks the guest what it knows, and follows each exec from where the ledger ends.
+async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, execs: Vec<Arc<LiveExec>>) {
+    // A guest that does not tell counts as one that knows nothing: its execs are lost.
+    let known = ask_for_execs(&core, &life).await.unwrap_or_default();
+    let mut done_but_open: Vec<_> = known.keys().cloned().collect();
+    for exec in execs {
+        done_but_open.retain(|id| id != exec.id.as_str());
+        let task = ExecTask::new(&core, &shared, &life, &exec);
+        match known.get(exec.id.as_str()) {
+            Some(summary) => {
+                if summary.status != ExecStatus::Running {
+                    take_end_from_ledger(&core, &shared, &exec).await;
+                }
+                life.pumps.spawn(task.run_again());
+            }
+            None => {
+                take_end_from_ledger(&core, &shared, &exec).await;
+                life.pumps.spawn(task.run_lost());
+            }
+        }
+    }
+    for id in done_but_open {
+        reopen(&core, &shared, &life, &id).await;
+    }
+}
+
+/// An exec whose end we know while something inside still holds its output.
+async fn reopen(core: &Arc<Core>, shared: &Arc<Shared>, life: &Arc<Life>, id: &str) {
+    let Ok(id) = id.parse() else { return };
+    match core.store.exec(id).await {
+        Ok(Some(record)) if record.sandbox == shared.subject.id && shared.execs.get(&record.id).is_none() => {
+            if let Some(exec) = open_exec(shared, record) {
+                life.pumps.spawn(ExecTask::new(core, shared, life, &exec).run_again());
+            }
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the record of an exec cannot be read"),
+    }
+}
+
+async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecSummary>> {
+    let mut pause = std::time::Duration::from_millis(10);
+    for _ in 0..MAX_ASKS {
+        match life.client.call(&Request::ExecList).await {
+            Ok(Response::Execs { execs }) => {
+                return Some(execs.into_iter().map(|summary| (summary.id.clone(), summary)).collect());
+            }
+            Ok(_) => tracing::warn!(sandbox = life.client.label(), "the guest does not tell its execs"),
+            Err(error) => {
+                tracing::warn!(sandbox = life.client.label(), %error, "the guest does not tell its execs");
+            }
+        }
+        tokio::select! {
+            () = life.over.cancelled() => return None,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(core.config.deadlines.retry),
+        }
+    }
+    None
+}
+
+/// The daemon died after the end was in the ledger and before it was in the store.
+async fn take_end_from_ledger(core: &Core, shared: &Shared, exec: &LiveExec) {
+    let entry = shared.ledger().and_then(|ledger| last_end(&ledger, exec));
+    let (entry, at_ms) = match entry {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => {
+            return tracing::warn!(exec = %exec.id, error = &error as &dyn std::error::Error, "the ledger cannot be read");
+        }
+    };
+    let record = exec.change(|record| {
+        record.state = ExecState::Done;
+        record.outcome = Some(entry.outcome);
+        record.ended_at = jiff::Timestamp::from_millisecond(at_ms).ok();
+    });
+    if let Err(error) = core.store.update_exec(record).await {
+        tracing::warn!(exec = %exec.id, %error, "could not write down how an exec ended");
+    }
+}
+
+fn last_end(ledger: &Ledger, exec: &LiveExec) -> Result<Option<(ExitEntry, i64)>> {
+    let mut reader = ledger.reader(&exec.id, 1).map_err(error::from_ledger)?;
+    let mut end = None;
+    loop {
+        match reader.next() {
+            Ok(Some(Item::Entry(entry))) if entry.kind == EntryKind::Exited => {
+                let read = serde_json::from_slice(&entry.data).map_err(|source| {
+                    sandbox::Error::new(
+                        ErrorKind::Internal,
+                        format!("the end of exec {} cannot be read", exec.id),
+                    )
+                    .with_source(source)
+                })?;
+                end = Some((read, entry.at_ms));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(end),
+            // Told once for each damaged place; the rest can be read.
+            Err(store::LedgerError::Damaged { .. }) => {}
+            Err(error) => return Err(error::from_ledger(error)),
+        }
+    }
+}
+
+/// Ends an exec of a sandbox that has no place any more.
+async fn close_by_ledger(core: &Arc<Core>, shared: &Arc<Shared>, exec: &Arc<LiveExec>) {
+    take_end_from_ledger(core, shared, exec).await;
+    let mut clerk = Clerk::new(core, shared, exec, &CancellationToken::new());
+    clerk.lose(KillReason::SandboxLost).await;
+}

@@ -1,0 +1,225 @@
+//! Whoever writes down what an exec did: in the ledger, in the store, in the events.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use sandbox::{EventKind, ExecOutcome, ExecState, KillReason, NotStarted};
+use store::{EntryKind, ExecRecord, LedgerError, StoreError};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    core::Core,
+    live::LiveExec,
+    outcome::{ExitEntry, event_of},
+    shared::Shared,
+};
+
+/// The first pause before the store is tried again; each next one is twice as long, up to `Deadlines::retry`.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+/// How often a full disk is looked at again.
+const RETRY_FULL_DISK: Duration = Duration::from_millis(250);
+/// Bytes of output between two looks at what the ledger's cap took away.
+const LOOK_FOR_TRIMS_EVERY: usize = 1024 * 1024;
+
+/// Execs of one sandbox whose record and output are kept.
+const MAX_KEPT_EXECS: usize = 4096;
+/// Old ones are looked for after so many ended.
+const CLEAR_AFTER_EXECS: usize = 256;
+
+pub(crate) struct Clerk {
+    pub(crate) core: Arc<Core>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) exec: Arc<LiveExec>,
+    /// Nobody waits any longer: what cannot be written now is left to the next daemon.
+    given_up: CancellationToken,
+    pub(crate) running_recorded: bool,
+    bytes_since_trim: usize,
+}
+
+impl Clerk {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        shared: &Arc<Shared>,
+        exec: &Arc<LiveExec>,
+        given_up: &CancellationToken,
+    ) -> Self {
+        Self {
+            core: Arc::clone(core),
+            shared: Arc::clone(shared),
+            exec: Arc::clone(exec),
+            given_up: given_up.clone(),
+            running_recorded: false,
+            bytes_since_trim: 0,
+        }
+    }
+
+    /// Appends, waiting for space where the disk is full: what is not written is not acknowledged, so the process inside
+    /// waits too, and nothing is lost. Gives up only with the sandbox.
+    pub(crate) async fn append(&self, kind: EntryKind, number: u64, data: &[u8]) {
+        let mut has_told = false;
+        loop {
+            let at_ms = self.core.clock.now().as_millisecond();
+            let error = match self.exec.append(at_ms, kind, number, data) {
+                Some(Err(error)) => error,
+                Some(Ok(_)) | None => return,
+            };
+            if !has_told {
+                has_told = true;
+                tracing::error!(exec = %self.exec.id, error = &error as &dyn std::error::Error, "output waits for the ledger");
+            }
+            if matches!(error, LedgerError::TooLong { .. }) || self.given_up.is_cancelled() {
+                return;
+            }
+            tokio::select! {
+                () = self.given_up.cancelled() => {}
+                () = sleep(RETRY_FULL_DISK) => {}
+            }
+        }
+    }
+
+    /// An end that the guest did not tell: the entry is ours.
+    pub(crate) async fn settle(&mut self, outcome: ExecOutcome) {
+        let entry = ExitEntry { report: None, outcome: outcome.clone() };
+        self.append(EntryKind::Exited, self.exec.last_guest_event(), &json(&entry)).await;
+        self.end(outcome).await;
+        self.leave().await;
+    }
+
+    /// The place took the exec along, or the guest has forgotten it.
+    pub(crate) async fn lose(&mut self, reason: KillReason) {
+        let record = self.exec.record();
+        if record.state == ExecState::Done {
+            self.append(EntryKind::Closed, self.exec.last_guest_event(), &[]).await;
+            return self.leave().await;
+        }
+        let outcome = if record.state == ExecState::Starting && self.exec.last_guest_event() == 0 {
+            let message = "the sandbox or the daemon ended before it began".to_owned();
+            ExecOutcome::NotStarted { reason: NotStarted::Lost, message }
+        } else {
+            ExecOutcome::Killed { reason }
+        };
+        self.settle(outcome).await;
+    }
+
+    /// Makes the end known: to who waits, to the store, to the events.
+    pub(crate) async fn end(&mut self, outcome: ExecOutcome) {
+        let now = self.core.clock.now();
+        self.shared.activity.touch(now);
+        let record = self.exec.change(|record| {
+            record.state = ExecState::Done;
+            record.outcome = Some(outcome.clone());
+            record.ended_at = Some(now);
+        });
+        self.shared.exec_ended.notify_one();
+        self.running_recorded = true;
+        self.store(record).await;
+        self.tell(EventKind::ExecEnded, outcome.to_string()).await;
+        if let Some(kind) = event_of(&outcome) {
+            self.tell(kind, outcome.to_string()).await;
+        }
+    }
+
+    pub(crate) async fn record_running(&mut self) {
+        self.running_recorded = true;
+        if let Err(error) = self.core.store.update_exec(self.exec.record()).await {
+            // The ledger knows better, and so does the record of its end.
+            tracing::warn!(exec = %self.exec.id, %error, "could not write down that an exec runs");
+        }
+    }
+
+    pub(crate) async fn tell(&self, kind: EventKind, detail: impl Into<String>) {
+        self.core.emit(&self.shared.subject, kind, Some(&self.exec.id), detail).await;
+    }
+
+    /// Writes the record of an end; tries again while it can. Should all fail, the next daemon finds it in the ledger.
+    async fn store(&self, record: ExecRecord) {
+        let mut pause = FIRST_RETRY;
+        loop {
+            match self.core.store.update_exec(record.clone()).await {
+                Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(exec = %self.exec.id, %error, "could not write down how an exec ended");
+                }
+            }
+            if self.given_up.is_cancelled() {
+                return;
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(self.core.config.deadlines.retry);
+        }
+    }
+
+    /// The ledger is complete.
+    pub(crate) async fn leave(&mut self) {
+        self.exec.close();
+        match self.shared.ledger() {
+            Ok(ledger) => ledger.finish(&self.exec.id),
+            Err(error) => tracing::warn!(exec = %self.exec.id, %error, "no ledger to finish"),
+        }
+        self.look_for_trims(LOOK_FOR_TRIMS_EVERY).await;
+        self.forget();
+        if (self.shared.n_ended.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CLEAR_AFTER_EXECS) {
+            self.clear_old_execs().await;
+        }
+    }
+
+    /// However short their logs are, there is an end to how many execs are kept.
+    async fn clear_old_execs(&self) {
+        let (Ok(records), Ok(ledger)) =
+            (self.core.store.execs(self.shared.subject.id.clone()).await, self.shared.ledger())
+        else {
+            return;
+        };
+        let n_surplus = records.len().saturating_sub(MAX_KEPT_EXECS);
+        let done = records.into_iter().take(n_surplus).filter(|record| record.state == ExecState::Done);
+        // One with output still open is busy and stays for the next time.
+        let gone: Vec<_> = done.map(|record| record.id).filter(|id| ledger.remove(id).is_ok()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let detail = format!("the {} oldest execs are gone; {MAX_KEPT_EXECS} are kept", gone.len());
+        if let Err(error) = self.core.store.remove_execs(gone).await {
+            tracing::warn!(sandbox = %self.shared.subject.id, %error, "records of old execs stay");
+        }
+        self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, None, detail).await;
+    }
+
+    pub(crate) fn forget(&self) {
+        self.shared.execs.remove(&self.exec.id);
+        self.exec.nudge();
+        self.shared.exec_ended.notify_one();
+    }
+
+    /// Execs whose ledger went whole have no record any more; the rest is told as an event.
+    pub(crate) async fn look_for_trims(&mut self, n_bytes: usize) {
+        self.bytes_since_trim = self.bytes_since_trim.saturating_add(n_bytes);
+        if self.bytes_since_trim < LOOK_FOR_TRIMS_EVERY {
+            return;
+        }
+        self.bytes_since_trim = 0;
+        let trimmed = match self.shared.ledger().map(|ledger| ledger.trim()) {
+            Ok(Ok(trimmed)) => trimmed,
+            Ok(Err(error)) => {
+                return tracing::warn!(exec = %self.exec.id, %error, "could not trim the ledger");
+            }
+            Err(error) => return tracing::warn!(exec = %self.exec.id, %error, "could not trim the ledger"),
+        };
+        for trimmed in trimmed {
+            let detail = format!("entries up to {} of {} are gone", trimmed.through, trimmed.exec);
+            self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, Some(&trimmed.exec), detail).await;
+            if trimmed.whole
+                && let Err(error) = self.core.store.remove_execs(vec![trimmed.exec.clone()]).await
+            {
+                tracing::warn!(exec = %trimmed.exec, %error, "the record of a trimmed exec stays");
+            }
+        }
+    }
+}
+
+/// Our own small values always serialise.
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}

@@ -1,0 +1,106 @@
+//! Reading an exec's ledger: every stream, poll and terminal is a cursor over it.
+
+use std::sync::Arc;
+
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use sandbox::{ExecId, Result};
+use store::{EntryKind, Item, Ledger, LedgerReader};
+use tokio::sync::watch;
+
+use crate::{Engine, Principal, SandboxRef, error, live::Progress, shared::Shared};
+
+/// Whether a reader stays for what is still to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    No,
+    Yes,
+}
+
+struct Cursor {
+    ledger: Ledger,
+    reader: LedgerReader,
+    shared: Arc<Shared>,
+    exec: ExecId,
+    follow: Follow,
+    is_over: bool,
+}
+
+impl Engine {
+    /// Entries of an exec from number `from` on (1 is the first); what was trimmed is told.
+    ///
+    /// A follower's stream ends after `Exited`. Output that processes left behind may still write after it is read by
+    /// asking again from the next number; that stream ends when nothing more can come.
+    pub async fn exec_entries(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+        from: u64,
+        follow: Follow,
+    ) -> Result<BoxStream<'static, Result<Item>>> {
+        let shared = self.core().find(who, which)?;
+        self.exec_record(&shared, exec).await?;
+        let ledger = shared.ledger()?;
+        let reader = ledger.reader(exec, from.max(1)).map_err(error::from_ledger)?;
+        let cursor = Cursor { ledger, reader, shared, exec: exec.clone(), follow, is_over: false };
+        let entries = stream::unfold(cursor, Cursor::step);
+        Ok(entries.take_until(self.core().closing.clone().cancelled_owned()).boxed())
+    }
+}
+
+impl Cursor {
+    async fn step(mut self) -> Option<(Result<Item>, Self)> {
+        if self.is_over {
+            return None;
+        }
+        loop {
+            // Subscribed before reading, so that no entry slips in between.
+            let news = self.news();
+            match self.reader.next() {
+                Ok(Some(item)) => {
+                    self.is_over = self.follow == Follow::Yes && is_end(&item);
+                    return Some((Ok(item), self));
+                }
+                // Told, and the reader goes on behind it when asked again.
+                Err(error) => {
+                    self.is_over = !matches!(error, store::LedgerError::Damaged { .. });
+                    return Some((Err(error::from_ledger(error)), self));
+                }
+                Ok(None) if self.follow == Follow::No => return None,
+                Ok(None) => match news {
+                    News::Growing(mut last) => {
+                        // An error means that the writer is gone; the next turn reads what it left.
+                        last.changed().await.unwrap_or(());
+                    }
+                    News::NotOpen(mut progress) => progress.changed().await.unwrap_or(()),
+                    News::Over => return None,
+                },
+            }
+        }
+    }
+
+    fn news(&self) -> News {
+        // Asked for first: opening and closing the ledger are told there.
+        let progress = self.shared.execs.get(&self.exec).map(|exec| exec.progress.subscribe());
+        match (self.ledger.subscribe(&self.exec), progress) {
+            (Some(last), _) => News::Growing(last),
+            (None, Some(progress)) => News::NotOpen(progress),
+            (None, None) => News::Over,
+        }
+    }
+}
+
+/// How more could come.
+enum News {
+    Growing(watch::Receiver<u64>),
+    /// The ledger is about to be opened, or was closed just now.
+    NotOpen(watch::Receiver<Progress>),
+    Over,
+}
+
+fn is_end(item: &Item) -> bool {
+    matches!(item, Item::Entry(entry) if matches!(entry.kind, EntryKind::Exited | EntryKind::Closed))
+}

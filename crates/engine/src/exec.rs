@@ -1,0 +1,235 @@
+//! Execs: started by the driver, followed by a task of their own, seen from here.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use guest_protocol::{Request, Response, SignalScope};
+use sandbox::{Action, Error, ErrorKind, ExecId, ExecSpec, ExecState, KillReason, Result, TerminalSize};
+use store::{EntryKind, ExecRecord};
+
+use crate::{
+    ByteStream, Engine, ExecView, Principal, SandboxRef,
+    client::GuestError,
+    driver::Command,
+    error,
+    lifecycle::{ask, with_timeout},
+    live::LiveExec,
+    outcome::SIGKILL,
+    shared::{ActivityGuard, Life, Shared},
+};
+
+/// Highest signal number of Linux.
+const MAX_SIGNAL: i32 = 64;
+
+impl Engine {
+    /// Starts a command and returns as soon as it runs, or has turned out not to start (state `Done`, outcome
+    /// `NotStarted`). The same `requestId` again returns the exec of the first request.
+    pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
+        spec.check()
+            .map_err(|invalid| Error::from(invalid).with_hint("Correct the command and try again."))?;
+        let shared = self.core().find(who, which)?;
+        let spec = Box::new(spec);
+        let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;
+        Ok(view_of(&shared, record))
+    }
+
+    /// Oldest first.
+    pub async fn execs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ExecView>> {
+        let shared = self.core().find(who, which)?;
+        let stored = self.core().store.execs(shared.subject.id.clone()).await.map_err(error::from_store)?;
+        let newest = |record: ExecRecord| shared.execs.get(&record.id).map_or(record, |exec| exec.record());
+        Ok(stored.into_iter().map(|record| view_of(&shared, newest(record))).collect())
+    }
+
+    pub async fn exec_view(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<ExecView> {
+        let shared = self.core().find(who, which)?;
+        let record = self.exec_record(&shared, exec).await?;
+        Ok(view_of(&shared, record))
+    }
+
+    /// Returns when the exec is done, or as it is when `time` has passed.
+    pub async fn wait_exec(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+        time: Option<Duration>,
+    ) -> Result<ExecView> {
+        let shared = self.core().find(who, which)?;
+        if let Some(live) = shared.execs.get(exec) {
+            let closing = self.core().closing.clone();
+            let done = async {
+                tokio::select! { done = live.done() => done, () = closing.cancelled() => Err(error::closing()) }
+            };
+            let record = match with_timeout(time, done).await {
+                Some(done) => done?,
+                None => live.record(),
+            };
+            return Ok(view_of(&shared, record));
+        }
+        let record = self.exec_record(&shared, exec).await?;
+        Ok(view_of(&shared, record))
+    }
+
+    /// Writes to the exec's stdin, and ends it where `close`. Returns the bytes that went in.
+    ///
+    /// What is written is in the ledger too. A caller who goes away stops the rest.
+    pub async fn exec_stdin(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+        bytes: ByteStream,
+        close: bool,
+    ) -> Result<u64> {
+        let shared = self.core().find(who, which)?;
+        let (life, live, _guard) = self.running(&shared, exec, "write to its stdin").await?;
+        let spec = live.record().spec;
+        if !spec.stdin && spec.terminal.is_none() {
+            return Err(Error::new(ErrorKind::WrongState, format!("exec {exec} was started without stdin"))
+                .with_hint("Start it with stdin kept open."));
+        }
+        let _turn = live.stdin.lock().await;
+        let request = Request::ExecStdin { id: exec.to_string(), close };
+        let bytes = recorded(bytes, &live, Arc::clone(&self.core().clock));
+        let answer = life.client.upload(&request, bytes, None).await;
+        match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
+            Response::Written { bytes } => Ok(bytes),
+            Response::Done => Ok(0),
+            _ => Err(error::from_guest(GuestError::Nonsense("another answer than written"), &shared.label())),
+        }
+    }
+
+    pub async fn exec_signal(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+        signal: i32,
+        scope: SignalScope,
+    ) -> Result<()> {
+        if !(1..=MAX_SIGNAL).contains(&signal) {
+            return Err(Error::invalid(format!("{signal} is not a signal; they go from 1 to {MAX_SIGNAL}")));
+        }
+        let shared = self.core().find(who, which)?;
+        let (life, live, _guard) = self.running(&shared, exec, "signal it").await?;
+        if signal == SIGKILL {
+            live.request_kill();
+        }
+        let request = Request::ExecSignal { id: exec.to_string(), signal, scope };
+        life.client.call(&request).await.map_err(|error| error::from_guest(error, &shared.label()))?;
+        Ok(())
+    }
+
+    pub async fn exec_resize(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+        size: TerminalSize,
+    ) -> Result<()> {
+        let TerminalSize { rows, cols } = size;
+        if rows == 0 || cols == 0 {
+            return Err(sandbox::InvalidExec::TerminalSize { rows, cols }.into());
+        }
+        let shared = self.core().find(who, which)?;
+        let (life, live, _guard) = self.running(&shared, exec, "resize its terminal").await?;
+        if live.record().spec.terminal.is_none() {
+            return Err(Error::new(ErrorKind::WrongState, format!("exec {exec} has no terminal"))
+                .with_hint("Start it with a terminal."));
+        }
+        let size = guest_protocol::TerminalSize { rows, cols };
+        let request = Request::ExecResize { id: exec.to_string(), size };
+        life.client.call(&request).await.map_err(|error| error::from_guest(error, &shared.label()))?;
+        Ok(())
+    }
+
+    pub(crate) async fn exec_record(&self, shared: &Shared, exec: &ExecId) -> Result<ExecRecord> {
+        if let Some(live) = shared.execs.get(exec) {
+            return Ok(live.record());
+        }
+        let record = self.core().store.exec(exec.clone()).await.map_err(error::from_store)?;
+        record
+            .filter(|record| record.sandbox == shared.subject.id)
+            .ok_or_else(|| error::no_such_exec(exec, &shared.label()))
+    }
+
+    /// An exec that has not ended, with the place that it runs in.
+    async fn running(
+        &self,
+        shared: &Arc<Shared>,
+        exec: &ExecId,
+        what: &str,
+    ) -> Result<(Arc<Life>, Arc<LiveExec>, ActivityGuard)> {
+        let record = self.exec_record(shared, exec).await?;
+        if let Some(outcome) = &record.outcome {
+            let message = format!("exec {exec} has ended ({outcome}): cannot {what}");
+            return Err(Error::new(ErrorKind::WrongState, message).with_hint("Start another."));
+        }
+        // A paused process takes a signal or a byte when it wakes; the guest stays awake.
+        let (life, guard) = shared.enter(Action::Files, &self.core().clock)?;
+        match shared.execs.get(exec) {
+            Some(live) => Ok((life, live, guard)),
+            None => {
+                let reason = KillReason::SandboxLost;
+                let outcome = sandbox::ExecOutcome::Killed { reason };
+                Err(Error::new(
+                    ErrorKind::WrongState,
+                    format!("exec {exec} has ended ({outcome}): cannot {what}"),
+                )
+                .with_hint("Start another."))
+            }
+        }
+    }
+}
+
+/// Bytes for stdin, written to the ledger before they go in.
+fn recorded(bytes: ByteStream, exec: &Arc<LiveExec>, clock: Arc<dyn crate::Clock>) -> ByteStream {
+    let exec = Arc::clone(exec);
+    bytes
+        .map(move |chunk| {
+            let chunk = chunk?;
+            let at_ms = clock.now().as_millisecond();
+            for part in chunk.chunks(guest_protocol::MAX_DATA_BYTES) {
+                exec.append(at_ms, EntryKind::Stdin, 0, part).transpose().map_err(error::from_ledger)?;
+            }
+            Ok(chunk)
+        })
+        .boxed()
+}
+
+pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
+    let last_entry = match shared.execs.get(&record.id) {
+        Some(live) => live.last_number(),
+        None => last_stored_entry(shared, &record.id),
+    };
+    let duration = |from: jiff::Timestamp| {
+        record.ended_at.map(|to| u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0))
+    };
+    ExecView {
+        exit_code: record.outcome.as_ref().map(sandbox::ExecOutcome::exit_code),
+        duration_ms: record.started_at.and_then(duration),
+        id: record.id,
+        sandbox: record.sandbox,
+        command: record.spec.command,
+        // Its end is known before the store has it; never show one without the other.
+        state: if record.outcome.is_some() { ExecState::Done } else { record.state },
+        outcome: record.outcome,
+        pid: record.pid,
+        created_at: record.created_at,
+        started_at: record.started_at,
+        ended_at: record.ended_at,
+        terminal: record.spec.terminal.is_some(),
+        stdin: record.spec.stdin,
+        last_entry,
+        request_id: record.spec.request_id,
+    }
+}
+
+fn last_stored_entry(shared: &Shared, exec: &ExecId) -> u64 {
+    let last = shared.ledger().and_then(|ledger| ledger.last_number(exec).map_err(error::from_ledger));
+    last.unwrap_or_else(|error| {
+        tracing::warn!(%exec, error = &error as &dyn std::error::Error, "the ledger cannot be read");
+        0
+    })
+}

@@ -1,0 +1,331 @@
+//! The task that starts one exec and writes down what it does, until nobody inside holds its output any more.
+//!
+//! What the guest tells goes to the ledger first and is acknowledged then, so that the death of the daemon between the two
+//! makes the guest tell it again, and the ledger's own count makes us skip it.
+
+use std::{sync::Arc, time::Duration};
+
+use guest_protocol::{ExecEvent, ExecStart, FailureKind, Rlimit, TerminalSize};
+use sandbox::{EventKind, ExecOutcome, ExecState, NotStarted, Result};
+use store::{EntryKind, ExecRecord, StoreError};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::{
+    clerk::{Clerk, json},
+    client::{ExecStream, GuestError, StartAnswer, Wire},
+    core::Core,
+    driver::Reply,
+    error::{self, Refusal},
+    live::LiveExec,
+    outcome::{ExitEntry, StartEntry, from_report, not_started},
+    shared::{ActivityGuard, Life, Shared},
+};
+
+/// Events written before one acknowledgement. The guest's window is larger, so it does not wait for us.
+const MAX_EVENTS_PER_ACK: usize = 64;
+/// A command that ends sooner than this is written to the store once, when it is done; until then the ledger knows more.
+const RECORD_RUNNING_AFTER: Duration = Duration::from_millis(50);
+/// Times a guest may break the protocol on one exec before we stop asking it.
+const MAX_NONSENSE: u32 = 5;
+/// The first pause before trying again; each next one is twice as long, up to `Deadlines::retry`.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+/// A terminal without a name would be a dumb one.
+const DEFAULT_TERM: &str = "xterm-256color";
+
+pub(crate) struct ExecTask {
+    clerk: Clerk,
+    life: Arc<Life>,
+}
+
+/// How following a stream ended.
+enum Followed {
+    /// The last event is written down.
+    Closed,
+    /// The place is gone, and the wait for last words is over.
+    Abandoned,
+}
+
+impl ExecTask {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        shared: &Arc<Shared>,
+        life: &Arc<Life>,
+        exec: &Arc<LiveExec>,
+    ) -> Self {
+        Self { clerk: Clerk::new(core, shared, exec, &life.abandoned), life: Arc::clone(life) }
+    }
+
+    /// Records, starts and follows a new exec. The caller is answered when it runs, or does not.
+    pub(crate) async fn run_new(mut self, reply: Reply<ExecRecord>, guard: ActivityGuard) {
+        let closing = self.clerk.core.closing.clone();
+        let work = async {
+            let started = self.start().await;
+            drop(guard);
+            match started {
+                Ok(Some(wire)) => {
+                    drop(reply.send(Ok(self.clerk.exec.record())));
+                    self.clerk.tell(EventKind::ExecStarted, "").await;
+                    self.follow(Some(wire)).await;
+                }
+                // It did not start; that is an outcome.
+                Ok(None) => drop(reply.send(Ok(self.clerk.exec.record()))),
+                Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
+                Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
+            }
+        };
+        closing.run_until_cancelled(work).await;
+    }
+
+    /// Follows an exec that an earlier daemon started.
+    pub(crate) async fn run_again(mut self) {
+        let closing = self.clerk.core.closing.clone();
+        closing.run_until_cancelled(self.follow(None)).await;
+    }
+
+    /// Ends an exec of an earlier daemon that the guest knows nothing of.
+    pub(crate) async fn run_lost(mut self) {
+        let closing = self.clerk.core.closing.clone();
+        closing.run_until_cancelled(self.clerk.lose(self.life.kill_reason())).await;
+    }
+
+    async fn start(&mut self) -> Result<Option<Wire>, Stop> {
+        self.write_down().await?;
+        match self.start_inside().await {
+            Ok(StartAnswer::Started { pid, wire }) => {
+                let now = self.clerk.core.clock.now();
+                self.clerk.exec.change(|record| {
+                    record.state = ExecState::Running;
+                    record.pid = Some(pid);
+                    record.started_at = Some(now);
+                });
+                Ok(Some(wire))
+            }
+            Ok(StartAnswer::NotStarted { reason, message }) => {
+                self.clerk.settle(not_started(reason, error::readable(&message))).await;
+                Ok(None)
+            }
+            Err(GuestError::Refused(failure)) => {
+                let reason = match failure.kind {
+                    FailureKind::LimitReached => NotStarted::LimitReached,
+                    _ => NotStarted::Other,
+                };
+                let message = error::readable(&failure.message);
+                self.clerk.settle(ExecOutcome::NotStarted { reason, message }).await;
+                Ok(None)
+            }
+            Err(error) => {
+                let error = error::from_guest(error, &self.clerk.shared.label());
+                let message = error.message().to_owned();
+                self.clerk
+                    .exec
+                    .progress
+                    .send_modify(|progress| progress.refused = Some(Refusal::from(&error)));
+                self.clerk.settle(ExecOutcome::NotStarted { reason: NotStarted::Lost, message }).await;
+                Err(Stop::Failed(error))
+            }
+        }
+    }
+
+    /// The record before the effect. The ledger is opened while the store writes.
+    async fn write_down(&mut self) -> Result<(), Stop> {
+        let insert = self.clerk.core.store.insert_exec(self.clerk.exec.record());
+        let open = async {
+            let ledger = self.clerk.shared.ledger()?;
+            let writer = ledger.writer(&self.clerk.exec.id).map_err(error::from_ledger)?;
+            self.clerk.exec.open(writer);
+            Ok(ledger)
+        };
+        let (inserted, opened) = tokio::join!(insert, open);
+        let stop = match (inserted, opened) {
+            (Ok(()), Ok(_)) => return Ok(()),
+            (Err(StoreError::RequestKnownExec { id }), _) => Stop::Known(Box::new(self.earlier(id).await)),
+            (Err(error), _) => Stop::Failed(error::from_store(error)),
+            (Ok(()), Err(error)) => {
+                if let Err(error) = self.clerk.core.store.remove_execs(vec![self.clerk.exec.id.clone()]).await
+                {
+                    tracing::warn!(exec = %self.clerk.exec.id, %error, "the record of an exec without a ledger stays");
+                }
+                Stop::Failed(error)
+            }
+        };
+        self.clerk.exec.close();
+        if let Ok(ledger) = self.clerk.shared.ledger()
+            && let Err(error) = ledger.remove(&self.clerk.exec.id)
+        {
+            tracing::warn!(exec = %self.clerk.exec.id, %error, "the ledger of an exec that was not recorded stays");
+        }
+        if let Stop::Failed(error) = &stop {
+            let refusal = Refusal::from(error);
+            self.clerk.exec.progress.send_modify(|progress| progress.refused = Some(refusal));
+        }
+        self.clerk.forget();
+        Err(stop)
+    }
+
+    async fn earlier(&self, id: sandbox::ExecId) -> Result<ExecRecord> {
+        if let Some(exec) = self.clerk.shared.execs.get(&id) {
+            return exec.started().await;
+        }
+        let record = self.clerk.core.store.exec(id.clone()).await.map_err(error::from_store)?;
+        record.ok_or_else(|| error::no_such_exec(&id, &self.clerk.shared.label()))
+    }
+
+    /// Asks the guest to start it, again where the stream broke: the same id never starts twice.
+    async fn start_inside(&self) -> Result<StartAnswer, GuestError> {
+        let start = self.start_request();
+        let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
+        let mut pause = FIRST_RETRY;
+        loop {
+            match self.life.client.start_exec(start.clone()).await {
+                Err(error) if error.is_lost_stream() && Instant::now() + pause < deadline => {
+                    tokio::select! {
+                        () = self.life.over.cancelled() => return Err(error),
+                        () = sleep(pause) => pause = self.longer(pause),
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn start_request(&self) -> ExecStart {
+        let plan = self.clerk.shared.status.borrow().record.plan.clone();
+        let ExecRecord { id, spec, .. } = self.clerk.exec.record();
+        let mut env = plan.env;
+        if spec.terminal.is_some() {
+            env.entry("TERM".to_owned()).or_insert_with(|| DEFAULT_TERM.to_owned());
+        }
+        env.extend(spec.env);
+        let rlimit =
+            |limit: sandbox::Rlimit| Rlimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
+        ExecStart {
+            id: id.to_string(),
+            command: spec.command,
+            env,
+            cwd: spec.cwd.unwrap_or(plan.cwd),
+            user: spec.user.unwrap_or(plan.user),
+            rlimits: spec.rlimits.into_iter().map(rlimit).collect(),
+            terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
+            stdin: spec.stdin,
+            timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// Follows the exec to its end over as many connections as it takes.
+    async fn follow(&mut self, mut wire: Option<Wire>) {
+        let (mut pause, mut n_nonsense) = (FIRST_RETRY, 0);
+        loop {
+            let from = self.clerk.exec.last_guest_event() + 1;
+            let error = match self.attach(from, wire.take()).await {
+                Ok(Followed::Closed) => return self.clerk.leave().await,
+                Ok(Followed::Abandoned) => return self.clerk.lose(self.life.kill_reason()).await,
+                Err(error) => error,
+            };
+            if self.clerk.exec.last_guest_event() >= from {
+                (pause, n_nonsense) = (FIRST_RETRY, 0);
+            }
+            let is_unknown =
+                matches!(&error, GuestError::Refused(failure) if failure.kind == FailureKind::NotFound);
+            n_nonsense += u32::from(!error.is_lost_stream());
+            if is_unknown || n_nonsense >= MAX_NONSENSE || self.life.over.is_cancelled() {
+                if !self.life.over.is_cancelled() {
+                    tracing::warn!(exec = %self.clerk.exec.id, error = &error as &dyn std::error::Error, "an exec is lost");
+                }
+                return self.clerk.lose(self.life.kill_reason()).await;
+            }
+            tracing::debug!(exec = %self.clerk.exec.id, %error, "attaching again");
+            tokio::select! {
+                () = self.life.over.cancelled() => {}
+                () = sleep(pause) => pause = self.longer(pause),
+            }
+        }
+    }
+
+    async fn attach(&mut self, from: u64, wire: Option<Wire>) -> Result<Followed, GuestError> {
+        let life = Arc::clone(&self.life);
+        let mut stream = tokio::select! {
+            () = life.abandoned.cancelled() => return Ok(Followed::Abandoned),
+            stream = life.client.attach(self.clerk.exec.id.as_str(), from, wire) => stream?,
+        };
+        // For whoever comes next: this connection is taken for as long as the exec lives.
+        tokio::spawn({
+            let client = Arc::clone(&life.client);
+            async move { client.warm().await }
+        });
+        if stream.first() > from {
+            tracing::warn!(exec = %self.clerk.exec.id, from, first = stream.first(), "the guest has lost events");
+        }
+        self.read(&mut stream).await
+    }
+
+    async fn read(&mut self, stream: &mut ExecStream) -> Result<Followed, GuestError> {
+        let life = Arc::clone(&self.life);
+        let record_running_at = Instant::now() + RECORD_RUNNING_AFTER;
+        loop {
+            let (mut number, event) = tokio::select! {
+                biased;
+                () = life.abandoned.cancelled() => return Ok(Followed::Abandoned),
+                event = stream.next() => event?,
+                () = sleep_until(record_running_at), if !self.clerk.running_recorded => {
+                    self.clerk.record_running().await;
+                    continue;
+                }
+            };
+            let mut is_last = matches!(event, ExecEvent::Closed);
+            self.write(number, event).await?;
+            for _ in 1..MAX_EVENTS_PER_ACK {
+                let Some((next, event)) = stream.take_arrived()?.filter(|_| !is_last) else { break };
+                is_last = matches!(event, ExecEvent::Closed);
+                self.write(next, event).await?;
+                number = next;
+            }
+            let after = self.clerk.core.config.deadlines.answer;
+            let acknowledged = timeout(after, stream.acknowledge(number)).await;
+            if is_last {
+                // Should the guest not hear it, it keeps a closed exec a little longer: no harm.
+                return Ok(Followed::Closed);
+            }
+            acknowledged.unwrap_or(Err(GuestError::Silent { after }))?;
+        }
+    }
+
+    /// Writes one event to the ledger and draws the consequences.
+    async fn write(&mut self, number: u64, event: ExecEvent) -> Result<(), GuestError> {
+        let is_done = self.clerk.exec.progress.borrow().record.state == ExecState::Done;
+        match event {
+            ExecEvent::Started { pid } => {
+                let json = json(&StartEntry { pid });
+                self.clerk.append(EntryKind::Started, number, &json).await;
+            }
+            ExecEvent::Stdout(bytes) => {
+                self.clerk.append(EntryKind::Stdout, number, &bytes).await;
+                self.clerk.look_for_trims(bytes.len()).await;
+            }
+            ExecEvent::Stderr(bytes) => {
+                self.clerk.append(EntryKind::Stderr, number, &bytes).await;
+                self.clerk.look_for_trims(bytes.len()).await;
+            }
+            ExecEvent::Exited(_) if is_done => return Err(GuestError::Nonsense("a second end of one exec")),
+            ExecEvent::Exited(report) => {
+                let outcome = from_report(&report, self.clerk.exec.is_kill_requested());
+                let entry = ExitEntry { report: Some(report), outcome: outcome.clone() };
+                self.clerk.append(EntryKind::Exited, number, &json(&entry)).await;
+                self.clerk.end(outcome).await;
+            }
+            ExecEvent::Closed if !is_done => return Err(GuestError::Nonsense("a close before the end")),
+            ExecEvent::Closed => self.clerk.append(EntryKind::Closed, number, &[]).await,
+        }
+        Ok(())
+    }
+
+    fn longer(&self, pause: Duration) -> Duration {
+        pause.saturating_mul(2).min(self.clerk.core.config.deadlines.retry)
+    }
+}
+
+/// Why an exec goes no further.
+enum Stop {
+    /// The same request was answered before.
+    Known(Box<Result<ExecRecord>>),
+    Failed(sandbox::Error),
+}
