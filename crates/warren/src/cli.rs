@@ -24,6 +24,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Data directory [env: WARREN_HOME]
     #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Serve(commands::serve::Args),
     Completions(commands::completions::Args),
     Version(commands::version::Args),
+    #[command(hide = true)]
+    Reference(commands::reference::Args),
 }
 
 /// Reads the command line. What it cannot read ends the process with 2, as does `--help` with 0.

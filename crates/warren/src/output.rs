@@ -98,7 +98,7 @@ pub(crate) fn render_table<const N: usize>(
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(heading);
+    table.load_style(presets::NOTHING).set_header(heading);
     for row in rows {
         table.add_row(row.map(|cell| printable(&cell)));
     }

@@ -79,9 +79,10 @@ impl Ended {
 fn tell(outcome: &ExecOutcome) {
     match outcome {
         ExecOutcome::Exited { memory_limit_hit: false, .. } | ExecOutcome::Signaled { .. } => {}
-        ExecOutcome::Exited { memory_limit_hit: true, .. }
-        | ExecOutcome::NotStarted { .. }
-        | ExecOutcome::Killed { .. } => output::warn(&format!("the command {outcome}")),
+        ExecOutcome::Exited { memory_limit_hit: true, .. } | ExecOutcome::NotStarted { .. } => {
+            output::warn(&format!("the command {outcome}"));
+        }
+        ExecOutcome::Killed { .. } => output::warn(&outcome.to_string()),
     }
 }
 

@@ -147,10 +147,14 @@ async fn read_json<T: DeserializeOwned>(response: Response<Incoming>) -> Command
 pub(super) fn byte_stream(
     response: Response<Incoming>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<> {
-    BodyStream::new(response.into_body())
-        .map_err(|error| io::Error::other(broken(error)))
-        .try_filter_map(|frame| async move { Ok(frame.into_data().ok()) })
-        .boxed()
+    let frames = BodyStream::new(response.into_body());
+    let bytes = frames.filter_map(|frame| async move {
+        match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(io::Error::other(broken(error)))),
+        }
+    });
+    bytes.boxed()
 }
 
 /// Lines of an answer as they come, without their ends.

@@ -17,5 +17,5 @@ pub(crate) use self::{
     entries::EntryStream,
     start::{ClientOptions, StartMode},
     target::Target,
-    transport::{Client, DaemonIdentity},
+    transport::Client,
 };

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod logs;
 pub(crate) mod pause;
 pub(crate) mod ps;
+pub(crate) mod reference;
 pub(crate) mod restart;
 pub(crate) mod resume;
 pub(crate) mod rm;
@@ -76,6 +77,7 @@ pub(crate) fn run(cli: Cli) -> CommandResult {
         // The daemon forks its spawner before it makes a runtime, so it is not given one.
         Command::Serve(args) => serve::run(&context, &args),
         Command::Completions(args) => completions::run(&args),
+        Command::Reference(args) => reference::run(&args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let result = runtime.block_on(dispatch(&context, command));
@@ -108,6 +110,6 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
-        Command::Serve(_) | Command::Completions(_) => Ok(ExitCode::SUCCESS),
+        Command::Serve(_) | Command::Completions(_) | Command::Reference(_) => Ok(ExitCode::SUCCESS),
     }
 }

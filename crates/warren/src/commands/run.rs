@@ -1,6 +1,6 @@
 //! `warren run`
 
-use std::{process::ExitCode, time::Duration};
+use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use frontends::rest::v1;
 use sandbox::{ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
@@ -59,9 +59,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let is_kept = args.keep || args.attach.detach || (args.sandbox.name.is_some() && !args.rm);
     let spec = sandbox_spec(context, &args, is_kept);
     let sandbox = client.create(&spec).await?;
-    for warning in &sandbox.warnings {
-        output::warn(warning);
-    }
+    warn_people(&sandbox);
     if args.attach.detach {
         return start_detached(context, &client, sandbox, &exec).await;
     }
@@ -73,6 +71,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         remove(&client, &sandbox).await;
     }
     Ok(ended?.exit_code())
+}
+
+/// What is weak about the sandbox is for people; whoever reads our stderr as data wants the command's own.
+fn warn_people(sandbox: &v1::Sandbox) {
+    if std::io::stderr().is_terminal() {
+        sandbox.warnings.iter().for_each(|warning| output::warn(warning));
+    }
 }
 
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> SandboxSpec {

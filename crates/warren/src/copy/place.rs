@@ -20,7 +20,7 @@ impl FromStr for Place {
             return Ok(Self::Stream);
         }
         match text.split_once(':') {
-            Some((sandbox, _)) if sandbox.is_empty() => Err("there is no sandbox before the colon".to_owned()),
+            Some(("", _)) => Err("there is no sandbox before the colon".to_owned()),
             Some((sandbox, path)) if !sandbox.contains('/') && sandbox != "." && sandbox != ".." => {
                 if path.starts_with('/') {
                     return Ok(Self::Inside { sandbox: sandbox.to_owned(), path: path.to_owned() });

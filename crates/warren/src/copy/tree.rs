@@ -76,8 +76,11 @@ pub(super) async fn unpack(
     let mut failure = None;
     while let Some(piece) = bytes.next().await {
         match piece {
-            Ok(piece) if sender.send(piece).await.is_ok() => {}
-            Ok(_) => break,
+            Ok(piece) => {
+                if sender.send(piece).await.is_err() {
+                    break;
+                }
+            }
             Err(error) => {
                 failure = Some(error);
                 break;

@@ -17,7 +17,7 @@ pub(super) struct Lock {
 
 /// Another daemon has the directory.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the lock is held")]
+#[error("daemon.lock is locked")]
 pub(super) struct Held {
     pub(super) pid: Option<i32>,
 }
