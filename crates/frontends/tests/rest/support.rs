@@ -19,46 +19,45 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// The user that owns the daemon in these tests.
-pub const OWNER: u32 = 1000;
+pub(crate) const OWNER: u32 = 1000;
 /// A test that waits longer than this has found a bug.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Api {
-    pub router: Router,
-    pub backend: FakeBackend,
-    pub engine: Engine,
-    pub activity: Activity,
-    pub stop: CancellationToken,
-    pub peer: Peer,
+pub(crate) struct Api {
+    pub(crate) router: Router,
+    pub(crate) backend: FakeBackend,
+    pub(crate) activity: Activity,
+    pub(crate) stop: CancellationToken,
+    pub(crate) peer: Peer,
     _home: tempfile::TempDir,
 }
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub bytes: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.bytes).unwrap()
     }
 
     #[track_caller]
-    pub fn expect(self, status: u16) -> Self {
+    pub(crate) fn expect(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{:?}", self.bytes);
         self
     }
 
     /// A failure of this kind, in the one shape of failures.
     #[track_caller]
-    pub fn expect_error(self, status: u16, kind: &str) -> Value {
+    pub(crate) fn expect_error(self, status: u16, kind: &str) -> Value {
         let body = self.expect(status).json();
         let error = &body["error"];
         assert_eq!(error["kind"], kind, "{body}");
@@ -69,7 +68,7 @@ impl Answer {
 }
 
 impl Api {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let backend = FakeBackend::new();
         let store = Store::open(home.path()).unwrap();
@@ -77,25 +76,25 @@ impl Api {
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
-        let router = rest::router(Rest::new(engine.clone(), auth, activity.clone(), stop.clone()));
+        let router = rest::router(Rest::new(engine, auth, activity.clone(), stop.clone()));
         let peer = Peer::Unix { uid: OWNER, pid: None };
-        Self { router, backend, engine, activity, stop, peer, _home: home }
+        Self { router, backend, activity, stop, peer, _home: home }
     }
 
     /// With a running sandbox called `box`.
-    pub async fn with_box() -> Self {
+    pub(crate) async fn with_box() -> Self {
         let api = Self::new().await;
         api.post("/v1/sandboxes", json!({ "name": "box" })).await.expect(201);
         api
     }
 
     /// The answer's head; its body streams.
-    pub async fn open(&self, mut request: Request<Body>) -> axum::response::Response {
+    pub(crate) async fn open(&self, mut request: Request<Body>) -> axum::response::Response {
         request.extensions_mut().insert(self.peer);
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let asking = async {
             let response = self.open(request).await;
             let (parts, body) = response.into_parts();
@@ -105,51 +104,51 @@ impl Api {
         tokio::time::timeout(PATIENCE, asking).await.expect("an answer in time")
     }
 
-    pub async fn get(&self, target: &str) -> Answer {
+    pub(crate) async fn get(&self, target: &str) -> Answer {
         self.send(Request::get(target).body(Body::empty()).unwrap()).await
     }
 
-    pub async fn get_as(&self, target: &str, accept: &str) -> Answer {
+    pub(crate) async fn get_as(&self, target: &str, accept: &str) -> Answer {
         self.send(Request::get(target).header(header::ACCEPT, accept).body(Body::empty()).unwrap()).await
     }
 
-    pub async fn post(&self, target: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, target: &str, body: Value) -> Answer {
         let request = Request::post(target).header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(Body::from(body.to_string())).unwrap()).await
     }
 
     /// A POST that has no body.
-    pub async fn act(&self, target: &str) -> Answer {
+    pub(crate) async fn act(&self, target: &str) -> Answer {
         self.send(Request::post(target).body(Body::empty()).unwrap()).await
     }
 
-    pub async fn send_bytes(&self, method: Method, target: &str, bytes: impl Into<Body>) -> Answer {
+    pub(crate) async fn send_bytes(&self, method: Method, target: &str, bytes: impl Into<Body>) -> Answer {
         self.send(Request::builder().method(method).uri(target).body(bytes.into()).unwrap()).await
     }
 
-    pub async fn delete(&self, target: &str) -> Answer {
+    pub(crate) async fn delete(&self, target: &str) -> Answer {
         self.send(Request::delete(target).body(Body::empty()).unwrap()).await
     }
 
     /// Starts a command in `box` and returns its id.
-    pub async fn start(&self, spec: Value) -> String {
+    pub(crate) async fn start(&self, spec: Value) -> String {
         let started = self.post("/v1/sandboxes/box/execs", spec).await.expect(201).json();
         started["id"].as_str().unwrap().to_owned()
     }
 
     /// Runs a command in `box` to its end.
-    pub async fn run(&self, command: &[&str]) -> Value {
+    pub(crate) async fn run(&self, command: &[&str]) -> Value {
         self.post("/v1/sandboxes/box/execs?wait=true", json!({ "command": command })).await.expect(201).json()
     }
 }
 
 /// Pieces of a body as they come.
-pub fn pieces(response: axum::response::Response) -> impl Stream<Item = Bytes> + Unpin {
+pub(crate) fn pieces(response: axum::response::Response) -> impl Stream<Item = Bytes> + Unpin {
     response.into_body().into_data_stream().map(Result::unwrap).boxed()
 }
 
 /// The next piece that contains `text`, or the test fails.
-pub async fn next_with(stream: &mut (impl Stream<Item = Bytes> + Unpin), text: &str) -> String {
+pub(crate) async fn next_with(stream: &mut (impl Stream<Item = Bytes> + Unpin), text: &str) -> String {
     let looking = async {
         loop {
             let piece = stream.next().await.unwrap_or_else(|| panic!("the stream ended before {text:?}"));
