@@ -37,6 +37,16 @@ impl IdMap {
         let range = vec![IdRange { inside: 0, outside, count }];
         Self { users: range.clone(), groups: range }
     }
+
+    /// The first `count` ids of the spawner's own user namespace, unchanged. There, 0 and what follows come from different
+    /// places, and the kernel wants no range of ours to reach over that border.
+    pub fn same(count: u32) -> Self {
+        let mut ranges = vec![IdRange { inside: 0, outside: 0, count: 1 }];
+        if count > 1 {
+            ranges.push(IdRange { inside: 1, outside: 1, count: count - 1 });
+        }
+        Self { users: ranges.clone(), groups: ranges }
+    }
 }
 
 impl fmt::Display for IdRange {
@@ -112,6 +122,8 @@ pub enum Step {
     Mask { at: PathBuf, with: PathBuf },
     /// Makes a directory of the kernel read-only, where it exists.
     ReadOnly { at: PathBuf },
+    /// Adds flags to the mount at a directory.
+    Flags { at: PathBuf, flags: Vec<MountFlag> },
     Loopback,
     Hostname { name: String },
     /// Writes a kernel setting, where it exists.
@@ -151,6 +163,7 @@ impl Step {
             Self::Bind { .. } => "bind",
             Self::Mask { .. } => "mask",
             Self::ReadOnly { .. } => "read-only",
+            Self::Flags { .. } => "flags",
             Self::Loopback => "loopback",
             Self::Hostname { .. } => "hostname",
             Self::Setting { .. } => "setting",
@@ -187,6 +200,7 @@ impl fmt::Display for Step {
                 let how = if *recursive { " with what is beneath" } else { "" };
                 write!(f, "{name} {} at {}{how} {flags:?}", from.display(), at.display())
             }
+            Self::Flags { at, flags } => write!(f, "{name} {} {flags:?}", at.display()),
             Self::Hostname { name: host } => write!(f, "{name} {host}"),
             Self::Setting { at, value } => write!(f, "{name} {} = {value}", at.display()),
             Self::Pivot { root } => write!(f, "{name} to {}", root.display()),

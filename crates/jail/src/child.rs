@@ -226,7 +226,7 @@ impl Child<'_> {
 }
 
 /// Pid and start time from a line of `/proc/<pid>/stat`. The name in it may hold anything, parentheses too.
-pub(crate) fn parse_stat(stat: &str) -> Option<(i32, u64)> {
+pub fn parse_stat(stat: &str) -> Option<(i32, u64)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
     let after_name = stat.rsplit_once(')')?.1;
     // Field 22; the first after the name is field 3.
@@ -255,6 +255,7 @@ fn run_plain(step: &Step) -> io::Result<()> {
         Step::Bind { from, at, recursive, flags } => mounts::bind(from, at, *recursive, flags),
         Step::Mask { at, with } => mounts::mask(at, with),
         Step::ReadOnly { at } => mounts::read_only(at),
+        Step::Flags { at, flags } => sys::add_mount_flags(at, flags, false),
         Step::Loopback => sys::loopback_up(),
         Step::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
         Step::Setting { at, value } => match fs::write(at, value) {

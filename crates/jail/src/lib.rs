@@ -24,7 +24,7 @@ mod sys;
 mod tree;
 
 pub use cage::{Cage, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
-pub use child::Handoff;
+pub use child::{Handoff, parse_stat};
 pub use packet::{Failure, Reply, Request, ReplySocket};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;

@@ -7,7 +7,7 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     path::PathBuf,
 };
 
@@ -73,9 +73,9 @@ impl AsFd for ReplySocket {
     }
 }
 
-impl From<ReplySocket> for OwnedFd {
-    fn from(socket: ReplySocket) -> Self {
-        socket.0
+impl AsRawFd for ReplySocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

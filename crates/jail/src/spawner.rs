@@ -71,11 +71,9 @@ pub fn start_spawner(guest_main: fn(Handoff) -> i32) -> Result<SpawnerHandle, Sp
         Some(pid) => Ok(SpawnerHandle { socket: ours, pid }),
         None => {
             drop(ours);
-            let code = match begin(&theirs) {
-                Ok(()) => Spawner { socket: theirs, filter: Filter::workload(), guest_main }.serve(),
-                Err(_error) => 1,
-            };
-            sys::exit_now(code)
+            // A spawner that cannot work lives on to say so: whoever asks it gets the reason.
+            let broken = begin(&theirs).err().map(|error| Failure::new("enter the user namespace", &error));
+            sys::exit_now(Spawner { socket: theirs, filter: Filter::workload(), guest_main, broken }.serve())
         }
     }
 }
@@ -105,6 +103,7 @@ struct Spawner {
     socket: OwnedFd,
     filter: Filter,
     guest_main: fn(Handoff) -> i32,
+    broken: Option<Failure>,
 }
 
 impl Spawner {
@@ -122,6 +121,9 @@ impl Spawner {
     fn handle(&self, request: Request, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         let Some(reply) = descriptors.next() else { return };
+        if let Some(failure) = &self.broken {
+            return answer(&reply, Err(failure.clone()));
+        }
         match request {
             Request::Prepare { steps } => {
                 let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));

@@ -1,1 +1,199 @@
 //! Sandboxes from the kernel's own parts: namespaces, overlay, cgroups, seccomp.
+
+mod cage;
+mod create;
+mod error;
+mod hello;
+mod ids;
+mod instance;
+mod names;
+mod record;
+mod skeleton;
+mod socket;
+mod statement;
+mod sweep;
+mod watched;
+
+use std::{
+    fs, io,
+    os::fd::{AsFd as _, OwnedFd},
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
+use sandbox::{
+    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan,
+};
+use tokio::io::Interest;
+
+use cage::{Ground, Ids};
+pub use names::Directories;
+use statement::Means;
+
+/// Makes sandboxes on this machine, as root or as an ordinary user.
+#[derive(Debug)]
+pub struct NamespaceBackend(Arc<Host>);
+
+/// What all sandboxes of this daemon share.
+#[derive(Debug)]
+struct Host {
+    directories: Directories,
+    spawner: SpawnerHandle,
+    ground: Ground,
+    means: Means,
+    ranges: ids::IdRanges,
+    inherited: ids::Inherited,
+}
+
+impl NamespaceBackend {
+    /// Prepares the spawner and the layer of image `host`. Nothing of sandboxes that live already is touched.
+    pub async fn new(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
+        let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, directories));
+        Ok(Self(Arc::new(host.await.map_err(error::from_join)??)))
+    }
+}
+
+impl Host {
+    fn prepare(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
+        for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
+            make_private(directory)
+                .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
+        }
+        let cgroups = Cgroups::detect();
+        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")]).ok_or_else(|| {
+            let what = "no directory of the host is free to work over".to_owned();
+            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+        })?;
+        let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
+        let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
+        let request = Request::Prepare { steps: cage::prepare_steps(&stage) };
+        let reply = spawner.ask(&request, &beside).map_err(|error| error::from_io("the spawner is gone", error))?;
+        let ids = match reply {
+            Reply::Prepared { .. } if rustix::process::geteuid().is_root() => Ids::OwnRange,
+            Reply::Prepared { ids } => Ids::Shared(ids),
+            Reply::Failed(failure) => return Err(unsupported(failure)),
+            other => return Err(unexpected(&other)),
+        };
+        let skeleton = skeleton::prepare(&directories.layers())
+            .map_err(|error| error::from_io("could not prepare the image host", error))?;
+        let ground = Ground { stage, skeleton, ids, masked: cage::masked_here() };
+        let warnings = cgroups.missing().to_vec();
+        let means = Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
+        let host = Self {
+            directories,
+            spawner,
+            ground,
+            means,
+            ranges: ids::IdRanges::default(),
+            inherited: Mutex::default(),
+        };
+        host.inherit_ranges();
+        Ok(host)
+    }
+
+    /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
+    fn inherit_ranges(&self) {
+        let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in sweep::ids_in(&self.directories.run) {
+            let first_id = record::Record::read(&self.directories.place(&id)).ok().and_then(|found| found.first_id);
+            if let Some(lease) = first_id.and_then(|first_id| self.ranges.take_again(first_id)) {
+                inherited.insert(id, lease);
+            }
+        }
+    }
+
+    /// Asks the spawner and waits for the answer without holding a thread.
+    async fn ask(&self, request: &Request) -> Result<Reply, BackendError> {
+        let socket = self.spawner.request(request, &[]).map_err(spawner_gone)?;
+        receive(socket).await.map(|(reply, _)| reply)
+    }
+}
+
+async fn receive(socket: jail::ReplySocket) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
+    let socket = watched::readable(socket).map_err(spawner_gone)?;
+    let received = socket.async_io(Interest::READABLE, jail::ReplySocket::try_receive).await;
+    received.map_err(spawner_gone)
+}
+
+fn spawner_gone(error: io::Error) -> BackendError {
+    error::from_io("the spawner did not answer", error)
+}
+
+fn unexpected(reply: &Reply) -> BackendError {
+    BackendError::Failed { what: format!("the spawner answered with {reply:?}"), source: None }
+}
+
+fn unsupported(failure: jail::Failure) -> BackendError {
+    BackendError::Unsupported {
+        what: format!("sandboxes cannot be made here: {failure}"),
+        hint: Some("Run `warren doctor` for what this host lacks and the command that mends it.".to_owned()),
+    }
+}
+
+/// Makes a directory that only its owner may enter, with its parents.
+fn make_private(directory: &Path) -> io::Result<()> {
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+        }
+        made => made,
+    }
+}
+
+fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+}
+
+fn max_open_files() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+#[async_trait]
+impl Backend for NamespaceBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Namespace
+    }
+
+    async fn probe(&self) -> Result<Capabilities, BackendError> {
+        let cgroups = &self.0.means.cgroups;
+        let mut has = Vec::new();
+        for (capability, works) in [
+            (Capability::Pause, cgroups.can_freeze()),
+            (Capability::MemoryLimit, cgroups.controller(jail::cgroup::Controller::Memory).is_some()),
+            (Capability::CpuLimit, cgroups.controller(jail::cgroup::Controller::Cpu).is_some()),
+            (Capability::PidsLimit, cgroups.controller(jail::cgroup::Controller::Pids).is_some()),
+        ] {
+            if works {
+                has.push(capability);
+            }
+        }
+        Ok(Capabilities { backend: BackendKind::Namespace, has, missing: cgroups.missing().to_vec() })
+    }
+
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(create::create(&self.0, plan).await?))
+    }
+
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        let adopted = instance::adopt(&self.0, &plan.id).await?;
+        Ok(adopted.map(|instance| Box::new(instance) as Box<dyn Instance>))
+    }
+
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+        sweep::sweep(&self.0, alive, known).await
+    }
+
+    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
+        match self.0.ask(&Request::Remove { path: directory }).await? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) => Err(error::from_failure(format!("could not remove the files of {id}"), failure)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! From a plan to a cage: the list of steps that makes one sandbox.
+//!
+//! Pure: what is true of the host comes in as [`Ground`].
+
+use std::path::{Path, PathBuf};
+
+use jail::{Cage, HandedLayer, IdMap, MountFlag, Namespace, PtsOptions, Step, WORKLOAD_CAPABILITIES};
+use sandbox::{RootfsPlan, SandboxPlan};
+
+use super::{ids::RANGE, names::FileNames, skeleton::Skeleton};
+
+/// Most layers of one image: each is a descriptor in one message to the spawner.
+pub(crate) const MAX_LAYERS: usize = 24;
+/// Size of the file system that only holds mount points.
+const STAGE_BYTES: u64 = 1024 * 1024;
+/// Size of `/run`.
+const RUN_BYTES: u64 = 16 * 1024 * 1024;
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// The group `tty`, which owns terminals.
+const TTY_GROUP: u32 = 5;
+
+/// Files of the kernel that tell of the host or of other sandboxes, or reach into it.
+const MASKED_FILES: [&str; 7] = [
+    "proc/kcore", "proc/keys", "proc/latency_stats", "proc/timer_list", "proc/sched_debug", "proc/kmsg", "proc/interrupts",
+];
+const MASKED_DIRECTORIES: [&str; 5] =
+    ["proc/acpi", "proc/scsi", "proc/asound", "sys/firmware", "sys/devices/virtual/powercap"];
+const READ_ONLY: [&str; 5] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/sysrq-trigger"];
+
+/// What is true of this host and this daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Ground {
+    /// A directory of the host over which the spawner mounts its workplace, unseen by the host.
+    pub(crate) stage: PathBuf,
+    pub(crate) skeleton: Skeleton,
+    pub(crate) ids: Ids,
+    /// Whether the kernel lets us see `/proc/<pid>` of the host from the spawner.
+    pub(crate) masked: Vec<PathBuf>,
+}
+
+/// How ids inside are related to ids outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ids {
+    /// Root: a range of their own for each sandbox, layers shown through it.
+    OwnRange,
+    /// The spawner's user namespace has that many; every sandbox has the same.
+    Shared(u32),
+}
+
+/// Steps for the spawner itself, once: a mount namespace of its own with a workplace in it, of which every child gets a copy.
+pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
+    let at = |name: &str| stage.join(name);
+    let quiet = vec![MountFlag::NoSuid, MountFlag::NoExec];
+    let tmpfs = |at, flags| Step::Tmpfs { at, bytes: STAGE_BYTES, mode: 0o755, flags };
+    let mut steps = vec![
+        Step::Unshare { namespaces: vec![Namespace::Mount] },
+        Step::HideMounts,
+        tmpfs(stage.to_owned(), vec![MountFlag::NoSuid, MountFlag::NoExec]),
+    ];
+    let layers = (0..MAX_LAYERS).map(layer_name);
+    let directories = ["root", "own", "dev", "empty"].map(str::to_owned);
+    steps.extend(layers.chain(directories).map(|name| Step::Directory { at: at(&name), mode: 0o755 }));
+    steps.push(tmpfs(at("empty"), quiet.clone()));
+    steps.push(Step::Flags { at: at("empty"), flags: vec![MountFlag::ReadOnly] });
+    // Nodes cannot be made in a user namespace, so the host's are shown, once for all sandboxes.
+    steps.push(tmpfs(at("dev"), quiet));
+    for device in DEVICES {
+        let node = at("dev").join(device);
+        steps.push(Step::File { at: node.clone() });
+        steps.push(Step::Bind { from: Path::new("/dev").join(device), at: node, recursive: false, flags: Vec::new() });
+    }
+    for (name, to) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        steps.push(Step::Link { at: at("dev").join(name), to: PathBuf::from(to) });
+    }
+    for name in ["pts", "shm"] {
+        steps.push(Step::Directory { at: at("dev").join(name), mode: 0o755 });
+    }
+    steps.push(Step::Flags { at: at("dev"), flags: vec![MountFlag::ReadOnly] });
+    steps
+}
+
+fn layer_name(number: usize) -> String {
+    format!("layer-{number}")
+}
+
+/// What the back end decided beyond the plan.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    /// First host id, for [`Ids::OwnRange`].
+    pub(crate) first_id: Option<u32>,
+    pub(crate) has_image: bool,
+    /// Processors to run on, when nothing else holds the limit.
+    pub(crate) affinity: Option<u32>,
+    pub(crate) rlimits: Vec<(u32, u64, u64)>,
+}
+
+/// Builds the cage of one sandbox.
+pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> Cage {
+    let stage = &ground.stage;
+    let root = stage.join("root");
+    let files = FileNames::of(&plan.directory);
+    let mut steps = vec![
+        Step::Unshare {
+            namespaces: vec![Namespace::Mount, Namespace::Network, Namespace::Ipc, Namespace::Uts, Namespace::Cgroup],
+        },
+        // While the spawner maps our ids.
+        Step::Loopback,
+        Step::Hostname { name: plan.hostname.clone() },
+        Step::RecordPid,
+        Step::AwaitIds,
+        Step::BecomeRoot,
+    ];
+    steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
+
+    let sources = Sources::of(plan, ground);
+    let (lowers, own, layers) = match ground.ids {
+        Ids::OwnRange => sources.handed(stage, &files, decided.has_image, &mut steps),
+        Ids::Shared(_) => (sources.0.clone(), files.own.clone(), Vec::new()),
+    };
+    overlays(plan, &root, &lowers, &own, &mut steps);
+    if plan.rootfs == RootfsPlan::Host {
+        steps.extend(ground.skeleton.bound.iter().map(|from| Step::Bind {
+            from: from.clone(),
+            at: below(&root, from),
+            recursive: false,
+            flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev],
+        }));
+    }
+    kernel_mounts(plan, ground, &root, &mut steps);
+    steps.extend([
+        Step::Pivot { root },
+        Step::CloseDescriptors,
+        Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
+        Step::NotDumpable,
+        Step::NoNewPrivileges,
+        Step::Seccomp { filter: jail::FILTER_NAME.to_owned() },
+    ]);
+    let id_map = match (ground.ids, decided.first_id) {
+        (Ids::OwnRange, first) => IdMap::linear(first.unwrap_or(0), RANGE),
+        (Ids::Shared(count), _) => IdMap::same(count.min(RANGE)),
+    };
+    Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
+}
+
+/// Lower directories on the host: those of `/`, topmost first, then, for image `host`, `/usr`.
+struct Sources(Vec<PathBuf>);
+
+impl Sources {
+    fn of(plan: &SandboxPlan, ground: &Ground) -> Self {
+        match &plan.rootfs {
+            RootfsPlan::Host => Self(vec![ground.skeleton.directory.clone(), PathBuf::from("/usr")]),
+            RootfsPlan::Layers { layers } => Self(layers.clone()),
+        }
+    }
+
+    /// As mounts with the sandbox's own ids, at places below `stage`.
+    fn handed(
+        &self,
+        stage: &Path,
+        files: &FileNames,
+        has_image: bool,
+        steps: &mut Vec<Step>,
+    ) -> (Vec<PathBuf>, PathBuf, Vec<HandedLayer>) {
+        let own = stage.join("own");
+        let lowers: Vec<_> = (0..self.0.len()).map(|number| stage.join(layer_name(number))).collect();
+        let mut layers: Vec<_> =
+            self.0.iter().map(|path| HandedLayer::Directory { path: path.clone(), read_only: true }).collect();
+        layers.push(if has_image {
+            let directories = super::names::OWN_DIRECTORIES.map(str::to_owned).to_vec();
+            HandedLayer::Image { path: files.image.clone(), directories }
+        } else {
+            HandedLayer::Directory { path: files.own.clone(), read_only: false }
+        });
+        let places = lowers.iter().chain([&own]).enumerate();
+        steps.extend(places.map(|(layer, at)| Step::Attach { layer, at: at.clone() }));
+        (lowers, own, layers)
+    }
+}
+
+fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, steps: &mut Vec<Step>) {
+    let mut overlay = |at: &Path, name: &str, lower: &[PathBuf]| {
+        let own = own.join(name);
+        steps.push(Step::Overlay {
+            at: at.to_owned(),
+            lower: lower.to_vec(),
+            upper: own.join("upper"),
+            work: own.join("work"),
+            flags: vec![MountFlag::NoSuid, MountFlag::NoDev],
+        });
+    };
+    match (&plan.rootfs, lowers) {
+        (RootfsPlan::Host, [skeleton, usr]) => {
+            overlay(root, "root", std::slice::from_ref(skeleton));
+            overlay(&root.join("usr"), "usr", std::slice::from_ref(usr));
+        }
+        (_, lowers) => overlay(root, "root", lowers),
+    }
+}
+
+fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut Vec<Step>) {
+    let (stage, limits) = (&ground.stage, &plan.limits);
+    let quiet = vec![MountFlag::NoSuid, MountFlag::NoDev];
+    let still = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
+    let group = match ground.ids {
+        Ids::Shared(count) if count <= TTY_GROUP => None,
+        _ => Some(TTY_GROUP),
+    };
+    steps.extend([
+        Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
+        Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
+        Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
+        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+        Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
+        Step::Proc { at: root.join("proc") },
+        Step::Sys { at: root.join("sys") },
+        // Ports below 1024 for everybody: the network namespace is the sandbox's own.
+        Step::Setting { at: root.join("proc/sys/net/ipv4/ip_unprivileged_port_start"), value: "0".to_owned() },
+    ]);
+    let is_there = |name: &&&str| ground.masked.contains(&Path::new("/").join(name));
+    let mask = |name: &str, with: &str| Step::Mask { at: root.join(name), with: stage.join(with) };
+    steps.extend(MASKED_FILES.iter().filter(is_there).map(|name| mask(name, "dev/null")));
+    steps.extend(MASKED_DIRECTORIES.iter().filter(is_there).map(|name| mask(name, "empty")));
+    steps.extend(READ_ONLY.iter().filter(is_there).map(|name| Step::ReadOnly { at: root.join(name) }));
+}
+
+/// Which of the kernel's files that are masked or made read-only exist here: asked once, not for every sandbox.
+pub(crate) fn masked_here() -> Vec<PathBuf> {
+    let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
+    all.map(|name| Path::new("/").join(name)).filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// A directory of the host which is no parent of anything that we need to see.
+pub(crate) fn choose_stage(needed: &[&Path]) -> Option<PathBuf> {
+    ["/mnt", "/media", "/srv", "/opt", "/boot", "/tmp", "/var/tmp", "/run"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|candidate| {
+            let is_free = needed.iter().all(|path| !path.starts_with(candidate));
+            is_free && candidate.symlink_metadata().is_ok_and(|found| found.is_dir())
+        })
+}

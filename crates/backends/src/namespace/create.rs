@@ -1,0 +1,179 @@
+//! Making one sandbox, and unmaking it when that fails half-way.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::unix::{
+        fs::{DirBuilderExt as _, OpenOptionsExt as _},
+        net::UnixListener,
+    },
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use jail::{Reply, Request, cgroup::CgroupLimits};
+use sandbox::{BackendError, Isolation, LimitsPlan, RootfsPlan, SandboxId, SandboxPlan};
+
+use super::{
+    Host,
+    cage::{self, Decided, Ids, MAX_LAYERS},
+    error,
+    ids::IdLease,
+    instance::NamespaceInstance,
+    names::{FileNames, OWN_DIRECTORIES, PlaceNames},
+    receive,
+    record::Record,
+    socket,
+    statement::DiskHold,
+    unexpected,
+};
+
+/// A cage takes milliseconds; a host that needs longer than this is not working.
+const CREATE_TIME: Duration = Duration::from_secs(30);
+
+pub(crate) async fn create(host: &Arc<Host>, plan: &SandboxPlan) -> Result<NamespaceInstance, BackendError> {
+    let (worker, plan) = (Arc::clone(host), plan.clone());
+    let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
+    let Begun { half_made, reply, isolation, lease } = begun;
+    let answered = tokio::time::timeout(CREATE_TIME, receive(reply)).await;
+    let (reply, descriptors) = answered.map_err(|_elapsed| BackendError::TimedOut {
+        what: format!("making sandbox {}", half_made.id),
+        after: CREATE_TIME,
+    })??;
+    match (reply, descriptors.into_iter().next()) {
+        (Reply::Ready { step_micros, .. }, Some(pidfd)) => {
+            tracing::debug!(sandbox = %half_made.id, ?step_micros, "cage stands");
+            let id = half_made.keep();
+            NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)
+        }
+        (Reply::Failed(failure), _) => {
+            Err(error::from_failure(format!("could not make sandbox {}", half_made.id), failure))
+        }
+        (other, _) => Err(unexpected(&other)),
+    }
+}
+
+struct Begun {
+    half_made: HalfMade,
+    reply: jail::ReplySocket,
+    isolation: Isolation,
+    lease: Option<IdLease>,
+}
+
+/// Everything up to the request to the spawner, on a thread that may block.
+fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
+    if let RootfsPlan::Layers { layers } = &plan.rootfs
+        && !(1..=MAX_LAYERS).contains(&layers.len())
+    {
+        let what = format!("an image of {} layers; 1 to {MAX_LAYERS} can be used", layers.len());
+        return Err(BackendError::Unsupported { what, hint: None });
+    }
+    let names = host.directories.place(&plan.id);
+    let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);
+    let mut half_made = HalfMade { host: Some(Arc::clone(host)), id: plan.id.clone(), made_files: None };
+
+    let disk = DiskHold::Accounting { note: None };
+    let isolation = host.means.isolation(&plan.limits, &disk);
+    let lease = match host.ground.ids {
+        Ids::OwnRange => Some(host.ranges.take(&plan.id).ok_or_else(|| BackendError::Exhausted {
+            what: "every range of host ids is taken by a sandbox".to_owned(),
+            hint: Some("Stop sandboxes that are not needed.".to_owned()),
+        })?),
+        Ids::Shared(_) => None,
+    };
+    let first_id = lease.as_ref().map(IdLease::first_id);
+
+    make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
+    let record = Record { isolation: isolation.clone(), first_id };
+    record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
+    half_made.make_files(plan).map_err(|error| error::from_io(what("the files"), error))?;
+    let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
+    let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
+    let cgroup = host.means.cgroups.create(plan.id.as_str(), &limits_of(&plan.limits)).map_err(error::from_cgroup)?;
+
+    let holds = host.means.holds(&plan.limits);
+    let decided =
+        Decided { first_id, has_image: false, affinity: holds.affinity, rlimits: holds.rlimits };
+    let cage = Box::new(cage::build(plan, &host.ground, &decided));
+    let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };
+    let mut beside: Vec<BorrowedFd<'_>> = vec![listener.as_fd(), pid_file.as_fd()];
+    beside.extend(cgroup.oom_counter.iter().map(OwnedFd::as_fd));
+    beside.extend(cgroup.enter.iter().map(OwnedFd::as_fd));
+    let reply = host.spawner.request(&request, &beside).map_err(super::spawner_gone)?;
+    Ok(Begun { half_made, reply, isolation, lease })
+}
+
+fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
+    CgroupLimits {
+        memory_bytes: limits.memory.bytes(),
+        swap_bytes: limits.swap.bytes(),
+        cpu_millis: limits.cpus.millis,
+        pids: limits.pids,
+    }
+}
+
+/// An earlier life of the sandbox may have left one; its socket and pid are worth nothing now.
+fn make_run_directory(names: &PlaceNames) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    match builder.create(&names.run) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_dir_all(&names.run)?;
+            builder.create(&names.run)
+        }
+        made => made,
+    }
+}
+
+fn listen(names: &PlaceNames) -> io::Result<OwnedFd> {
+    let reach = socket::reachable(&names.socket())?;
+    Ok(UnixListener::bind(reach.path())?.into())
+}
+
+fn new_file(path: &Path) -> io::Result<OwnedFd> {
+    Ok(fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.into())
+}
+
+/// Takes back what was made when it is dropped before [`HalfMade::keep`].
+struct HalfMade {
+    host: Option<Arc<Host>>,
+    id: SandboxId,
+    /// The sandbox's own files, if they were not there before.
+    made_files: Option<FileNames>,
+}
+
+impl HalfMade {
+    fn keep(mut self) -> SandboxId {
+        self.host = None;
+        self.id.clone()
+    }
+
+    fn make_files(&mut self, plan: &SandboxPlan) -> io::Result<()> {
+        let files = FileNames::of(&plan.directory);
+        match fs::create_dir(&files.own) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&files.own)?,
+            made => made?,
+        }
+        self.made_files = Some(files.clone());
+        for name in OWN_DIRECTORIES {
+            fs::create_dir(files.own.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HalfMade {
+    fn drop(&mut self) {
+        let Some(host) = self.host.take() else { return };
+        // A child that is still on its way finds nobody to report to and ends.
+        if let Err(error) = host.means.cgroups.remove(self.id.as_str()) {
+            tracing::warn!(sandbox = %self.id, %error, "a cgroup of a failed sandbox stays");
+        }
+        drop(fs::remove_dir_all(host.directories.place(&self.id).run));
+        if let Some(files) = self.made_files.take() {
+            drop(host.spawner.request(&Request::Remove { path: files.own }, &[]));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! From what went wrong to what the engine can do about it.
+
+use std::io;
+
+use sandbox::BackendError;
+
+/// Errors of the kernel that mean "no more of it", and what there is no more of.
+fn exhausted(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::ENOSPC | libc::EDQUOT => "disk space",
+        libc::ENOMEM => "memory",
+        libc::EAGAIN => "processes",
+        libc::EMFILE | libc::ENFILE => "open files",
+        libc::EUSERS => "user namespaces",
+        _ => return None,
+    })
+}
+
+fn sort(what: String, errno: Option<i32>, source: Box<dyn std::error::Error + Send + Sync>) -> BackendError {
+    match exhausted(errno) {
+        Some(thing) => BackendError::Exhausted {
+            what: format!("{what}: the host is out of {thing}"),
+            hint: Some(format!("Remove sandboxes that are not needed, or give the host more {thing}.")),
+        },
+        None => BackendError::Failed { what, source: Some(source) },
+    }
+}
+
+pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> BackendError {
+    let errno = error.raw_os_error();
+    sort(what.into(), errno, error.into())
+}
+
+pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> BackendError {
+    let errno = failure.errno;
+    sort(format!("{}: {failure}", what.into()), errno, failure.into())
+}
+
+pub(crate) fn from_cgroup(error: jail::cgroup::CgroupError) -> BackendError {
+    let errno = error.source.raw_os_error();
+    sort(error.to_string(), errno, error.into())
+}
+
+/// A blocking task ended without a result: it panicked, or the runtime is shutting down.
+pub(crate) fn from_join(error: tokio::task::JoinError) -> BackendError {
+    BackendError::failed("a task of the namespace back end was lost", error)
+}

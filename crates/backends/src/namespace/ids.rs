@@ -1,0 +1,84 @@
+//! Host ids for sandboxes of a root daemon: each live one has a range that nothing else has.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use sandbox::SandboxId;
+
+/// Ids of one sandbox: what a Linux system expects, `nobody` (65534) included.
+pub(crate) const RANGE: u32 = 65_536;
+/// First and one past the last id that we give out, in ranges. Above what `useradd`, `subuid` and systemd hand out
+/// (systemd's containers end at 0x6fff_ffff), below the ids that some tools take for negative ones near the end.
+const FIRST: u32 = 0x7000;
+const LAST: u32 = 0xf000;
+
+/// Who has which range.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IdRanges(Arc<Mutex<HashSet<u32>>>);
+
+/// A range that is taken until this is dropped.
+#[derive(Debug)]
+pub(crate) struct IdLease {
+    ranges: IdRanges,
+    slot: u32,
+}
+
+impl IdLease {
+    pub(crate) fn first_id(&self) -> u32 {
+        self.slot * RANGE
+    }
+}
+
+impl Drop for IdLease {
+    fn drop(&mut self) {
+        self.ranges.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.slot);
+    }
+}
+
+impl IdRanges {
+    /// Takes a free range. Begins to look at a place that depends on the id, so that daemons which know nothing of each other
+    /// seldom meet. `None`: all are taken.
+    pub(crate) fn take(&self, id: &SandboxId) -> Option<IdLease> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = LAST - FIRST;
+        let start = id.as_str().bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let slot = (0..count)
+            .map(|step| FIRST + (start % count + step) % count)
+            .find(|slot| !taken.contains(slot))?;
+        taken.insert(slot);
+        Some(IdLease { ranges: self.clone(), slot })
+    }
+
+    /// Takes the range that begins with `first_id`, for a sandbox that has it already.
+    pub(crate) fn take_again(&self, first_id: u32) -> Option<IdLease> {
+        let slot = first_id / RANGE;
+        let is_ours = first_id.is_multiple_of(RANGE) && (FIRST..LAST).contains(&slot);
+        if !is_ours || !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(slot) {
+            return None;
+        }
+        Some(IdLease { ranges: self.clone(), slot })
+    }
+}
+
+/// Ranges of sandboxes that an earlier daemon left and that nobody has adopted yet: kept until they are adopted or swept.
+pub(crate) type Inherited = Mutex<HashMap<SandboxId, IdLease>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_do_not_overlap_and_come_back() {
+        let ranges = IdRanges::default();
+        let id = SandboxId::from_random([1; 8]);
+        let (first, second) = (ranges.take(&id).unwrap(), ranges.take(&id).unwrap());
+        assert_eq!(first.first_id() + RANGE, second.first_id());
+        assert!(ranges.take_again(first.first_id()).is_none());
+        let (freed, _) = (first.first_id(), drop(first));
+        assert_eq!(ranges.take_again(freed).map(|lease| lease.first_id()), Some(freed));
+        assert!(ranges.take_again(0).is_none());
+        assert!(ranges.take_again(freed + 1).is_none());
+    }
+}

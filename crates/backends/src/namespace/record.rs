@@ -1,0 +1,33 @@
+//! What a later daemon must know of a live sandbox: a small file in its run directory.
+
+use std::{fs, io, path::Path};
+
+use sandbox::Isolation;
+use serde::{Deserialize, Serialize};
+
+use super::names::PlaceNames;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    pub(crate) isolation: Isolation,
+    /// First host id of its range, where it has one.
+    pub(crate) first_id: Option<u32>,
+}
+
+impl Record {
+    pub(crate) fn write(&self, names: &PlaceNames) -> io::Result<()> {
+        fs::write(names.record(), serde_json::to_vec(self)?)
+    }
+
+    pub(crate) fn read(names: &PlaceNames) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(names.record())?)?)
+    }
+}
+
+/// Reads `pid start-time` as the guest wrote them.
+pub(crate) fn read_pid(file: &Path) -> Option<(i32, u64)> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}

@@ -1,0 +1,299 @@
+//! The lowest layer of image `host`: a fresh root with a fresh `/etc`, made once for each state of the host.
+//!
+//! Programs come from the host's `/usr`, which is laid over it when a sandbox is made. From the host's `/etc` comes only what
+//! programs need to run and everybody may read; nothing of it names a user, a host or a secret.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    fs, hash::{Hash as _, Hasher as _},
+    io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+/// Grows when what is written below changes, so that old layers are not taken for new ones.
+const FORMAT: u32 = 1;
+/// Most entries taken from the host's `/etc`: a few hundred certificates and links are usual.
+const MAX_COPIED: usize = 20_000;
+/// Largest file taken from the host's `/etc`.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What is copied from the host's `/etc`, where it is there. Directories come whole.
+const COPIED: &[&str] = &[
+    // The dynamic linker.
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    // Programs that are links through here.
+    "alternatives",
+    // Trust in certificate authorities. Never `ssl/private`.
+    "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/tls/certs", "pki/ca-trust", "crypto-policies",
+    // Tables of names and numbers.
+    "mime.types", "protocols", "services", "rpc", "ethertypes", "magic", "magic.mime", "xattr.conf", "locale.alias", "shells",
+    // What system this is.
+    "os-release", "debian_version", "lsb-release", "redhat-release", "fedora-release", "alpine-release", "arch-release", "system-release",
+    // Language runtimes and tools that look here.
+    "python3", "perl", "maven", "fonts", "terminfo", "inputrc", "bash.bashrc", "bash_completion.d", "gai.conf", "host.conf",
+    "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk", "java", "R", "vim", "groff", "manpath.config",
+];
+
+const DIRECTORIES: &[(&str, u32)] = &[
+    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("home/sandbox", 0o755), ("media", 0o755), ("mnt", 0o755),
+    ("opt", 0o755), ("proc", 0o555), ("root", 0o700), ("run", 0o755), ("srv", 0o755), ("sys", 0o555), ("tmp", 0o1777), ("usr", 0o755),
+    ("var", 0o755), ("var/cache", 0o755), ("var/lib", 0o755), ("var/local", 0o755), ("var/log", 0o755), ("var/mail", 0o755), ("var/opt", 0o755),
+    ("var/spool", 0o755), ("var/tmp", 0o1777), ("etc/profile.d", 0o755), ("etc/ssl", 0o755), ("etc/pki", 0o755), ("etc/pki/tls", 0o755),
+];
+
+/// name, uid, gid, home, shell. The system users are those that packages expect.
+const USERS: &[(&str, u32, u32, &str, &str)] = &[
+    ("root", 0, 0, "/root", "/bin/bash"),
+    ("daemon", 1, 1, "/usr/sbin", "/usr/sbin/nologin"),
+    ("bin", 2, 2, "/bin", "/usr/sbin/nologin"),
+    ("sys", 3, 3, "/dev", "/usr/sbin/nologin"),
+    ("games", 5, 60, "/usr/games", "/usr/sbin/nologin"),
+    ("man", 6, 12, "/var/cache/man", "/usr/sbin/nologin"),
+    ("lp", 7, 7, "/var/spool/lpd", "/usr/sbin/nologin"),
+    ("mail", 8, 8, "/var/mail", "/usr/sbin/nologin"),
+    ("www-data", 33, 33, "/var/www", "/usr/sbin/nologin"),
+    ("backup", 34, 34, "/var/backups", "/usr/sbin/nologin"),
+    ("_apt", 42, 65534, "/nonexistent", "/usr/sbin/nologin"),
+    ("sandbox", 1000, 1000, "/home/sandbox", "/bin/bash"),
+    ("nobody", 65534, 65534, "/nonexistent", "/usr/sbin/nologin"),
+];
+
+const GROUPS: &[(&str, u32)] = &[
+    ("root", 0), ("daemon", 1), ("bin", 2), ("sys", 3), ("adm", 4), ("tty", 5), ("disk", 6), ("lp", 7), ("mail", 8), ("man", 12), ("kmem", 15),
+    ("dialout", 20), ("sudo", 27), ("audio", 29), ("www-data", 33), ("backup", 34), ("shadow", 42), ("utmp", 43), ("video", 44), ("staff", 50),
+    ("games", 60), ("users", 100), ("sandbox", 1000), ("nogroup", 65534),
+];
+
+/// Files with a text of our own.
+const TEXTS: &[(&str, &str)] = &[
+    ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"),
+    ("etc/hostname", "sandbox\n"),
+    ("etc/resolv.conf", "# The sandbox has no network but loopback.\n"),
+    ("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nprotocols: files\nservices: files\n"),
+    ("etc/fstab", ""),
+    ("etc/timezone", "Etc/UTC\n"),
+    ("etc/environment", ""),
+    ("etc/profile", PROFILE),
+];
+
+const PROFILE: &str = "\
+export PATH=\"${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}\"
+if [ -n \"$BASH\" ] && [ -f /etc/bash.bashrc ]; then . /etc/bash.bashrc; fi
+for script in /etc/profile.d/*.sh; do [ -r \"$script\" ] && . \"$script\"; done
+unset script
+";
+
+const LINKS: &[(&str, &str)] = &[
+    ("etc/mtab", "../proc/self/mounts"),
+    ("etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
+    ("var/run", "/run"),
+    ("var/lock", "/run/lock"),
+];
+
+/// Directories at the host's root that are links into `/usr` on some systems and real ones on others.
+const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// The skeleton of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Skeleton {
+    pub(crate) directory: PathBuf,
+    /// Directories of the host's root that are no links into `/usr`, to be shown read-only.
+    pub(crate) bound: Vec<PathBuf>,
+}
+
+/// Finds the skeleton for the host as it is now, or makes it. `layers`: where it is kept.
+pub(crate) fn prepare(layers: &Path) -> io::Result<Skeleton> {
+    prepare_from(Path::new("/"), layers)
+}
+
+fn prepare_from(host: &Path, layers: &Path) -> io::Result<Skeleton> {
+    let sources = sources(&host.join("etc"))?;
+    let directory = layers.join(format!("host-{:016x}", fingerprint(host, &sources)));
+    let bound = MERGED
+        .iter()
+        .map(|name| host.join(name))
+        .filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+        .collect();
+    if !directory.exists() {
+        fs::create_dir_all(layers)?;
+        let unfinished = tempdir_in(layers)?;
+        build(host, &sources, &unfinished)?;
+        match fs::rename(&unfinished, &directory) {
+            // Another daemon of the same home was quicker.
+            Err(_) if directory.exists() => fs::remove_dir_all(&unfinished)?,
+            renamed => renamed?,
+        }
+    }
+    Ok(Skeleton { directory, bound })
+}
+
+fn tempdir_in(layers: &Path) -> io::Result<PathBuf> {
+    let path = layers.join(format!(".unfinished-{}", std::process::id()));
+    if path.exists() {
+        fs::remove_dir_all(&path)?;
+    }
+    fs::create_dir(&path)?;
+    Ok(path)
+}
+
+/// One entry of the host's `/etc` that will be copied, by its path below `/etc`.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    metadata: fs::Metadata,
+}
+
+fn sources(etc: &Path) -> io::Result<Vec<Source>> {
+    let mut found = Vec::new();
+    for name in COPIED {
+        gather(etc, PathBuf::from(name), &mut found)?;
+    }
+    Ok(found)
+}
+
+fn gather(etc: &Path, path: PathBuf, found: &mut Vec<Source>) -> io::Result<()> {
+    let Ok(metadata) = fs::symlink_metadata(etc.join(&path)) else { return Ok(()) };
+    let everybody_reads = metadata.mode() & 0o004 != 0;
+    if found.len() >= MAX_COPIED || (!metadata.is_symlink() && !everybody_reads) {
+        return Ok(());
+    }
+    if metadata.is_dir() {
+        let mut entries: Vec<_> = fs::read_dir(etc.join(&path))?.flatten().map(|entry| entry.file_name()).collect();
+        entries.sort_unstable();
+        found.push(Source { path: path.clone(), metadata });
+        for entry in entries {
+            gather(etc, path.join(entry), found)?;
+        }
+    } else if metadata.is_symlink() || (metadata.is_file() && metadata.len() <= MAX_FILE_BYTES) {
+        found.push(Source { path, metadata });
+    }
+    Ok(())
+}
+
+/// Changes when anything that goes into the skeleton changed.
+fn fingerprint(host: &Path, sources: &[Source]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES).hash(&mut hasher);
+    for name in MERGED {
+        fs::read_link(host.join(name)).ok().hash(&mut hasher);
+        host.join(name).is_dir().hash(&mut hasher);
+    }
+    for Source { path, metadata } in sources {
+        (path, metadata.mode(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn build(host: &Path, sources: &[Source], root: &Path) -> io::Result<()> {
+    set_mode(root, 0o755)?;
+    for (path, mode) in DIRECTORIES {
+        fs::create_dir_all(root.join(path))?;
+        set_mode(&root.join(path), *mode)?;
+    }
+    for (path, text) in TEXTS {
+        write(&root.join(path), text)?;
+    }
+    write(&root.join("etc/passwd"), &passwd())?;
+    write(&root.join("etc/group"), &group())?;
+    for (path, target) in LINKS {
+        symlink(target, root.join(path))?;
+    }
+    for name in MERGED {
+        match fs::read_link(host.join(name)) {
+            Ok(target) => symlink(target, root.join(name))?,
+            Err(_) if host.join(name).is_dir() => fs::create_dir(root.join(name))?,
+            Err(_) => {}
+        }
+    }
+    for source in sources {
+        copy(&host.join("etc"), source, &root.join("etc"))?;
+    }
+    give_home(&root.join("home/sandbox"))
+}
+
+/// Only root can give a directory away; without root inside ids are few anyway, and everybody inside may use it.
+fn give_home(home: &Path) -> io::Result<()> {
+    std::os::unix::fs::chown(home, Some(1000), Some(1000)).or_else(|_denied| set_mode(home, 0o777))
+}
+
+fn copy(from: &Path, source: &Source, to: &Path) -> io::Result<()> {
+    let (from, to) = (from.join(&source.path), to.join(&source.path));
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if source.metadata.is_dir() {
+        fs::create_dir_all(&to)?;
+        set_mode(&to, 0o755)
+    } else if source.metadata.is_symlink() {
+        symlink(fs::read_link(&from)?, &to)
+    } else {
+        fs::write(&to, fs::read(&from)?)?;
+        set_mode(&to, source.metadata.mode() & 0o755)
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    set_mode(path, 0o644)
+}
+
+fn passwd() -> String {
+    USERS.iter().map(|(name, uid, gid, home, shell)| format!("{name}:x:{uid}:{gid}:{name}:{home}:{shell}\n")).collect()
+}
+
+fn group() -> String {
+    GROUPS.iter().map(|(name, gid)| format!("{name}:x:{gid}:\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> tempfile::TempDir {
+        let host = tempfile::tempdir().unwrap();
+        for directory in ["etc/ssl/certs", "etc/ssl/private", "etc/ld.so.conf.d", "etc/ssh", "usr/bin", "sbin"] {
+            fs::create_dir_all(host.path().join(directory)).unwrap();
+        }
+        symlink("usr/bin", host.path().join("bin")).unwrap();
+        for (path, mode) in [
+            ("etc/shadow", 0o640), ("etc/passwd", 0o644), ("etc/machine-id", 0o444), ("etc/ssh/ssh_host_key", 0o600),
+            ("etc/ssl/private/key", 0o600), ("etc/ssl/certs/ca.crt", 0o644), ("etc/ssl/certs/hidden.pem", 0o600), ("etc/services", 0o644),
+        ] {
+            fs::write(host.path().join(path), "of the host").unwrap();
+            set_mode(&host.path().join(path), mode).unwrap();
+        }
+        host
+    }
+
+    #[test]
+    fn it_has_what_programs_need_and_nothing_secret() {
+        let (host, layers) = (host(), tempfile::tempdir().unwrap());
+        let skeleton = prepare_from(host.path(), layers.path()).unwrap();
+        let has = |path: &str| fs::symlink_metadata(skeleton.directory.join(path)).is_ok();
+        for path in ["etc/ssl/certs/ca.crt", "etc/services", "etc/passwd", "tmp", "home/sandbox", "etc/mtab", "bin", "sbin", "usr"] {
+            assert!(has(path), "{path}");
+        }
+        for path in ["etc/shadow", "etc/machine-id", "etc/ssh", "etc/ssl/private", "etc/ssl/certs/hidden.pem", "lib64"] {
+            assert!(!has(path), "{path}");
+        }
+        let passwd = fs::read_to_string(skeleton.directory.join("etc/passwd")).unwrap();
+        assert!(passwd.contains("sandbox:x:1000") && !passwd.contains("of the host"));
+        assert_eq!(skeleton.bound, [host.path().join("sbin")]);
+    }
+
+    #[test]
+    fn it_is_made_once_and_again_when_the_host_changed() {
+        let (host, layers) = (host(), tempfile::tempdir().unwrap());
+        let first = prepare_from(host.path(), layers.path()).unwrap();
+        assert_eq!(prepare_from(host.path(), layers.path()).unwrap(), first);
+        fs::write(host.path().join("etc/services"), "changed on the host").unwrap();
+        let second = prepare_from(host.path(), layers.path()).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(fs::read_dir(layers.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,37 @@
+//! Unix sockets at paths of any length.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// Longest path that fits a Unix socket's address, its end mark not counted.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// A path short enough to bind or connect to, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reachable {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl Reachable {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Goes through an open directory when the path itself is too long.
+pub(crate) fn reachable(path: &Path) -> io::Result<Reachable> {
+    if path.as_os_str().len() <= MAX_SOCKET_PATH {
+        return Ok(Reachable { path: path.to_owned(), _directory: None });
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let directory = rustix::fs::open(parent, flags, rustix::fs::Mode::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+    Ok(Reachable { path, _directory: Some(directory) })
+}

@@ -1,0 +1,145 @@
+//! Which limits hold, by what, and what the sandbox says about it.
+
+use jail::cgroup::{Cgroups, Controller};
+use sandbox::{
+    BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan,
+};
+
+use super::cage::Ids;
+
+/// How this host holds limits, found out once.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
+    pub(crate) cgroups: Cgroups,
+    pub(crate) ids: Ids,
+    pub(crate) processors: u32,
+    /// The most open files that we may give.
+    pub(crate) max_open_files: u64,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// How the disk limit is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DiskHold {
+    FileSystem,
+    /// Why not better, when better was asked for.
+    Accounting { note: Option<String> },
+}
+
+/// What must be done besides cgroups to hold the limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holds {
+    pub(crate) rlimits: Vec<(u32, u64, u64)>,
+    pub(crate) affinity: Option<u32>,
+}
+
+impl Means {
+    fn by_cgroup(&self, controller: Controller) -> Option<Enforcement> {
+        let is_v2 = self.cgroups.controller(controller)?;
+        Some(if is_v2 { Enforcement::CgroupV2 } else { Enforcement::CgroupV1 })
+    }
+
+    fn open_files(&self, limits: &LimitsPlan) -> u64 {
+        u64::from(limits.open_files).min(self.max_open_files)
+    }
+
+    /// Whole processors that come nearest to the share asked for, when that is fewer than there are.
+    fn affinity(&self, limits: &LimitsPlan) -> Option<u32> {
+        let count = limits.cpus.millis.div_ceil(1000).max(1);
+        (count < self.processors).then_some(count)
+    }
+
+    pub(crate) fn holds(&self, limits: &LimitsPlan) -> Holds {
+        let files = self.open_files(limits);
+        let disk = limits.disk.bytes();
+        let mut rlimits = vec![
+            (libc::RLIMIT_NOFILE, files, files),
+            // One file alone cannot pass the limit of the whole disk.
+            (libc::RLIMIT_FSIZE, disk, disk),
+            // A core of a crashed program would go to the host's handler.
+            (libc::RLIMIT_CORE, 0, 0),
+        ];
+        if self.by_cgroup(Controller::Pids).is_none() {
+            rlimits.push((libc::RLIMIT_NPROC, limits.pids.into(), limits.pids.into()));
+        }
+        if self.by_cgroup(Controller::Memory).is_none() {
+            let memory = limits.memory.bytes();
+            rlimits.push((libc::RLIMIT_DATA, memory, memory));
+        }
+        let affinity = if self.by_cgroup(Controller::Cpu).is_none() { self.affinity(limits) } else { None };
+        Holds { rlimits, affinity }
+    }
+
+    pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold) -> Isolation {
+        let id_map = match self.ids {
+            Ids::OwnRange => "own-range",
+            Ids::Shared(1) => "single",
+            Ids::Shared(_) => "subordinate",
+        };
+        Isolation {
+            backend: BackendKind::Namespace,
+            rootless: self.ids != Ids::OwnRange,
+            id_map: id_map.to_owned(),
+            namespaces: ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"].map(str::to_owned).to_vec(),
+            capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
+            no_new_privileges: true,
+            seccomp: Some(jail::FILTER_NAME.to_owned()),
+            network: "none".to_owned(),
+            cgroups: self.cgroups.version().as_str().to_owned(),
+            limits: self.limits(limits, disk),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn limits(&self, limits: &LimitsPlan, disk: &DiskHold) -> Vec<LimitStatement> {
+        let size = ByteSize::bytes;
+        let hard = |limit, value, enforcement| LimitStatement { limit, value, enforcement, note: None };
+        let held = |limit, value, by: Option<Enforcement>, (otherwise, note): (Enforcement, &str)| match by {
+            Some(enforcement) => LimitStatement { limit, value, enforcement, note: None },
+            None => LimitStatement { limit, value, enforcement: otherwise, note: Some(note.to_owned()) },
+        };
+        let memory = self.by_cgroup(Controller::Memory);
+        let per_process = (Enforcement::Rlimit, "Held for each process, not for their sum: no memory cgroup can be used here.");
+        let per_user = (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
+        vec![
+            held(LimitKind::Memory, size(limits.memory), memory, per_process),
+            held(LimitKind::Swap, size(limits.swap), memory, (Enforcement::NotHeld, "No memory cgroup can be used here.")),
+            self.cpu_statement(limits),
+            held(LimitKind::Pids, limits.pids.into(), self.by_cgroup(Controller::Pids), per_user),
+            self.open_files_statement(limits),
+            disk_statement(limits, disk),
+            hard(LimitKind::Tmp, size(limits.tmp), Enforcement::FileSystem),
+            hard(LimitKind::Shm, size(limits.shm), Enforcement::FileSystem),
+        ]
+    }
+
+    fn cpu_statement(&self, limits: &LimitsPlan) -> LimitStatement {
+        let value = u64::from(limits.cpus.millis);
+        let (enforcement, note) = match (self.by_cgroup(Controller::Cpu), self.affinity(limits)) {
+            (Some(enforcement), _) => (enforcement, None),
+            (None, Some(count)) => {
+                (Enforcement::Affinity, Some(format!("Held as {count} whole processors: no cpu cgroup can be used here.")))
+            }
+            (None, None) => (
+                Enforcement::NotHeld,
+                Some(format!("The host has {} processors and no cpu cgroup can be used here.", self.processors)),
+            ),
+        };
+        LimitStatement { limit: LimitKind::Cpus, value, enforcement, note }
+    }
+
+    fn open_files_statement(&self, limits: &LimitsPlan) -> LimitStatement {
+        let value = self.open_files(limits);
+        let is_cut = value < u64::from(limits.open_files);
+        let note = is_cut.then(|| format!("{} were asked for; the daemon itself may give {value}.", limits.open_files));
+        LimitStatement { limit: LimitKind::OpenFiles, value, enforcement: Enforcement::Rlimit, note }
+    }
+}
+
+fn disk_statement(limits: &LimitsPlan, disk: &DiskHold) -> LimitStatement {
+    let (enforcement, note) = match disk {
+        DiskHold::FileSystem => (Enforcement::FileSystem, None),
+        DiskHold::Accounting { note } => (Enforcement::Accounting, note.clone()),
+    };
+    LimitStatement { limit: LimitKind::Disk, value: limits.disk.bytes(), enforcement, note }
+}

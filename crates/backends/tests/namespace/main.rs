@@ -1,0 +1,104 @@
+//! The namespace back end on the real kernel, as root and as ordinary users.
+//!
+//! Run as root, it runs everything, then itself again as users without privileges: one with a single id, one with
+//! subordinate ids. Names given as arguments choose tests, as with the standard harness.
+
+mod life;
+mod world;
+
+use std::{
+    future::Future,
+    panic::AssertUnwindSafe,
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::{Command, ExitCode},
+    sync::Arc,
+    time::Instant,
+};
+
+use backends::namespace::{Directories, NamespaceBackend};
+use world::World;
+
+type Story = (&'static str, fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>);
+
+/// Tells the second and third run who they are.
+const WHO: &str = "WARREN_TEST_WHO";
+
+#[macro_export]
+macro_rules! stories {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+    };
+}
+
+const STORIES: &[Story] = stories![life::a_sandbox_is_made_runs_a_command_and_goes,];
+
+fn guest_main(handoff: jail::Handoff) -> i32 {
+    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;
+    let config = guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits };
+    i32::from(guest::run(config).is_err())
+}
+
+fn main() -> ExitCode {
+    let spawner = jail::start_spawner(guest_main).unwrap();
+    let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
+    let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let backend = runtime.block_on(NamespaceBackend::new(spawner, directories.clone())).unwrap();
+    let world = Arc::new(World { backend, directories });
+    let who = std::env::var(WHO).unwrap_or_else(|_unset| "root".to_owned());
+
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut failed = Vec::new();
+    for (name, story) in STORIES {
+        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        let told = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async { tokio::spawn(story(Arc::clone(&world))).await })
+        }));
+        let is_ok = matches!(told, Ok(Ok(())));
+        println!("test {who}::{name} ... {} ({} ms)", if is_ok { "ok" } else { "FAILED" }, began.elapsed().as_millis());
+        if !is_ok {
+            failed.push(*name);
+        }
+    }
+    drop(world);
+    runtime.shutdown_timeout(std::time::Duration::from_secs(10));
+    let mut is_ok = failed.is_empty();
+    if rustix::process::geteuid().is_root() && std::env::var_os(WHO).is_none() {
+        is_ok &= run_again("single id", None, &wanted);
+        is_ok &= run_again("subordinate ids", Some("65534:200000:65536"), &wanted);
+    }
+    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs this program again as `nobody`. With subordinate ids: in a mount namespace where `/etc/subuid` grants some.
+fn run_again(who: &str, subordinate: Option<&str>, wanted: &[String]) -> bool {
+    let place = tempfile::Builder::new().prefix("warren-user-").tempdir().unwrap();
+    let own = place.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut script = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"".to_owned();
+    if let Some(range) = subordinate {
+        if !["newuidmap", "newgidmap"].iter().all(|program| find_program(program).is_some()) {
+            println!("skipped: the run with {who} needs newuidmap and newgidmap");
+            return true;
+        }
+        let file = place.path().join("subids");
+        std::fs::write(&file, format!("{range}\n")).unwrap();
+        let file = file.display();
+        script = format!("mount --bind {file} /etc/subuid && mount --bind {file} /etc/subgid && {script}");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap()).args(wanted);
+    command.env("TMPDIR", &own).env("HOME", &own).env(WHO, who).current_dir("/");
+    command.status().unwrap().success()
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| Path::is_file(file))
+}

@@ -1,0 +1,146 @@
+//! A back end on a home of its own, and a small client for the guests it makes.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use backends::namespace::{Directories, NamespaceBackend};
+use bytes::BytesMut;
+use guest_protocol::{Decoder, ExecEvent, ExecStart, ExitReport, Frame, FrameKind, Request, Response, encode};
+use sandbox::{Backend, Defaults, GuestStream, Instance, SandboxId, SandboxPlan, SandboxSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// Nothing here takes long on a working host.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) backend: NamespaceBackend,
+    pub(crate) directories: Directories,
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) report: ExitReport,
+}
+
+impl Output {
+    pub(crate) fn code(&self) -> Option<u8> {
+        self.report.code
+    }
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn fresh_id() -> SandboxId {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) | (u64::from(std::process::id()) << 32);
+    SandboxId::from_random(number.to_be_bytes())
+}
+
+impl World {
+    pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
+        let id = fresh_id();
+        let directory = self.directories.home.join("sandboxes").join(id.as_str());
+        sandbox::plan(&id, &"box".parse().unwrap(), spec, directory, &Defaults::default()).unwrap()
+    }
+
+    pub(crate) fn plan(&self) -> SandboxPlan {
+        self.plan_with(&SandboxSpec::default())
+    }
+
+    pub(crate) async fn create(&self, plan: &SandboxPlan) -> Box<dyn Instance> {
+        let made = tokio::time::timeout(PATIENCE, self.backend.create(plan)).await.unwrap();
+        made.unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
+    }
+
+    pub(crate) fn run_directory(&self, id: &SandboxId) -> PathBuf {
+        self.directories.run.join(id.as_str())
+    }
+}
+
+/// One connection to a guest.
+pub(crate) struct Client {
+    stream: GuestStream,
+    buffer: BytesMut,
+    decoder: Decoder,
+}
+
+impl Client {
+    pub(crate) async fn connect(instance: &dyn Instance) -> Self {
+        let stream = instance.connect().await.unwrap();
+        let mut client = Self { stream, buffer: BytesMut::new(), decoder: Decoder::default() };
+        assert_eq!(client.frame().await.kind, FrameKind::Hello);
+        client
+    }
+
+    pub(crate) async fn frame(&mut self) -> Frame {
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.buffer).unwrap() {
+                return frame;
+            }
+            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await.unwrap();
+            assert_ne!(read.unwrap(), 0, "the guest hung up");
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, request: &Request) -> Response {
+        let mut wire = BytesMut::new();
+        encode(&Frame::json(FrameKind::Request, request).unwrap(), &mut wire).unwrap();
+        self.stream.write_all(&wire).await.unwrap();
+        let frame = self.frame().await;
+        assert_eq!(frame.kind, FrameKind::Response, "{:?}", frame.payload);
+        frame.parse().unwrap()
+    }
+
+    async fn next_event(&mut self) -> ExecEvent {
+        let (number, event) = ExecEvent::from_frame(&self.frame().await).unwrap();
+        let mut wire = BytesMut::new();
+        encode(&Frame::ack(number), &mut wire).unwrap();
+        self.stream.write_all(&wire).await.unwrap();
+        event
+    }
+}
+
+/// Starts a command and waits for its end.
+pub(crate) async fn run_as(instance: &dyn Instance, user: &str, command: &[&str]) -> Output {
+    let id = format!("exc-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut client = Client::connect(instance).await;
+    let env = Defaults::default().env;
+    let start = ExecStart {
+        id: id.clone(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        env,
+        cwd: "/".to_owned(),
+        user: user.to_owned(),
+        ..ExecStart::default()
+    };
+    let started = client.ask(&Request::ExecStart(start)).await;
+    assert!(matches!(started, Response::Started { .. }), "{started:?}");
+    client.ask(&Request::ExecAttach { id, from: 1 }).await;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    loop {
+        match client.next_event().await {
+            ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
+            ExecEvent::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+            ExecEvent::Exited(report) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                return Output { stdout: text(&stdout), stderr: text(&stderr), report };
+            }
+            ExecEvent::Started { .. } | ExecEvent::Closed => {}
+        }
+    }
+}
+
+pub(crate) async fn run(instance: &dyn Instance, command: &[&str]) -> Output {
+    run_as(instance, "0:0", command).await
+}
+
+/// Runs a shell script as root inside.
+pub(crate) async fn sh(instance: &dyn Instance, script: &str) -> Output {
+    run(instance, &["/bin/sh", "-c", script]).await
+}
