@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use guest_protocol::{Process, Request, Response};
-use sandbox::{Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Usage};
+use sandbox::{
+    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxSpec, SandboxState, Usage, plan,
+};
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
 
@@ -12,7 +14,7 @@ use crate::{
     client::GuestError,
     create::check_lifetime,
     driver::{Command, Reply},
-    error,
+    error, names,
     shared::{Activity, Gone, Shared},
 };
 
@@ -71,15 +73,19 @@ impl Engine {
     async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
         let core = self.core();
         let label = format!("sandbox {id}");
-        let known: Vec<_> = core.all().iter().map(|shared| shared.subject.id.clone()).collect();
-        let alive: Vec<_> = core
-            .all()
-            .iter()
-            .filter(|shared| shared.state().is_live())
-            .map(|shared| shared.subject.id.clone())
-            .collect();
-        core.backend.sweep(&alive, &known).await.map_err(|error| error::from_backend(error, &label))?;
         let directory = core.config.sandbox_directory(id);
+        // Any plan will do to find the place: it is found by the id.
+        let plan = plan(
+            id,
+            &names::random_name()?,
+            &SandboxSpec::default(),
+            directory.clone(),
+            &core.config.defaults,
+        )?;
+        let place = core.backend.adopt(&plan).await.map_err(|error| error::from_backend(error, &label))?;
+        if let Some(place) = place {
+            place.stop().await.map_err(|error| error::from_backend(error, &label))?;
+        }
         let files = core.backend.remove_files(id, directory).await;
         files.map_err(|error| error::from_backend(error, &label))?;
         match core.store.remove_sandbox(id.clone()).await {

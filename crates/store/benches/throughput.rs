@@ -58,7 +58,8 @@ fn tell(what: &str, n: u64, since: Instant) {
 }
 
 async fn records() {
-    const N: u64 = 2_000;
+    const N: u64 = 4_000;
+    const AT_ONCE: u64 = 32;
     let home = tempfile::tempdir().unwrap();
     let since = Instant::now();
     let store = Store::open(home.path()).unwrap();
@@ -73,6 +74,18 @@ async fn records() {
         store.update_sandbox(sandbox(n)).await.unwrap();
     }
     tell("update a sandbox", N, since);
+    let since = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..AT_ONCE {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for n in (task..N).step_by(AT_ONCE as usize) {
+                store.update_sandbox(sandbox(n)).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    tell(&format!("update, {AT_ONCE} at once"), N, since);
     let since = Instant::now();
     for n in 0..N {
         store.insert_exec(exec(n, &sandbox(n % 10))).await.unwrap();

@@ -454,6 +454,66 @@ fn strangers_in_the_directory_are_left_alone() {
     assert_eq!(fs::read_to_string(logs.join("README")).unwrap(), "mine");
 }
 
+/// Where the process that is to be killed finds its ledger.
+const KILLED_WRITER: &str = "KILLED_WRITER_DIRECTORY";
+
+/// Not a story of its own: the process that the next test starts and kills.
+#[test]
+fn killed_writer() {
+    let Some(directory) = std::env::var_os(KILLED_WRITER) else { return };
+    let ledger =
+        open(Path::new(&directory), LedgerLimits { per_sandbox_bytes: 1 << 30, segment_bytes: 1 << 16 });
+    let mut writer = ledger.writer(&exec(1)).unwrap();
+    let mut told = std::io::stderr();
+    loop {
+        let next = writer.last_number() + 1;
+        let number = writer.append(0, EntryKind::Stdout, next, text(next).as_bytes()).unwrap();
+        std::io::Write::write_all(&mut told, format!("{number}\n").as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_writer_killed_at_any_moment_loses_nothing_that_it_had_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut last = 0;
+    for round in 1..=5 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "killed_writer", "--nocapture"])
+            .env(KILLED_WRITER, directory.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let mut told = last;
+        while told < last + 700 * round {
+            let number: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+            assert_eq!(number, told + 1);
+            told = number;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        told = lines.map_while(Result::ok).filter_map(|line| line.parse().ok()).last().unwrap_or(told);
+
+        let ledger = open(directory.path(), LedgerLimits::default());
+        last = ledger.writer(&exec(1)).unwrap().last_number();
+        assert!(last == told || last == told + 1, "told {told}, found {last}");
+        assert_eq!(read(ledger.reader(&exec(1), 1).unwrap()), [Seen::Entries(1, last)]);
+    }
+}
+
+#[test]
+fn the_last_number_is_known_before_a_writer_is_opened_and_after_a_trim() {
+    let directory = tempfile::tempdir().unwrap();
+    print(&open(directory.path(), SMALL), &exec(1), 20);
+    let ledger = open(directory.path(), LedgerLimits { per_sandbox_bytes: 1, ..SMALL });
+    assert_eq!(ledger.last_number(&exec(1)).unwrap(), 20);
+    assert_eq!(ledger.last_number(&exec(9)).unwrap(), 0);
+    ledger.finish(&exec(1));
+    ledger.trim().unwrap();
+    assert_eq!(open(directory.path(), SMALL).last_number(&exec(1)).unwrap(), 20);
+}
+
 #[test]
 fn files_are_for_their_owner_and_entries_have_a_limit() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,1 +1,202 @@
 //! Sandboxes that are only simulated, for tests and for building clients on any machine.
+//!
+//! The guest speaks the whole protocol over memory: toy programs ([`commands`]), files in a map ([`files`]). Places and
+//! files live in the [`FakeBackend`] value, so a new engine that is given the same one finds ("adopts") them again.
+
+mod commands;
+mod exec;
+mod files;
+mod guest;
+mod hostile;
+mod instance;
+mod search;
+mod shell;
+mod switches;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use sandbox::{
+    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan,
+};
+
+pub use self::switches::Hostility;
+use self::{
+    files::Files,
+    guest::{Guest, lock},
+    instance::FakeInstance,
+    switches::Switches,
+};
+
+/// Makes simulated sandboxes. Clones are the same back end.
+#[derive(Debug, Clone)]
+pub struct FakeBackend {
+    capabilities: Arc<Mutex<Capabilities>>,
+    places: Arc<Mutex<BTreeMap<SandboxId, FakeInstance>>>,
+    /// Files outlive their place: a stopped sandbox keeps them.
+    files: Arc<Mutex<BTreeMap<SandboxId, Arc<Mutex<Files>>>>>,
+    switches: Arc<Switches>,
+}
+
+impl Default for FakeBackend {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeBackend {
+    pub fn new() -> Self {
+        let capabilities = Capabilities {
+            backend: BackendKind::Fake,
+            has: vec![
+                Capability::Pause,
+                Capability::MemoryLimit,
+                Capability::CpuLimit,
+                Capability::PidsLimit,
+                Capability::HardDiskLimit,
+            ],
+            missing: Vec::new(),
+        };
+        Self {
+            capabilities: Arc::new(Mutex::new(capabilities)),
+            places: Arc::default(),
+            files: Arc::default(),
+            switches: Arc::default(),
+        }
+    }
+
+    /// What `probe` answers from now on.
+    pub fn set_capabilities(&self, capabilities: Capabilities) {
+        *lock(&self.capabilities) = capabilities;
+    }
+
+    /// The next `create` fails with this; called twice, the next two do.
+    pub fn fail_next_create(&self, error: BackendError) {
+        self.switches.fail_next_create(error);
+    }
+
+    /// The next `n` connections to any guest fail; 0 ends it.
+    pub fn fail_next_connects(&self, n: usize) {
+        self.switches.fail_next_connects(n);
+    }
+
+    /// The next `n` connections to any guest are served by one that breaks the protocol; 0 ends it.
+    pub fn be_hostile(&self, hostility: Hostility, n: usize) {
+        self.switches.be_hostile(hostility, n);
+    }
+
+    /// Every `create` takes this long from now on.
+    pub fn delay_starts(&self, delay: Duration) {
+        self.switches.delay_starts(delay);
+    }
+
+    /// The place ends by itself, with everything in it. False when there is none.
+    pub fn vanish(&self, id: &SandboxId) -> bool {
+        let place = lock(&self.places).remove(id);
+        place.inspect(FakeInstance::end).is_some()
+    }
+
+    /// Every place that exists now.
+    pub fn live(&self) -> Vec<SandboxId> {
+        let places = lock(&self.places);
+        places.iter().filter(|(_, place)| place.is_live()).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Every sandbox whose files are kept.
+    pub fn kept(&self) -> Vec<SandboxId> {
+        lock(&self.files).keys().cloned().collect()
+    }
+
+    fn live_place(&self, id: &SandboxId) -> Option<FakeInstance> {
+        lock(&self.places).get(id).filter(|place| place.is_live()).cloned()
+    }
+
+    fn files_of(&self, plan: &SandboxPlan) -> Arc<Mutex<Files>> {
+        let mut all = lock(&self.files);
+        let new = || Arc::new(Mutex::new(Files::new(&plan.hostname, plan.limits.disk.bytes())));
+        let files = Arc::clone(all.entry(plan.id.clone()).or_insert_with(new));
+        drop(all);
+        // The working directory is the one thing that a plan promises to be there.
+        lock(&files).mkdir(&plan.cwd, true, None).unwrap_or_default();
+        files
+    }
+}
+
+#[async_trait]
+impl Backend for FakeBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Fake
+    }
+
+    async fn probe(&self) -> Result<Capabilities, BackendError> {
+        Ok(lock(&self.capabilities).clone())
+    }
+
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+        let delay = self.switches.start_delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if let Some(error) = self.switches.take_create_failure() {
+            return Err(error);
+        }
+        if self.live_place(&plan.id).is_some() {
+            return Err(BackendError::Failed {
+                what: format!("sandbox {} exists already", plan.id),
+                source: None,
+            });
+        }
+        tokio::fs::create_dir_all(&plan.directory).await.map_err(|source| {
+            BackendError::failed(format!("could not make the directory {}", plan.directory.display()), source)
+        })?;
+        let max_processes = usize::try_from(plan.limits.pids).unwrap_or(usize::MAX);
+        let guest = Arc::new(Guest::new(plan.hostname.clone(), max_processes, self.files_of(plan)));
+        let place = FakeInstance::new(plan, guest, Arc::clone(&self.switches));
+        lock(&self.places).insert(plan.id.clone(), place.clone());
+        Ok(Box::new(place))
+    }
+
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        Ok(self.live_place(&plan.id).map(|place| Box::new(place) as _))
+    }
+
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+        let mut swept = BTreeSet::new();
+        lock(&self.places).retain(|id, place| {
+            let stays = alive.contains(id);
+            if !stays {
+                // One that ended by itself is no news.
+                swept.extend(place.is_live().then(|| id.clone()));
+                place.end();
+            }
+            stays
+        });
+        lock(&self.files).retain(|id, _| {
+            let stays = known.contains(id) || alive.contains(id);
+            swept.extend((!stays).then(|| id.clone()));
+            stays
+        });
+        Ok(swept.into_iter().collect())
+    }
+
+    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
+        if self.live_place(id).is_some() {
+            return Err(BackendError::Failed { what: format!("sandbox {id} is live"), source: None });
+        }
+        lock(&self.places).remove(id);
+        lock(&self.files).remove(id);
+        match tokio::fs::remove_dir_all(&directory).await {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(BackendError::failed(format!("could not remove {}", directory.display()), source))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -24,8 +24,9 @@ pub(super) struct Watchman {
 }
 
 impl Watchman {
-    pub(super) fn new(now: Timestamp) -> Self {
-        Self { alarm: None, idle_checked_at: now }
+    /// Looks at once: the time without a daemon counts too.
+    pub(super) fn new() -> Self {
+        Self { alarm: None, idle_checked_at: Timestamp::MIN }
     }
 
     /// Rings at the time it was set to; never when it was not.

@@ -118,7 +118,6 @@ impl Driver {
     fn new(core: Arc<Core>, record: SandboxRecord) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_QUEUED_COMMANDS);
         let shared = Arc::new(Shared::new(record.clone(), sender, core.config.ledger));
-        let expiry = expiry::Watchman::new(core.clock.now());
         Self {
             core,
             shared,
@@ -129,7 +128,7 @@ impl Driver {
             waiting: Vec::new(),
             deferred: VecDeque::new(),
             draining: None,
-            expiry,
+            expiry: expiry::Watchman::new(),
             idle_probe: None,
             is_over: false,
         }

@@ -1,0 +1,108 @@
+//! Guests that do not keep to the protocol.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use guest_protocol::{EntryKind, ExecEvent, FileEntry, Frame, FrameKind, MAX_DATA_BYTES, Request, Response};
+use tokio::io::DuplexStream;
+
+use super::{
+    guest::{Guest, hello},
+    switches::Hostility,
+    wire::{FrameReader, FrameWriter, Lost, Result},
+};
+
+/// Serves one connection badly until it or the place ends.
+pub(super) async fn serve(guest: Arc<Guest>, hostility: Hostility, io: DuplexStream) {
+    let (reader, writer) = tokio::io::split(io);
+    let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
+    tokio::select! {
+        _lost = misbehave(hostility, &mut reader, &mut writer) => {}
+        () = guest.ended() => {}
+    }
+}
+
+async fn misbehave(hostility: Hostility, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
+    match hostility {
+        Hostility::Silence => {
+            reader.gone().await;
+            return Ok(());
+        }
+        Hostility::NoHello => return writer.send(&Frame::new(FrameKind::End, Bytes::new())).await,
+        _ => writer.send(&hello()?).await?,
+    }
+    while let Some(frame) = reader.next().await? {
+        let request: Request = frame.parse()?;
+        if request.has_body() {
+            reader.skip_body().await?;
+        }
+        match hostility {
+            Hostility::TooLong => writer.raw(&[0xff, 0xff, 0xff, 0xff, 3]).await?,
+            Hostility::Garbage => writer.raw(&[0x2a; 4096]).await?,
+            Hostility::WrongOrder => writer.send(&Frame::ack(1)).await?,
+            Hostility::Truncated => {
+                writer.raw(&[200, 0, 0, 0, 3, b'{']).await?;
+                return Err(Lost);
+            }
+            Hostility::EventGap => follow(&request, [1, 2, 4], writer).await?,
+            Hostility::EventTwice => follow(&request, [1, 2, 2], writer).await?,
+            Hostility::Endless => never_end(&request, writer).await?,
+            Hostility::SilenceAfterHello | Hostility::Silence | Hostility::NoHello => {
+                reader.gone().await;
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Answers an attach with events of these numbers, counted from the first that was asked for; other requests as if well.
+async fn follow(request: &Request, numbers: [u64; 3], writer: &mut FrameWriter) -> Result<()> {
+    let Request::ExecAttach { from, .. } = request else { return seem_well(request, writer).await };
+    writer.answer(Ok(Response::Attached { next: *from })).await?;
+    for number in numbers {
+        let event = ExecEvent::Stdout(Bytes::from(format!("event {number}\n")));
+        writer.send(&event.to_frame(from - 1 + number)?).await?;
+    }
+    Ok(())
+}
+
+async fn seem_well(request: &Request, writer: &mut FrameWriter) -> Result<()> {
+    let response = match request {
+        Request::ExecStart(_) => Response::Started { pid: 2 },
+        _ => Response::Done,
+    };
+    writer.answer(Ok(response)).await
+}
+
+async fn never_end(request: &Request, writer: &mut FrameWriter) -> Result<()> {
+    let bytes = Bytes::from(vec![b'x'; MAX_DATA_BYTES]);
+    match request {
+        Request::ExecAttach { from, .. } => {
+            writer.answer(Ok(Response::Attached { next: *from })).await?;
+            for number in *from.. {
+                writer.send(&ExecEvent::Stdout(bytes.clone()).to_frame(number)?).await?;
+            }
+            return Ok(());
+        }
+        Request::ExecStart(_) => return seem_well(request, writer).await,
+        Request::Read { path, .. } => {
+            let entry = FileEntry {
+                path: path.clone(),
+                kind: EntryKind::File,
+                size: 1,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                modified_at_ms: 0,
+                target: None,
+            };
+            writer.answer(Ok(Response::Reading { entry })).await?;
+        }
+        Request::TarOut { .. } => writer.answer(Ok(Response::Packing)).await?,
+        _ => {}
+    }
+    loop {
+        writer.send(&Frame::new(FrameKind::Data, bytes.clone())).await?;
+    }
+}

@@ -1,0 +1,84 @@
+//! Failures that a test can ask for.
+
+use std::{collections::VecDeque, sync::Mutex, time::Duration};
+
+use sandbox::BackendError;
+
+use super::guest::lock;
+
+/// How a hostile guest behaves on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hostility {
+    /// Announces a frame of 4 GiB.
+    TooLong,
+    /// Answers with bytes that are no frames.
+    Garbage,
+    /// Answers a request with a frame that belongs elsewhere.
+    WrongOrder,
+    /// Follows an exec properly, but leaves out an event.
+    EventGap,
+    /// Follows an exec properly, but sends an event twice.
+    EventTwice,
+    /// Never stops: output without end where an exec is followed, a body without end otherwise.
+    Endless,
+    /// Says nothing at all, not even who it is.
+    Silence,
+    /// Says who it is and then nothing.
+    SilenceAfterHello,
+    /// Closes in the middle of a frame.
+    Truncated,
+    /// Opens with something that is not a greeting.
+    NoHello,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    create_failures: VecDeque<BackendError>,
+    n_failing_connects: usize,
+    hostile: Option<(Hostility, usize)>,
+    start_delay: Duration,
+}
+
+impl Switches {
+    pub(super) fn fail_next_create(&self, error: BackendError) {
+        lock(&self.state).create_failures.push_back(error);
+    }
+
+    pub(super) fn take_create_failure(&self) -> Option<BackendError> {
+        lock(&self.state).create_failures.pop_front()
+    }
+
+    pub(super) fn fail_next_connects(&self, n: usize) {
+        lock(&self.state).n_failing_connects = n;
+    }
+
+    pub(super) fn take_connect_failure(&self) -> Option<BackendError> {
+        let mut state = lock(&self.state);
+        state.n_failing_connects = state.n_failing_connects.checked_sub(1)?;
+        Some(BackendError::failed("could not connect to the guest", "refused on request of a test"))
+    }
+
+    pub(super) fn be_hostile(&self, hostility: Hostility, n: usize) {
+        lock(&self.state).hostile = (n > 0).then_some((hostility, n));
+    }
+
+    pub(super) fn take_hostility(&self) -> Option<Hostility> {
+        let mut state = lock(&self.state);
+        let (hostility, n) = state.hostile?;
+        state.hostile = (n > 1).then_some((hostility, n - 1));
+        Some(hostility)
+    }
+
+    pub(super) fn delay_starts(&self, delay: Duration) {
+        lock(&self.state).start_delay = delay;
+    }
+
+    pub(super) fn start_delay(&self) -> Duration {
+        lock(&self.state).start_delay
+    }
+}

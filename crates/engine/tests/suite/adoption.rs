@@ -1,0 +1,303 @@
+use std::time::Duration;
+
+use engine::{EntryKind, Follow, SandboxRef};
+use futures_util::StreamExt;
+use sandbox::{
+    ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, SandboxId,
+    SandboxSpec, SandboxState,
+};
+use store::{ExecRecord, SandboxRecord};
+
+use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
+
+/// Reads until `n` entries of the exec are in the ledger.
+async fn until_entries(world: &World, which: &SandboxRef, exec: &ExecId, n: usize) {
+    let entries = world.engine.exec_entries(&world.who, which, exec, 1, Follow::Yes).await.unwrap();
+    in_time(entries.take(n).for_each(|item| std::future::ready(drop(item.unwrap())))).await;
+}
+
+#[tokio::test]
+async fn every_line_is_there_once_though_the_daemon_died_three_times() {
+    let mut world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "seq 500000; exit 7").await;
+    for n_entries in [3, 20, 45] {
+        until_entries(&world, &which, &exec.id, n_entries).await;
+        world = world.crash().await;
+    }
+    let done = world.wait(&which, &exec.id).await;
+    assert_eq!(done.exit_code, Some(7));
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_numbered(&entries);
+    assert!(text(&entries, EntryKind::Stdout) == seq(500_000), "lines are missing, doubled or out of order");
+    assert_eq!(kinds(&entries).iter().filter(|kind| **kind == EntryKind::Exited).count(), 1);
+    world.event(EventKind::SandboxAdopted).await;
+}
+
+#[tokio::test]
+async fn a_command_that_ended_while_the_daemon_was_away_has_its_end() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    world.engine.exec_stdin(&world.who, &which, &exec.id, bytes("last words"), true).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+    assert_eq!(world.output(&which, &exec.id).await, "last words");
+}
+
+#[tokio::test]
+async fn a_graceful_restart_keeps_commands_running_and_usable() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let world = world.restart().await;
+    assert_eq!(world.state(&which).await, SandboxState::Running);
+    world.engine.exec_stdin(&world.who, &which, &exec.id, bytes("hello again"), true).await.unwrap();
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+    assert_eq!(world.output(&which, &exec.id).await, "hello again");
+}
+
+#[tokio::test]
+async fn paused_stays_paused() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "late 0.01 done").await;
+    world.engine.pause_sandbox(&world.who, &which).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.state(&which).await, SandboxState::Paused);
+    world.engine.resume_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+    assert_eq!(world.output(&which, &exec.id).await, "done\n");
+}
+
+#[tokio::test]
+async fn what_vanished_while_the_daemon_was_away_is_stopped_and_its_commands_lost() {
+    let world = World::new().await;
+    let view = world.create_named("gone").await;
+    let which: SandboxRef = view.id.clone().into();
+    let exec = world.start_exec(&which, "echo seen; sleep").await;
+    until_entries(&world, &which, &exec.id, 2).await;
+    let world = {
+        let World { engine, store, backend, clock, who, config, home } = world;
+        drop(engine);
+        backend.vanish(&view.id);
+        let engine = super::support::open(&config, &store, &backend, &clock).await.unwrap();
+        World { engine, store, backend, clock, who, config, home }
+    };
+    let after = world.view(&which).await;
+    assert_eq!(after.state, SandboxState::Stopped);
+    assert!(after.reason.unwrap().contains("while the daemon was away"));
+    let done = world.wait(&which, &exec.id).await;
+    assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxLost }));
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_eq!(text(&entries, EntryKind::Stdout), "seen\n");
+    assert_eq!(exit_entry(&entries).report, None);
+    assert_eq!(world.engine.start_sandbox(&world.who, &which).await.unwrap().state, SandboxState::Running);
+}
+
+/// A record as a daemon would leave it that died at this point.
+async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxRecord {
+    let id = SandboxId::from_random([9; 8]);
+    let name: sandbox::SandboxName = "half".parse().unwrap();
+    let directory = world.home.path().join("sandboxes").join(id.as_str());
+    std::fs::create_dir_all(directory.join("logs")).unwrap();
+    let spec = SandboxSpec::default();
+    let plan = sandbox::plan(&id, &name, &spec, directory, &world.config.defaults).unwrap();
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let record = SandboxRecord {
+        id,
+        name,
+        namespace: Default::default(),
+        spec,
+        plan,
+        state,
+        reason: None,
+        isolation: None,
+        created_at: now,
+        started_at: started.then_some(now),
+        stopped_at: None,
+        expires_at: None,
+        lifetime: Default::default(),
+        last_active_at: now,
+    };
+    world.store.insert_sandbox(record.clone()).await.unwrap();
+    record
+}
+
+#[tokio::test]
+async fn a_create_cut_short_leaves_nothing() {
+    let world = World::new().await;
+    let record = plant(&world, SandboxState::Creating, false).await;
+    // The place was made, and nobody was told.
+    sandbox::Backend::create(&world.backend, &record.plan).await.unwrap();
+    let world = world.crash().await;
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_start_cut_short_falls_back_to_stopped_and_keeps_the_files() {
+    let world = World::new().await;
+    let record = plant(&world, SandboxState::Creating, true).await;
+    let world = world.crash().await;
+    let which: SandboxRef = record.id.clone().into();
+    let view = world.view(&which).await;
+    assert_eq!(view.state, SandboxState::Stopped);
+    assert!(view.reason.is_some() && record.plan.directory.is_dir());
+    world.engine.start_sandbox(&world.who, &which).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_cut_short_is_finished() {
+    let world = World::new().await;
+    let record = plant(&world, SandboxState::Stopping, true).await;
+    sandbox::Backend::create(&world.backend, &record.plan).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.state(&record.id.into()).await, SandboxState::Stopped);
+    assert_eq!(world.backend.live(), []);
+}
+
+#[tokio::test]
+async fn execs_that_the_guest_never_heard_of_are_settled() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let sandbox = world.view(&which).await.id;
+    let record = |byte: u8, state| ExecRecord {
+        id: ExecId::from_random([byte; 8]),
+        sandbox: sandbox.clone(),
+        spec: ExecSpec::shell("true"),
+        state,
+        outcome: None,
+        pid: None,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        started_at: None,
+        ended_at: None,
+    };
+    let (starting, running) = (record(1, ExecState::Starting), record(2, ExecState::Running));
+    world.store.insert_exec(starting.clone()).await.unwrap();
+    world.store.insert_exec(running.clone()).await.unwrap();
+    let world = world.crash().await;
+    let outcome = world.wait(&which, &starting.id).await.outcome.unwrap();
+    assert!(matches!(outcome, ExecOutcome::NotStarted { reason: NotStarted::Lost, .. }), "{outcome:?}");
+    let outcome = world.wait(&which, &running.id).await.outcome.unwrap();
+    assert_eq!(outcome, ExecOutcome::Killed { reason: KillReason::SandboxLost });
+    // And they stay settled.
+    let world = world.crash().await;
+    assert_eq!(world.wait(&which, &running.id).await.exit_code, Some(137));
+}
+
+#[tokio::test]
+async fn an_end_that_reached_the_ledger_but_not_the_store_is_taken_from_the_ledger() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.run(&which, "echo out; exit 9").await;
+    world.event(EventKind::ExecEnded).await;
+    let mut record = world.store.exec(exec.id.clone()).await.unwrap().unwrap();
+    (record.state, record.outcome, record.ended_at) = (ExecState::Running, None, None);
+    world.store.update_exec(record).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(9));
+    let entries = world.entries(&which, &exec.id, Follow::No).await;
+    assert_eq!(kinds(&entries).iter().filter(|kind| **kind == EntryKind::Exited).count(), 1);
+}
+
+#[tokio::test]
+async fn late_output_is_followed_by_the_next_daemon_too() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.run(&which, "late 0.05 afterwards & echo now").await;
+    world.event(EventKind::ExecEnded).await;
+    let world = world.crash().await;
+    let entries = in_time(async {
+        loop {
+            let entries = world.entries(&which, &exec.id, Follow::No).await;
+            if kinds(&entries).last() == Some(&EntryKind::Closed) {
+                return entries;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_numbered(&entries);
+    assert_eq!(text(&entries, EntryKind::Stdout), "now\nafterwards\n");
+}
+
+#[tokio::test]
+async fn strangers_are_swept_and_our_own_are_not() {
+    let world = World::new().await;
+    let kept = world.create_named("kept").await;
+    let mut stranger = kept.plan.clone();
+    stranger.id = SandboxId::from_random([7; 8]);
+    stranger.directory = world.home.path().join("stranger");
+    sandbox::Backend::create(&world.backend, &stranger).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.backend.live(), [kept.id]);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
+    let world = World::new().await;
+    let (good, bad) = (world.create_named("good").await, world.create_named("bad").await);
+    let exec = world.run(&good.id.clone().into(), "echo fine").await;
+    world.event(EventKind::ExecEnded).await;
+    let World { engine, store, backend, clock, who, config, home } = world;
+    engine.close().await;
+    drop((engine, store));
+    damage(&home.path().join("warren.db"), bad.id.as_str());
+    let store = engine::Store::open(home.path()).unwrap();
+    let engine = super::support::open(&config, &store, &backend, &clock).await.unwrap();
+    let world = World { engine, store, backend, clock, who, config, home };
+
+    let warnings = world.engine.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains(bad.id.as_str()), "{warnings:?}");
+    let which: SandboxRef = good.id.clone().into();
+    assert_eq!(world.output(&which, &exec.id).await, "fine\n");
+    assert_eq!(world.run(&which, "true").await.exit_code, Some(0));
+    // Nothing of the damaged one was taken away; it can be named and removed.
+    assert_eq!(world.backend.live().len(), 2);
+    let broken: SandboxRef = bad.id.clone().into();
+    let error = world.engine.sandbox(&world.who, &broken).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+    assert!(error.hint().unwrap().contains(bad.id.as_str()));
+    world.remove(&broken).await;
+    world.remove(&which).await;
+    assert_eq!(world.engine.warnings(), [""; 0]);
+    world.assert_nothing_left().await;
+}
+
+/// Breaks one record as a bad disk would: by writing over its text in the file.
+fn damage(database: &std::path::Path, id: &str) {
+    let mut bytes = std::fs::read(database).unwrap();
+    let find = |bytes: &[u8], text: &str, from: usize| {
+        bytes[from..].windows(text.len()).position(|window| window == text.as_bytes()).map(|at| at + from)
+    };
+    // The row's own JSON follows its id.
+    let mut at = find(&bytes, id, 0).expect("the record");
+    while let Some(json) = find(&bytes, "{\"", at) {
+        let row = &bytes[at..json];
+        if row.len() < 400 {
+            bytes[json] = b'#';
+            std::fs::write(database, bytes).unwrap();
+            return;
+        }
+        at = find(&bytes, id, at + 1).expect("the record with its JSON");
+    }
+    panic!("no JSON in the record of {id}");
+}
+
+#[tokio::test]
+async fn many_sandboxes_are_adopted_together() {
+    let world = World::new().await;
+    let mut all = Vec::new();
+    for n in 0..60 {
+        let which = world.create().await;
+        let exec = world.start_exec(&which, &format!("echo {n}; late 0.05 again")).await;
+        all.push((which, exec.id));
+    }
+    let world = world.crash().await;
+    for (n, (which, exec)) in all.iter().enumerate() {
+        assert_eq!(world.wait(which, exec).await.exit_code, Some(0));
+        assert_eq!(world.output(which, exec).await, format!("{n}\nagain\n"));
+    }
+}

@@ -1,0 +1,247 @@
+use std::time::Duration;
+
+use engine::{EntryKind, Follow, SignalScope};
+use futures_util::{StreamExt, future::join_all};
+use sandbox::{ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, TerminalSize};
+
+use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, text};
+
+#[tokio::test]
+async fn a_command_runs_and_everything_it_did_is_in_the_ledger() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.run(&which, "echo out; echo err >&2; exit 3").await;
+
+    assert_eq!((exec.state, exec.exit_code), (ExecState::Done, Some(3)));
+    assert_eq!(exec.outcome, Some(ExecOutcome::exited(3)));
+    assert!(exec.pid.is_some() && exec.started_at.is_some() && exec.ended_at.is_some());
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_numbered(&entries);
+    assert_eq!(
+        kinds(&entries),
+        [EntryKind::Started, EntryKind::Stdout, EntryKind::Stderr, EntryKind::Exited]
+    );
+    assert_eq!(
+        (text(&entries, EntryKind::Stdout), text(&entries, EntryKind::Stderr)),
+        ("out\n".into(), "err\n".into())
+    );
+    let exit = exit_entry(&entries);
+    assert_eq!((exit.outcome, exit.report.unwrap().code), (ExecOutcome::exited(3), Some(3)));
+    assert_eq!(world.event(EventKind::ExecEnded).await.exec, Some(exec.id.clone()));
+
+    let listed = world.engine.execs(&world.who, &which).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!((listed[0].exit_code, &listed[0].id), (Some(3), &exec.id));
+}
+
+#[tokio::test]
+async fn a_finished_command_tells_its_last_entry_and_reads_from_any_number() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.run(&which, "echo a; echo b; echo c").await;
+    // Started, three lines, Exited, Closed; the last follows at once.
+    let view = loop {
+        let view = world.engine.exec_view(&world.who, &which, &exec.id).await.unwrap();
+        if view.last_entry == 6 {
+            break view;
+        }
+        tokio::task::yield_now().await;
+    };
+    let from_four = world.engine.exec_entries(&world.who, &which, &exec.id, 4, Follow::Yes).await.unwrap();
+    let items: Vec<_> = from_four.map(Result::unwrap).collect().await;
+    assert_eq!(text(&items, EntryKind::Stdout), "c\n");
+    let after_the_end =
+        world.engine.exec_entries(&world.who, &which, &exec.id, 6, Follow::Yes).await.unwrap();
+    let items: Vec<_> = in_time(after_the_end.map(Result::unwrap).collect()).await;
+    assert_eq!(kinds(&items), [EntryKind::Closed]);
+    let beyond = world.engine.exec_entries(&world.who, &which, &exec.id, 99, Follow::Yes).await.unwrap();
+    assert_eq!(in_time(beyond.count()).await, 0);
+    assert_eq!(view.exit_code, Some(0));
+}
+
+#[tokio::test]
+async fn what_cannot_start_is_an_outcome_and_ends_its_followers() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/root/plain.txt", "no program").await;
+    let spec = |command: &str| ExecSpec::argv([command]);
+    for (spec, reason, code) in [
+        (spec("no-such-program"), NotStarted::NotFound, 127),
+        (spec("/root"), NotStarted::NotExecutable, 126),
+        (spec("/root/plain.txt"), NotStarted::NotExecutable, 126),
+        (ExecSpec { cwd: Some("/nowhere".into()), ..spec("true") }, NotStarted::BadWorkingDirectory, 125),
+        (ExecSpec { user: Some("mallory".into()), ..spec("true") }, NotStarted::BadUser, 125),
+    ] {
+        let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+        assert_eq!((exec.state, exec.exit_code), (ExecState::Done, Some(code)));
+        assert!(
+            matches!(&exec.outcome, Some(ExecOutcome::NotStarted { reason: found, .. }) if *found == reason),
+            "{exec:?}"
+        );
+        let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+        assert_eq!(kinds(&entries), [EntryKind::Exited]);
+        assert_eq!(Some(exit_entry(&entries).outcome), exec.outcome);
+    }
+}
+
+#[tokio::test]
+async fn ends_of_every_kind_are_told_apart() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let killed = |reason| Some(ExecOutcome::Killed { reason });
+    assert_eq!(world.run(&which, "oom").await.outcome, killed(KillReason::MemoryLimit));
+    world.event(EventKind::OutOfMemory).await;
+    let outcome = world.run(&which, "oom-child").await.outcome;
+    assert_eq!(outcome, Some(ExecOutcome::Exited { code: 1, memory_limit_hit: true }));
+
+    let spec = ExecSpec { timeout: Some(Duration::from_millis(20)), ..ExecSpec::shell("echo before; sleep") };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    assert_eq!(world.wait(&which, &exec.id).await.outcome, killed(KillReason::TimeLimit));
+    assert_eq!(world.output(&which, &exec.id).await, "before\n");
+
+    let exec = world.start_exec(&which, "sleep").await;
+    world.engine.exec_signal(&world.who, &which, &exec.id, 15, SignalScope::Group).await.unwrap();
+    assert_eq!(world.wait(&which, &exec.id).await.outcome, Some(ExecOutcome::Signaled { signal: 15 }));
+
+    let exec = world.start_exec(&which, "sleep").await;
+    world.engine.exec_signal(&world.who, &which, &exec.id, 9, SignalScope::Group).await.unwrap();
+    assert_eq!(world.wait(&which, &exec.id).await.outcome, killed(KillReason::Request));
+}
+
+#[tokio::test]
+async fn stdin_goes_in_is_recorded_and_can_be_closed() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let feed = |part: &str, close| world.engine.exec_stdin(&world.who, &which, &exec.id, bytes(part), close);
+    assert_eq!(feed("one\n", false).await.unwrap(), 4);
+    assert_eq!(feed("two\n", true).await.unwrap(), 4);
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+    let entries = world.entries(&which, &exec.id, Follow::No).await;
+    assert_numbered(&entries);
+    assert_eq!(text(&entries, EntryKind::Stdin), "one\ntwo\n");
+    assert_eq!(text(&entries, EntryKind::Stdout), "one\ntwo\n");
+
+    assert_eq!(feed("late", false).await.unwrap_err().kind(), ErrorKind::WrongState);
+    let deaf = world.start_exec(&which, "sleep").await;
+    let error = world.engine.exec_stdin(&world.who, &which, &deaf.id, bytes("x"), false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongState);
+    assert!(error.hint().unwrap().contains("stdin"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_size_that_can_change() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let size = TerminalSize { rows: 30, cols: 100 };
+    let spec = ExecSpec { terminal: Some(size), ..ExecSpec::shell("stty; cat; stty; echo $TERM") };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let bigger = TerminalSize { rows: 50, cols: 120 };
+    let mut entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+    in_time(async {
+        while !entries
+            .next()
+            .await
+            .is_some_and(|item| text(&[item.unwrap()], EntryKind::Stdout).contains("30 100"))
+        {}
+    })
+    .await;
+    world.engine.exec_resize(&world.who, &which, &exec.id, bigger).await.unwrap();
+    world.engine.exec_stdin(&world.who, &which, &exec.id, bytes("\u{4}"), false).await.unwrap();
+    let output = world.output(&which, &exec.id).await;
+    assert!(output.contains("30 100") && output.contains("50 120") && output.contains("xterm"), "{output:?}");
+    let error = world.engine.exec_resize(&world.who, &which, &exec.id, size).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongState);
+}
+
+#[tokio::test]
+async fn the_same_request_runs_once() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let request = |id: &str| ExecSpec {
+        request_id: Some(id.parse().unwrap()),
+        ..ExecSpec::shell("echo x >> /root/count; sleep 0.02")
+    };
+    let all = join_all((0..10).map(|_| world.engine.exec(&world.who, &which, request("once")))).await;
+    let first = all[0].as_ref().unwrap().id.clone();
+    assert!(all.iter().all(|exec| exec.as_ref().unwrap().id == first), "{all:?}");
+    world.wait(&which, &first).await;
+    // After its end too.
+    assert_eq!(world.engine.exec(&world.who, &which, request("once")).await.unwrap().id, first);
+    assert_eq!(world.read(&which, "/root/count").await, "x\n");
+    // Another sandbox has requests of its own.
+    let other = world.create().await;
+    assert_ne!(world.engine.exec(&world.who, &other, request("once")).await.unwrap().id, first);
+}
+
+#[tokio::test]
+async fn two_hundred_commands_at_once_each_get_their_own_output() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let runs = (0..200_u32).map(|n| {
+        let (world, which) = (&world, &which);
+        async move {
+            let exec = world.run(which, &format!("echo begin {n}; seq 50; exit {}", n % 100)).await;
+            assert_eq!(exec.exit_code, Some((n % 100) as u8));
+            let expected = format!("begin {n}\n{}", super::support::seq(50));
+            assert_eq!(world.output(which, &exec.id).await, expected);
+        }
+    });
+    in_time(join_all(runs)).await;
+    assert_eq!(world.engine.execs(&world.who, &which).await.unwrap().len(), 200);
+    assert_eq!(world.view(&which).await.n_running_execs, 0);
+}
+
+#[tokio::test]
+async fn late_output_of_a_process_left_behind_is_kept_until_it_closes() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.run(&which, "late 0.05 afterwards & echo now").await;
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_eq!(text(&entries, EntryKind::Stdout), "now\n");
+    assert_eq!(kinds(&entries).last(), Some(&EntryKind::Exited));
+
+    let next = entries.len() as u64 + 1;
+    let rest = world.engine.exec_entries(&world.who, &which, &exec.id, next, Follow::Yes).await.unwrap();
+    let rest: Vec<_> = in_time(rest.map(Result::unwrap).collect()).await;
+    assert_eq!(kinds(&rest), [EntryKind::Stdout, EntryKind::Closed]);
+    assert_eq!(text(&rest, EntryKind::Stdout), "afterwards\n");
+}
+
+#[tokio::test]
+async fn too_many_open_execs_are_refused_by_number() {
+    let world = World::with(|config| config.defaults.limits.pids = 10_000).await;
+    let which = world.create().await;
+    let start = || world.engine.exec(&world.who, &which, ExecSpec::argv(["sleep"]));
+    let all = in_time(join_all((0..520).map(|_| start()))).await;
+    let refused: Vec<_> = all.iter().filter_map(|exec| exec.as_ref().err()).collect();
+    assert_eq!(refused.len(), 8);
+    assert!(
+        refused
+            .iter()
+            .all(|error| error.kind() == ErrorKind::LimitReached && error.message().contains("512"))
+    );
+    in_time(world.stop(&which)).await;
+}
+
+#[tokio::test]
+async fn waiting_with_a_time_shows_the_exec_as_it_is() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "sleep").await;
+    let time = Some(Duration::from_millis(10));
+    let view = world.engine.wait_exec(&world.who, &which, &exec.id, time).await.unwrap();
+    assert_eq!((view.state, view.outcome), (ExecState::Running, None));
+}
+
+#[tokio::test]
+async fn an_exec_of_another_sandbox_does_not_exist_here() {
+    let world = World::new().await;
+    let (here, there) = (world.create().await, world.create().await);
+    let exec = world.run(&there, "true").await;
+    let error = world.engine.exec_view(&world.who, &here, &exec.id).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let error = world.engine.exec_entries(&world.who, &here, &exec.id, 1, Follow::No).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}

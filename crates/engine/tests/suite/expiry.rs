@@ -1,0 +1,159 @@
+use std::time::Duration;
+
+use engine::{SandboxRef, SignalScope};
+use sandbox::{ErrorKind, EventKind, ExecSpec, Lifetime, OnExpiry, SandboxSpec, SandboxState};
+
+use super::support::{World, in_time};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn lifetime(ttl: Option<Duration>, idle: Option<Duration>, on_expiry: OnExpiry) -> SandboxSpec {
+    SandboxSpec { lifetime: Lifetime { ttl, idle, on_expiry }, ..SandboxSpec::default() }
+}
+
+async fn gone(world: &World, which: &SandboxRef) {
+    in_time(async {
+        while world.engine.sandbox(&world.who, which).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Lets drivers look at the clock, then says whether the sandbox still runs.
+async fn still_runs(world: &World, which: &SandboxRef) -> bool {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    // A round trip to the guest gives a probe of the guest time to come back.
+    world.engine.processes(&world.who, which).await.is_ok() && world.state(which).await == SandboxState::Running
+}
+
+#[tokio::test]
+async fn a_sandbox_stops_when_its_time_is_up_and_keeps_its_files() {
+    let world = World::new().await;
+    let view = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await;
+    let which: SandboxRef = view.id.clone().into();
+    world.write(&which, "/root/kept", "yes").await;
+    world.start_exec(&which, "sleep").await;
+    assert_eq!(view.expires_at, Some("2026-01-01T00:10:00Z".parse().unwrap()));
+
+    world.clock.advance(9 * MINUTE);
+    assert!(still_runs(&world, &which).await);
+    world.clock.advance(MINUTE);
+    let view = world.wait_for(&which, SandboxState::Stopped).await;
+    assert!(view.reason.unwrap().contains("time"));
+    assert_eq!(view.expires_at, None);
+    assert_eq!(world.event(EventKind::SandboxExpired).await.sandbox, Some(view.id));
+    // A new start is a new life.
+    let view = world.engine.start_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(view.expires_at, Some("2026-01-01T00:20:00Z".parse().unwrap()));
+    assert_eq!(world.read(&which, "/root/kept").await, "yes");
+}
+
+#[tokio::test]
+async fn a_sandbox_can_be_removed_when_its_time_is_up() {
+    let world = World::new().await;
+    let which = world.create_from(lifetime(Some(MINUTE), None, OnExpiry::Remove)).await.id.into();
+    let stopped = world.create_from(lifetime(Some(MINUTE), None, OnExpiry::Remove)).await.id.into();
+    world.stop(&stopped).await;
+    world.clock.advance(MINUTE);
+    gone(&world, &which).await;
+    gone(&world, &stopped).await;
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn lifetimes_survive_the_daemon() {
+    let world = World::new().await;
+    let ttl: SandboxRef = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
+    let idle: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    world.clock.advance(5 * MINUTE);
+    let world = world.crash().await;
+    assert!(still_runs(&world, &ttl).await && still_runs(&world, &idle).await);
+    // The time that it was away counts.
+    let clock = world.clock.clone();
+    clock.advance(5 * MINUTE);
+    let world = world.crash().await;
+    world.wait_for(&ttl, SandboxState::Stopped).await;
+    world.wait_for(&idle, SandboxState::Stopped).await;
+}
+
+#[tokio::test]
+async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    for _ in 0..5 {
+        world.clock.advance(9 * MINUTE);
+        assert!(still_runs(&world, &which).await);
+        world.run(&which, "true").await;
+    }
+    // A running command is use.
+    let exec = world.start_exec(&which, "sleep").await;
+    for _ in 0..5 {
+        world.clock.advance(20 * MINUTE);
+        assert!(still_runs(&world, &which).await);
+    }
+    world.engine.exec_signal(&world.who, &which, &exec.id, 9, SignalScope::Group).await.unwrap();
+    world.wait(&which, &exec.id).await;
+    assert!(world.view(&which).await.idle_since.is_some());
+    world.clock.advance(10 * MINUTE);
+    let view = world.wait_for(&which, SandboxState::Stopped).await;
+    assert!(view.reason.unwrap().contains("idle"));
+}
+
+#[tokio::test]
+async fn a_process_left_in_the_background_is_work() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let exec = world.run(&which, "sleep & echo started").await;
+    assert_eq!(exec.exit_code, Some(0));
+    for _ in 0..5 {
+        world.clock.advance(20 * MINUTE);
+        assert!(still_runs(&world, &which).await);
+    }
+    // An open stream is work too, with nothing else alive.
+    let other: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let port = world.engine.connect(&world.who, &other, engine::Target::Tcp(7)).await.unwrap();
+    world.clock.advance(60 * MINUTE);
+    assert!(still_runs(&world, &other).await);
+    drop(port);
+    world.clock.advance(10 * MINUTE);
+    world.wait_for(&other, SandboxState::Stopped).await;
+}
+
+#[tokio::test]
+async fn renewing_counts_from_now() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
+    world.clock.advance(9 * MINUTE);
+    let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
+    let view = world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();
+    assert_eq!(view.expires_at, Some("2026-01-01T00:19:00Z".parse().unwrap()));
+    world.clock.advance(9 * MINUTE);
+    assert!(still_runs(&world, &which).await);
+    world.event(EventKind::SandboxRenewed).await;
+    let view = world.engine.renew_sandbox(&world.who, &which, Lifetime::default()).await.unwrap();
+    assert_eq!(view.expires_at, None);
+    world.clock.advance(1000 * MINUTE);
+    assert!(still_runs(&world, &which).await);
+}
+
+#[tokio::test]
+async fn lifetimes_of_no_length_are_refused() {
+    let world = World::new().await;
+    for (ttl, idle) in [(Some(Duration::ZERO), None), (None, Some(Duration::ZERO))] {
+        let spec = lifetime(ttl, idle, OnExpiry::Stop);
+        let error = world.engine.create_sandbox(&world.who, spec.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        let which = world.create().await;
+        let error = world.engine.renew_sandbox(&world.who, &which, spec.lifetime).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    }
+    // The longest there is overflows nothing.
+    let spec = lifetime(Some(Duration::MAX), Some(Duration::from_millis(u64::MAX)), OnExpiry::Stop);
+    let which = world.create_from(spec).await.id.into();
+    world.clock.advance(1000 * MINUTE);
+    assert!(still_runs(&world, &which).await);
+    world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
+}

@@ -1,0 +1,272 @@
+use std::time::Duration;
+
+use engine::{EntryKind, Follow, Force, SandboxRef};
+use sandbox::{
+    BackendError, ErrorKind, EventKind, ExecOutcome, ExecSpec, KillReason, SandboxSpec, SandboxState,
+};
+
+use super::support::{World, in_time, kinds};
+
+#[tokio::test]
+async fn a_stopped_sandbox_keeps_its_files_and_starts_again() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/root/note.txt", "hello").await;
+
+    let stopped = world.stop(&which).await;
+    assert_eq!(stopped.state, SandboxState::Stopped);
+    assert!(stopped.stopped_at.is_some());
+    assert_eq!(world.backend.live(), []);
+    let started = world.engine.start_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(started.state, SandboxState::Running);
+    assert_eq!(world.read(&which, "/root/note.txt").await, "hello");
+
+    world.remove(&which).await;
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn stopping_twice_at_once_or_later_is_fine() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let stop = || world.engine.stop_sandbox(&world.who, &which, None);
+    let (one, two, three) = tokio::join!(stop(), stop(), stop());
+    for view in [one, two, three] {
+        assert_eq!(view.unwrap().state, SandboxState::Stopped);
+    }
+    assert_eq!(stop().await.unwrap().state, SandboxState::Stopped);
+}
+
+#[tokio::test]
+async fn a_stop_ends_commands_and_keeps_what_they_printed() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let polite = world.start_exec(&which, "echo polite; sleep").await;
+    let stubborn = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+    world.engine.stop_sandbox(&world.who, &which, Some(Duration::from_millis(50))).await.unwrap();
+
+    for (exec, word) in [(polite, "polite\n"), (stubborn, "stubborn\n")] {
+        let done = world.wait(&which, &exec.id).await;
+        assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
+        assert_eq!(world.output(&which, &exec.id).await, word);
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_will_not_end_is_ended_by_force() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "echo here; sleep").await;
+    // The guest cannot even be asked.
+    world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
+    world.backend.be_hostile(backends::fake::Hostility::Silence, 100);
+    let stopped = in_time(world.engine.stop_sandbox(&world.who, &which, Some(Duration::from_millis(20))))
+        .await
+        .unwrap();
+    assert_eq!(stopped.state, SandboxState::Stopped);
+    assert_eq!(world.backend.live(), []);
+    let done = world.wait(&which, &exec.id).await;
+    assert!(
+        matches!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped })),
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
+async fn pause_refuses_execs_and_allows_files() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/root/a", "1").await;
+    let paused = world.engine.pause_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(paused.state, SandboxState::Paused);
+
+    let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongState);
+    assert!(error.message().contains("paused") && error.hint().unwrap().contains("Resume"), "{error}");
+    assert_eq!(world.read(&which, "/root/a").await, "1");
+
+    world.engine.resume_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(world.run(&which, "cat a").await.exit_code, Some(0));
+}
+
+#[tokio::test]
+async fn a_paused_sandbox_is_thawed_to_stop() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "echo one; sleep").await;
+    world.engine.pause_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(world.stop(&which).await.state, SandboxState::Stopped);
+    let done = world.wait(&which, &exec.id).await;
+    assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
+}
+
+#[tokio::test]
+async fn what_the_state_does_not_allow_is_refused_with_a_next_step() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let (engine, who) = (&world.engine, &world.who);
+    let refused = |result: sandbox::Result<()>, state: &str| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongState, "{error}");
+        assert!(error.message().contains(state), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.ends_with('.')), "{error:?}");
+    };
+    refused(engine.start_sandbox(who, &which).await.map(drop), "running");
+    refused(engine.resume_sandbox(who, &which).await.map(drop), "running");
+    refused(engine.remove_sandbox(who, &which, Force::No).await, "running");
+    world.stop(&which).await;
+    refused(engine.pause_sandbox(who, &which).await.map(drop), "stopped");
+    refused(engine.exec(who, &which, ExecSpec::shell("true")).await.map(drop), "stopped");
+    refused(engine.stat(who, &which, "/", true).await.map(drop), "stopped");
+    refused(engine.usage(who, &which).await.map(drop), "stopped");
+    refused(engine.connect(who, &which, engine::Target::Tcp(7)).await.map(drop), "stopped");
+}
+
+#[tokio::test]
+async fn a_restart_is_a_stop_and_a_start() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "sleep").await;
+    world.write(&which, "/root/kept", "yes").await;
+    let view = world.engine.restart_sandbox(&world.who, &which, None).await.unwrap();
+    assert_eq!(view.state, SandboxState::Running);
+    assert!(world.wait(&which, &exec.id).await.outcome.is_some());
+    assert_eq!(world.read(&which, "/root/kept").await, "yes");
+    // From stopped it is a start.
+    world.stop(&which).await;
+    let view = world.engine.restart_sandbox(&world.who, &which, None).await.unwrap();
+    assert_eq!(view.state, SandboxState::Running);
+}
+
+#[tokio::test]
+async fn a_start_that_fails_falls_back_to_stopped_with_the_reason() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/root/kept", "yes").await;
+    world.stop(&which).await;
+    world.backend.fail_next_create(BackendError::Failed { what: "could not mount".into(), source: None });
+    let error = world.engine.start_sandbox(&world.who, &which).await.unwrap_err();
+    assert!(error.message().contains("could not mount"), "{error}");
+    let view = world.view(&which).await;
+    assert_eq!(view.state, SandboxState::Stopped);
+    assert!(view.reason.unwrap().contains("could not mount"));
+    world.engine.start_sandbox(&world.who, &which).await.unwrap();
+    assert_eq!(world.read(&which, "/root/kept").await, "yes");
+}
+
+#[tokio::test]
+async fn a_place_that_ends_by_itself_is_seen_and_its_commands_get_an_end() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "echo before; sleep").await;
+    // Its output is in the ledger before the place goes.
+    let mut entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+    in_time(async {
+        while let Some(item) = futures_util::StreamExt::next(&mut entries).await {
+            if kinds(&[item.unwrap()]) == [EntryKind::Stdout] {
+                break;
+            }
+        }
+    })
+    .await;
+    assert!(world.backend.vanish(&world.view(&which).await.id));
+
+    let view = world.wait_for(&which, SandboxState::Stopped).await;
+    assert!(view.reason.unwrap().contains("by itself"));
+    let done = world.wait(&which, &exec.id).await;
+    assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxLost }));
+    assert_eq!(world.output(&which, &exec.id).await, "before\n");
+    world.event(EventKind::SandboxStopped).await;
+    assert_eq!(world.engine.start_sandbox(&world.who, &which).await.unwrap().state, SandboxState::Running);
+}
+
+#[tokio::test]
+async fn waiting_for_a_state_ends_with_it_or_with_the_time() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let wait = |time| world.engine.wait_sandbox(&world.who, &which, SandboxState::Stopped, time);
+    let error = wait(Some(Duration::from_millis(10))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let (view, _) = tokio::join!(wait(None), world.stop(&which));
+    assert_eq!(view.unwrap().state, SandboxState::Stopped);
+    // One that goes away will never get there.
+    let waiting = world.engine.wait_sandbox(&world.who, &which, SandboxState::Running, None);
+    let (gone, ()) = tokio::join!(waiting, world.remove(&which));
+    assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn draining_takes_no_new_commands_and_stops_after_the_last() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+
+    let error =
+        world.engine.drain_sandbox(&world.who, &which, Some(Duration::from_millis(20))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(world.run(&which, "true").await.exit_code, Some(0));
+
+    let drain = world.engine.drain_sandbox(&world.who, &which, None);
+    let rest = async {
+        while !world.view(&which).await.draining {
+            tokio::task::yield_now().await;
+        }
+        let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongState);
+        assert!(error.message().contains("draining"), "{error}");
+        let end = super::support::bytes("bye");
+        world.engine.exec_stdin(&world.who, &which, &exec.id, end, true).await.unwrap();
+    };
+    let (drained, ()) = in_time(async { tokio::join!(drain, rest) }).await;
+    assert_eq!(drained.unwrap().state, SandboxState::Stopped);
+    let done = world.wait(&which, &exec.id).await;
+    assert_eq!(done.exit_code, Some(0));
+    assert_eq!(world.output(&which, &exec.id).await, "bye");
+}
+
+#[tokio::test]
+async fn removing_by_force_in_any_state_leaves_nothing() {
+    let world = World::new().await;
+    let running = world.create().await;
+    world.start_exec(&running, "sleep").await;
+    let paused = world.create().await;
+    world.engine.pause_sandbox(&world.who, &paused).await.unwrap();
+    let stopped = world.create().await;
+    world.stop(&stopped).await;
+    for which in [running, paused, stopped] {
+        world.remove(&which).await;
+        let error = world.engine.sandbox(&world.who, &which).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_stop_or_remove_in_the_middle_of_a_create_waits_for_it() {
+    let world = World::new().await;
+    world.backend.delay_starts(Duration::from_millis(50));
+    let spec = SandboxSpec { name: Some("slow".parse().unwrap()), ..SandboxSpec::default() };
+    let create = world.engine.create_sandbox(&world.who, spec);
+    let which: SandboxRef = "slow".parse().unwrap();
+    let remove = async {
+        while world.engine.sandbox(&world.who, &which).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(world.state(&which).await, SandboxState::Creating);
+        world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
+    };
+    let (created, ()) = in_time(async { tokio::join!(create, remove) }).await;
+    created.unwrap();
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn closing_lets_go_of_sandboxes_and_refuses_politely() {
+    let world = World::new().await;
+    let which = world.create().await;
+    in_time(world.engine.close()).await;
+    assert_eq!(world.backend.live().len(), 1);
+    let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}

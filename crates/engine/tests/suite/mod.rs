@@ -1,0 +1,14 @@
+mod access;
+mod adoption;
+mod bad_input;
+mod cancellation;
+mod create;
+mod events;
+mod exec;
+mod expiry;
+mod files;
+mod hostile;
+mod ledger;
+mod lifecycle;
+mod overhead;
+mod support;

@@ -1,0 +1,228 @@
+//! What the stories share.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use backends::fake::FakeBackend;
+use bytes::Bytes;
+use engine::{
+    ByteStream, Deadlines, Engine, EngineConfig, EntryKind, ExecView, ExitEntry, Follow, Force, Item,
+    ManualClock, Principal, SandboxRef, SandboxView, Store,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use sandbox::{Event, EventKind, ExecId, ExecSpec, Result, SandboxSpec, SandboxState};
+use tempfile::TempDir;
+
+/// No story takes this long, unless something hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon's engine with a home, a store and a back end that outlive it.
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) store: Store,
+    pub(crate) backend: FakeBackend,
+    pub(crate) clock: ManualClock,
+    pub(crate) who: Principal,
+    pub(crate) config: EngineConfig,
+    pub(crate) home: TempDir,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut EngineConfig)) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let backend = FakeBackend::new();
+        let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
+        let mut config = EngineConfig::new(home.path());
+        config.stop_grace = Duration::from_secs(5);
+        config.deadlines = Deadlines {
+            hello: Duration::from_millis(300),
+            answer: Duration::from_millis(600),
+            long_answer: Duration::from_millis(600),
+            last_words: Duration::from_millis(500),
+            retry: Duration::from_millis(50),
+        };
+        change(&mut config);
+        let engine = open(&config, &store, &backend, &clock).await.unwrap();
+        Self { engine, store, backend, clock, who: Principal::operator("tester"), config, home }
+    }
+
+    /// The daemon dies without a word and another one comes up over the same home and the same sandboxes.
+    pub(crate) async fn crash(self) -> Self {
+        let Self { engine, store, backend, clock, who, config, home } = self;
+        drop(engine);
+        let engine = open(&config, &store, &backend, &clock).await.unwrap();
+        Self { engine, store, backend, clock, who, config, home }
+    }
+
+    /// The daemon closes in good order and another one comes up.
+    pub(crate) async fn restart(self) -> Self {
+        let Self { engine, backend, clock, who, config, home, .. } = self;
+        in_time(engine.close()).await;
+        drop(engine);
+        let store = Store::open(home.path()).unwrap();
+        let engine = open(&config, &store, &backend, &clock).await.unwrap();
+        Self { engine, store, backend, clock, who, config, home }
+    }
+
+    pub(crate) async fn create(&self) -> SandboxRef {
+        self.create_from(SandboxSpec::default()).await.id.into()
+    }
+
+    pub(crate) async fn create_named(&self, name: &str) -> SandboxView {
+        self.create_from(SandboxSpec { name: Some(name.parse().unwrap()), ..SandboxSpec::default() }).await
+    }
+
+    pub(crate) async fn create_from(&self, spec: SandboxSpec) -> SandboxView {
+        self.engine.create_sandbox(&self.who, spec).await.unwrap()
+    }
+
+    pub(crate) async fn view(&self, which: &SandboxRef) -> SandboxView {
+        self.engine.sandbox(&self.who, which).await.unwrap()
+    }
+
+    pub(crate) async fn state(&self, which: &SandboxRef) -> SandboxState {
+        self.view(which).await.state
+    }
+
+    pub(crate) async fn start_exec(&self, which: &SandboxRef, script: &str) -> ExecView {
+        self.engine.exec(&self.who, which, ExecSpec::shell(script)).await.unwrap()
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, which: &SandboxRef, script: &str) -> ExecView {
+        let exec = self.start_exec(which, script).await;
+        self.wait(which, &exec.id).await
+    }
+
+    pub(crate) async fn wait(&self, which: &SandboxRef, exec: &ExecId) -> ExecView {
+        let done = self.engine.wait_exec(&self.who, which, exec, Some(PATIENCE)).await.unwrap();
+        assert!(done.outcome.is_some(), "still running: {done:?}");
+        done
+    }
+
+    pub(crate) async fn entries(&self, which: &SandboxRef, exec: &ExecId, follow: Follow) -> Vec<Item> {
+        let entries = self.engine.exec_entries(&self.who, which, exec, 1, follow).await.unwrap();
+        in_time(entries.try_collect()).await.unwrap()
+    }
+
+    /// What it printed to stdout, up to its end.
+    pub(crate) async fn output(&self, which: &SandboxRef, exec: &ExecId) -> String {
+        text(&self.entries(which, exec, Follow::Yes).await, EntryKind::Stdout)
+    }
+
+    pub(crate) async fn stop(&self, which: &SandboxRef) -> SandboxView {
+        self.engine.stop_sandbox(&self.who, which, None).await.unwrap()
+    }
+
+    pub(crate) async fn remove(&self, which: &SandboxRef) {
+        self.engine.remove_sandbox(&self.who, which, Force::Yes).await.unwrap();
+    }
+
+    pub(crate) async fn write(&self, which: &SandboxRef, path: &str, text: &str) {
+        self.engine.write_file(&self.who, which, path, Default::default(), bytes(text)).await.unwrap();
+    }
+
+    pub(crate) async fn read(&self, which: &SandboxRef, path: &str) -> String {
+        let (_, bytes) = self.engine.read_file(&self.who, which, path, 0, None).await.unwrap();
+        collect(bytes).await.unwrap()
+    }
+
+    /// Waits for an event of this kind.
+    pub(crate) async fn event(&self, kind: EventKind) -> Event {
+        let mut events = self.engine.events(&self.who, Some(0), Follow::Yes).await.unwrap();
+        in_time(async {
+            while let Some(event) = events.next().await {
+                let event = event.unwrap();
+                if event.kind == kind {
+                    return event;
+                }
+            }
+            panic!("no event {kind:?}");
+        })
+        .await
+    }
+
+    pub(crate) async fn wait_for(&self, which: &SandboxRef, state: SandboxState) -> SandboxView {
+        self.engine.wait_sandbox(&self.who, which, state, Some(PATIENCE)).await.unwrap()
+    }
+
+    pub(crate) fn directory(&self, view: &SandboxView) -> PathBuf {
+        self.home.path().join("sandboxes").join(view.id.as_str())
+    }
+
+    /// Nothing on the back end, in the store or on disk tells of any sandbox.
+    pub(crate) async fn assert_nothing_left(&self) {
+        assert_eq!(self.backend.live(), []);
+        assert_eq!(self.backend.kept(), []);
+        assert_eq!(self.store.sandboxes(None).await.unwrap().records, []);
+        let left: Vec<_> = std::fs::read_dir(self.home.path().join("sandboxes"))
+            .map(|all| all.map(|entry| entry.unwrap().file_name()).collect())
+            .unwrap_or_default();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(in_time(async { self.engine.is_idle().await }).await);
+    }
+}
+
+pub(crate) async fn open(
+    config: &EngineConfig,
+    store: &Store,
+    backend: &FakeBackend,
+    clock: &ManualClock,
+) -> Result<Engine> {
+    let (backend, clock) = (Arc::new(backend.clone()), Arc::new(clock.clone()));
+    in_time(Engine::open_with_clock(config.clone(), store.clone(), backend, clock)).await
+}
+
+/// Fails instead of hanging.
+pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect("took too long")
+}
+
+pub(crate) fn bytes(text: &str) -> ByteStream {
+    stream::iter([Ok(Bytes::from(text.to_owned()))]).boxed()
+}
+
+pub(crate) async fn collect(bytes: ByteStream) -> Result<String> {
+    let parts: Vec<Bytes> = in_time(bytes.try_collect()).await?;
+    Ok(String::from_utf8(parts.concat()).unwrap())
+}
+
+pub(crate) fn text(items: &[Item], kind: EntryKind) -> String {
+    let parts = items.iter().filter_map(|item| match item {
+        Item::Entry(entry) if entry.kind == kind => Some(&entry.data[..]),
+        _ => None,
+    });
+    String::from_utf8(parts.collect::<Vec<_>>().concat()).unwrap()
+}
+
+pub(crate) fn kinds(items: &[Item]) -> Vec<EntryKind> {
+    let kind = |item: &Item| match item {
+        Item::Entry(entry) => Some(entry.kind),
+        Item::Trimmed { .. } => None,
+    };
+    items.iter().filter_map(kind).collect()
+}
+
+pub(crate) fn exit_entry(items: &[Item]) -> ExitEntry {
+    let exit = items.iter().find_map(|item| match item {
+        Item::Entry(entry) if entry.kind == EntryKind::Exited => Some(&entry.data),
+        _ => None,
+    });
+    serde_json::from_slice(exit.expect("an end")).unwrap()
+}
+
+/// Entries are numbered from 1 without gaps.
+pub(crate) fn assert_numbered(items: &[Item]) {
+    for (expected, item) in (1..).zip(items) {
+        assert!(matches!(item, Item::Entry(entry) if entry.number == expected), "entry {expected}: {item:?}");
+    }
+}
+
+/// `1\n2\n…n\n`, as `seq n` prints.
+pub(crate) fn seq(n: u64) -> String {
+    (1..=n).map(|n| format!("{n}\n")).collect()
+}
