@@ -1,1 +1,4 @@
-//! (contract pending)
+//! Front ends: each turns a protocol into requests to the engine, and its answers back. They authenticate; the engine decides.
+#![forbid(unsafe_code)]
+
+pub mod rest;

@@ -1,1 +1,27 @@
-fn main() {}
+//! Warren: one binary that is the daemon, the command line, and the program inside every sandbox.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod cli;
+mod client;
+mod commands;
+mod copy;
+mod daemon;
+mod directories;
+mod env;
+mod error;
+mod guest_role;
+mod output;
+mod session;
+mod terminal;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::parse();
+    let json = cli.global.json;
+    match commands::run(cli) {
+        Ok(code) => code,
+        Err(error) => error.report(json),
+    }
+}

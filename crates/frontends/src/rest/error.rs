@@ -1,0 +1,81 @@
+//! From an error of the product to an answer.
+
+use std::{error::Error as _, fmt::Write as _, sync::Arc};
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use sandbox::{Error, ErrorKind};
+
+use super::v1::{ErrorBody, ErrorDetail};
+
+pub(super) type ApiResult<T> = Result<T, ApiError>;
+
+/// An error on its way out. It travels beside an empty answer until [`super::request::frame`], which alone knows the
+/// request's id, logs it and writes its body.
+#[derive(Debug)]
+pub(super) struct ApiError(pub(super) Error);
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Failure(pub(super) Arc<Error>);
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = http_status(self.0.kind()).into_response();
+        response.extensions_mut().insert(Failure(Arc::new(self.0)));
+        response
+    }
+}
+
+/// The table of kinds and statuses. No wildcard: a new kind does not compile until it has an answer here.
+pub(super) fn http_status(kind: ErrorKind) -> StatusCode {
+    let code = match kind {
+        ErrorKind::InvalidRequest => 400,
+        ErrorKind::Unauthenticated => 401,
+        ErrorKind::Denied => 403,
+        ErrorKind::NotFound => 404,
+        ErrorKind::AlreadyExists | ErrorKind::WrongState => 409,
+        ErrorKind::LimitReached => 429,
+        ErrorKind::Cancelled => 499,
+        ErrorKind::Internal => 500,
+        ErrorKind::Unsupported => 501,
+        ErrorKind::Unavailable => 503,
+        ErrorKind::TimedOut => 504,
+    };
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+pub(super) fn body(error: &Error, request_id: &str) -> ErrorBody {
+    ErrorBody {
+        error: ErrorDetail {
+            kind: error.kind(),
+            message: error.message().to_owned(),
+            hint: error.hint().map(str::to_owned),
+            request_id: request_id.to_owned(),
+        },
+    }
+}
+
+pub(super) fn render(error: &Error, request_id: &str) -> Response {
+    (http_status(error.kind()), Json(body(error, request_id))).into_response()
+}
+
+/// The message and everything beneath it, for the log.
+pub(super) fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string cannot fail.
+        write!(text, ": {cause}").ok();
+        source = cause.source();
+    }
+    text
+}

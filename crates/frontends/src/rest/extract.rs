@@ -1,0 +1,183 @@
+//! From a request's parts to values, with refusals of our own shape.
+
+use axum::{
+    Extension, RequestPartsExt,
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request},
+    http::{header::CONTENT_TYPE, request::Parts},
+};
+use bytes::Bytes;
+use engine::{ByteStream, Principal, SandboxRef};
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use sandbox::{Error, ErrorKind, ExecId, Namespace};
+use serde::de::DeserializeOwned;
+
+use super::{error::ApiError, v1};
+
+/// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
+pub(super) const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
+
+/// A query that may say in which namespace a name is looked up.
+pub(super) trait InNamespace: DeserializeOwned {
+    fn namespace(&self) -> Option<Namespace>;
+}
+
+macro_rules! in_namespace {
+    ($($query:ident),* $(,)?) => {$(
+        impl InNamespace for v1::$query {
+            fn namespace(&self) -> Option<Namespace> {
+                self.namespace.clone()
+            }
+        }
+    )*};
+}
+
+in_namespace!(
+    ArchiveInQuery,
+    ArchiveQuery,
+    ConnectQuery,
+    DrainQuery,
+    EntriesQuery,
+    ExecQuery,
+    GlobQuery,
+    GrepQuery,
+    ListQuery,
+    NamespaceQuery,
+    OutputQuery,
+    ReadQuery,
+    RemoveQuery,
+    StatQuery,
+    StdinQuery,
+    StopQuery,
+    WaitExecQuery,
+    WaitQuery,
+    WatchQuery,
+    WriteQuery,
+);
+
+/// Who asks, about which sandbox, with which query.
+pub(super) struct Ask<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SandboxRef,
+    pub(super) query: Q,
+}
+
+/// The same about one exec of the sandbox.
+pub(super) struct AskExec<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SandboxRef,
+    pub(super) exec: ExecId,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for Ask<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Caller(who) = Caller::from_request_parts(parts, state).await?;
+        let query: Q = query(parts)?;
+        let which = SandboxRef::new(&path_parameter(parts, "sandbox").await?, query.namespace())?;
+        Ok(Self { who, which, query })
+    }
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::from_request_parts(parts, state).await?;
+        let text = path_parameter(parts, "exec").await?;
+        let exec = text.parse().map_err(|_malformed| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no exec {shown:?}"))
+                .with_hint("An exec's id is exc- and 13 characters; GET …/execs lists them.")
+        })?;
+        Ok(Self { who, which, exec, query })
+    }
+}
+
+async fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiError> {
+    let parameters: RawPathParams =
+        parts.extract().await.map_err(|error| Error::invalid(format!("the path cannot be read: {error}")))?;
+    let found = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+    found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("this route has no {name} in its path")).into())
+}
+
+fn query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, ApiError> {
+    match Query::try_from_uri(&parts.uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(rejection) => {
+            let text = std::error::Error::source(&rejection).map_or_else(|| rejection.to_string(), ToString::to_string);
+            Err(Error::invalid(format!("the query is not what this route takes: {text}")).into())
+        }
+    }
+}
+
+/// A query that names no sandbox.
+pub(super) struct Params<Q>(pub(super) Q);
+
+impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        query(parts).map(Self)
+    }
+}
+
+/// Who asks.
+pub(super) struct Caller(pub(super) Principal);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match parts.extract::<Extension<Principal>>().await {
+            Ok(Extension(who)) => Ok(Self(who)),
+            Err(_no_principal) => {
+                Err(Error::new(ErrorKind::Unauthenticated, "nobody found out who asks").into())
+            }
+        }
+    }
+}
+
+/// A JSON body, bounded and strict.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        // A browser cannot send this type across origins without asking first, so a hostile page cannot either.
+        let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let essence = content_type.map(|text| text.split(';').next().unwrap_or(text).trim());
+        if !essence.is_some_and(|text| text.eq_ignore_ascii_case("application/json")) {
+            return Err(Error::invalid("the body must be JSON")
+                .with_hint("Send the header Content-Type: application/json.")
+                .into());
+        }
+        let bytes = read_bounded(request.into_body()).await?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| Error::invalid(format!("the body is not what this route takes: {error}")).into())
+    }
+}
+
+async fn read_bounded(body: Body) -> Result<Bytes, ApiError> {
+    match Limited::new(body, MAX_JSON_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the body has more than {MAX_JSON_BYTES} bytes");
+            Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Write large data to a file in the sandbox with PUT …/files/content.")
+                .into())
+        }
+        Err(error) => Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into()),
+    }
+}
+
+/// A body of any length, on its way to the engine.
+pub(super) fn byte_stream(body: Body) -> ByteStream {
+    let ended = |error| Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error);
+    body.into_data_stream().map(move |piece| piece.map_err(ended)).boxed()
+}

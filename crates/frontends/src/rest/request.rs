@@ -1,0 +1,128 @@
+//! What every request passes through: an id, authentication, one line in the log, and one shape for failures.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, header::SERVER},
+    middleware::Next,
+    response::Response,
+};
+use sandbox::ErrorKind;
+
+use super::{
+    Rest,
+    error::{self, ApiError, Failure},
+};
+
+/// Accepted from a caller and sent with every answer.
+pub const REQUEST_ID_HEADER: &str = "x-request-id";
+/// Longest request id that is taken from a caller.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// Names the daemon's build on every answer, so that a client notices a daemon of another version without asking.
+pub const SERVER_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
+
+/// The id by which one request is found in the log.
+#[derive(Debug, Clone)]
+pub(super) struct HttpRequestId(pub(super) String);
+
+impl HttpRequestId {
+    fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(REQUEST_ID_HEADER).and_then(|value| value.to_str().ok());
+        match given {
+            Some(text) if is_plain(text) => Self(text.to_owned()),
+            _ => Self::fresh(),
+        }
+    }
+
+    /// Unique in the log, not secret: a start that differs for each daemon, and a count.
+    fn fresh() -> Self {
+        static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("req-{:08x}-{count}", *START as u32))
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    (1..=MAX_REQUEST_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Outermost: gives the request its id, and turns a failure into its body, logged once.
+pub(super) async fn frame(mut request: Request, next: Next) -> Response {
+    let id = HttpRequestId::of(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let began = Instant::now();
+    request.extensions_mut().insert(id.clone());
+
+    let mut response = next.run(request).await;
+
+    let mut headers = std::mem::take(response.headers_mut());
+    if let Some(Failure(failure)) = response.extensions_mut().remove::<Failure>() {
+        log_failure(&failure, &id, method.as_str(), &path);
+        response = error::render(&failure, &id.0);
+        headers.clear();
+    }
+    tracing::debug!(
+        request = id.0,
+        %method,
+        path,
+        status = response.status().as_u16(),
+        ms = began.elapsed().as_millis(),
+        "answered"
+    );
+    response.headers_mut().extend(headers);
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
+        response.headers_mut().insert(REQUEST_ID_HEADER, value);
+    }
+    response.headers_mut().insert(SERVER, HeaderValue::from_static(SERVER_NAME));
+    response
+}
+
+fn log_failure(failure: &sandbox::Error, id: &HttpRequestId, method: &str, path: &str) {
+    let (kind, text) = (failure.kind(), error::chain(failure));
+    if matches!(kind, ErrorKind::Internal | ErrorKind::Unavailable) {
+        tracing::error!(request = id.0, method, path, %kind, "{text}");
+    } else {
+        tracing::debug!(request = id.0, method, path, %kind, "{text}");
+    }
+}
+
+/// Finds out who asks, or answers for them.
+pub(super) async fn authenticate(
+    State(rest): State<Rest>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let principal = rest.auth.authenticate(&parts).await?;
+    parts.extensions.insert(principal);
+    Ok(next.run(Request::from_parts(parts, body)).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_id_is_kept_when_it_is_plain() {
+        let given = |text: &'static [u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID_HEADER, HeaderValue::from_bytes(text).unwrap());
+            HttpRequestId::of(&headers).0
+        };
+        assert_eq!(given(b"abc-1"), "abc-1");
+        assert!(given(b"a b").starts_with("req-"));
+        assert!(given(b"\xff").starts_with("req-"));
+        assert!(given(&[b'x'; 129]).starts_with("req-"));
+        assert_ne!(HttpRequestId::fresh().0, HttpRequestId::fresh().0);
+    }
+}

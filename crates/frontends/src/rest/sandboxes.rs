@@ -1,0 +1,229 @@
+//! Sandboxes: made, looked at, moved through their life, removed.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::StatusCode,
+};
+use engine::{Force, SandboxFilter, SandboxView};
+use sandbox::{Error, Lifetime, SandboxSpec, Usage};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Rest,
+    error::{ApiError, ApiResult},
+    extract::{Ask, Caller, JsonBody},
+    v1::{self, schema},
+};
+
+pub(super) fn routes() -> OpenApiRouter<Rest> {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(inspect, remove))
+        .routes(routes!(start))
+        .routes(routes!(stop))
+        .routes(routes!(restart))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(drain))
+        .routes(routes!(renew))
+        .routes(routes!(wait))
+        .routes(routes!(usage))
+        .routes(routes!(processes))
+}
+
+impl From<SandboxView> for v1::Sandbox {
+    fn from(view: SandboxView) -> Self {
+        Self {
+            id: view.id,
+            name: view.name,
+            namespace: view.namespace,
+            image: view.plan.image,
+            state: view.state,
+            reason: view.reason,
+            limits: view.plan.limits,
+            env: view.plan.env,
+            cwd: view.plan.cwd,
+            user: view.plan.user,
+            hostname: view.plan.hostname,
+            labels: view.spec.labels,
+            lifetime: view.lifetime,
+            request_id: view.spec.request_id,
+            isolation: view.isolation,
+            created_at: view.created_at,
+            started_at: view.started_at,
+            stopped_at: view.stopped_at,
+            expires_at: view.expires_at,
+            last_active_at: view.last_active_at,
+            idle_since: view.idle_since,
+            running_execs: view.n_running_execs,
+            draining: view.draining,
+            warnings: view.warnings,
+        }
+    }
+}
+
+type SandboxAnswer = ApiResult<Json<v1::Sandbox>>;
+
+fn answer(view: SandboxView) -> SandboxAnswer {
+    Ok(Json(view.into()))
+}
+
+fn millis(span: Option<u64>) -> Option<Duration> {
+    span.map(Duration::from_millis)
+}
+
+/// Makes a sandbox and starts it.
+#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = schema::SandboxSpec,
+    responses((status = 201, body = v1::Sandbox)))]
+async fn create(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    JsonBody(spec): JsonBody<SandboxSpec>,
+) -> ApiResult<(StatusCode, Json<v1::Sandbox>)> {
+    let view = rest.engine.create_sandbox(&who, spec).await?;
+    Ok((StatusCode::CREATED, Json(view.into())))
+}
+
+/// Lists sandboxes. Everything asked for must hold; `state` and `label` may be given several times.
+#[utoipa::path(get, path = "/sandboxes", tag = "sandboxes",
+    params(
+        ("namespace" = Option<String>, Query),
+        ("state" = Option<Vec<String>>, Query, description = "Any of these states."),
+        ("label" = Option<Vec<String>>, Query, description = "`key=value`; all of them."),
+        ("name" = Option<String>, Query, description = "A part of the name."),
+    ),
+    responses((status = 200, body = v1::SandboxList)))]
+async fn list(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    pairs: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+) -> ApiResult<Json<v1::SandboxList>> {
+    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let found = rest.engine.sandboxes(&who, &filter(pairs)?).await?;
+    Ok(Json(v1::SandboxList { sandboxes: found.into_iter().map(Into::into).collect() }))
+}
+
+fn filter(pairs: Vec<(String, String)>) -> Result<SandboxFilter, ApiError> {
+    let mut filter = SandboxFilter::default();
+    for (key, value) in pairs {
+        match key.as_str() {
+            "namespace" => filter.namespace = Some(value.parse().map_err(Error::from)?),
+            "state" => filter.states.push(value.parse().map_err(Error::invalid)?),
+            "label" => filter.labels.push(value.parse().map_err(Error::from)?),
+            "name" => filter.name_contains = Some(value),
+            _ => {
+                let shown: String = key.chars().take(64).collect();
+                return Err(Error::invalid(format!("{shown:?} is not a filter for sandboxes"))
+                    .with_hint("The filters are namespace, state, label and name.")
+                    .into());
+            }
+        }
+    }
+    Ok(filter)
+}
+
+/// One sandbox, with the isolation it got.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn inspect(State(rest): State<Rest>, ask: Ask) -> SandboxAnswer {
+    answer(rest.engine.sandbox(&ask.who, &ask.which).await?)
+}
+
+/// Deletes the record and the files. What runs is refused unless `force`.
+#[utoipa::path(delete, path = "/sandboxes/{sandbox}", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::RemoveQuery),
+    responses((status = 204)))]
+async fn remove(State(rest): State<Rest>, ask: Ask<v1::RemoveQuery>) -> ApiResult<StatusCode> {
+    let force = if ask.query.force { Force::Yes } else { Force::No };
+    rest.engine.remove_sandbox(&ask.who, &ask.which, force).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts a stopped sandbox again, with its files.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/start", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn start(State(rest): State<Rest>, ask: Ask) -> SandboxAnswer {
+    answer(rest.engine.start_sandbox(&ask.who, &ask.which).await?)
+}
+
+/// Stops gracefully, then by force; keeps the record and the files.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/stop", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::StopQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn stop(State(rest): State<Rest>, ask: Ask<v1::StopQuery>) -> SandboxAnswer {
+    answer(rest.engine.stop_sandbox(&ask.who, &ask.which, millis(ask.query.grace_ms)).await?)
+}
+
+/// Stops, then starts.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/restart", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::StopQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn restart(State(rest): State<Rest>, ask: Ask<v1::StopQuery>) -> SandboxAnswer {
+    answer(rest.engine.restart_sandbox(&ask.who, &ask.which, millis(ask.query.grace_ms)).await?)
+}
+
+/// Freezes every process of the workload.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/pause", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn pause(State(rest): State<Rest>, ask: Ask) -> SandboxAnswer {
+    answer(rest.engine.pause_sandbox(&ask.who, &ask.which).await?)
+}
+
+/// Lets a paused sandbox go on.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/resume", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn resume(State(rest): State<Rest>, ask: Ask) -> SandboxAnswer {
+    answer(rest.engine.resume_sandbox(&ask.who, &ask.which).await?)
+}
+
+/// Takes no new execs, waits for the running ones, then stops.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/drain", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::DrainQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn drain(State(rest): State<Rest>, ask: Ask<v1::DrainQuery>) -> SandboxAnswer {
+    answer(rest.engine.drain_sandbox(&ask.who, &ask.which, millis(ask.query.timeout_ms)).await?)
+}
+
+/// Gives the sandbox a new lifetime, counted from now.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/renew", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    request_body = schema::Lifetime, responses((status = 200, body = v1::Sandbox)))]
+async fn renew(
+    State(rest): State<Rest>,
+    ask: Ask,
+    JsonBody(lifetime): JsonBody<Lifetime>,
+) -> SandboxAnswer {
+    answer(rest.engine.renew_sandbox(&ask.who, &ask.which, lifetime).await?)
+}
+
+/// Answers when the sandbox is in a state.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/wait", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::WaitQuery),
+    responses((status = 200, body = v1::Sandbox)))]
+async fn wait(State(rest): State<Rest>, ask: Ask<v1::WaitQuery>) -> SandboxAnswer {
+    let timeout = millis(ask.query.timeout_ms);
+    answer(rest.engine.wait_sandbox(&ask.who, &ask.which, ask.query.state, timeout).await?)
+}
+
+/// What the sandbox uses now.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/usage", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = schema::Usage)))]
+async fn usage(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<Usage>> {
+    Ok(Json(rest.engine.usage(&ask.who, &ask.which).await?))
+}
+
+/// The processes inside.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/processes", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::ProcessList)))]
+async fn processes(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::ProcessList>> {
+    Ok(Json(v1::ProcessList { processes: rest.engine.processes(&ask.who, &ask.which).await? }))
+}

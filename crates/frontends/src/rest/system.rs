@@ -1,0 +1,45 @@
+//! The daemon itself: is it there, what is it, what can it do.
+
+use axum::{Json, extract::State};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{Rest, v1};
+
+pub(super) fn routes() -> OpenApiRouter<Rest> {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(version))
+        .routes(routes!(capabilities))
+        .routes(routes!(openapi_document))
+}
+
+/// Answers while the daemon is ready.
+#[utoipa::path(get, path = "/health", tag = "system", responses((status = 200, body = v1::Health)))]
+async fn health(State(rest): State<Rest>) -> Json<v1::Health> {
+    Json(v1::Health {
+        status: "ok".to_owned(),
+        pid: std::process::id(),
+        uptime_ms: u64::try_from(rest.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The daemon's version.
+#[utoipa::path(get, path = "/version", tag = "system", responses((status = 200, body = v1::Version)))]
+async fn version() -> Json<v1::Version> {
+    Json(v1::Version { version: env!("CARGO_PKG_VERSION").to_owned(), api: vec!["v1".to_owned()] })
+}
+
+/// What the back end can do on this host.
+#[utoipa::path(get, path = "/capabilities", tag = "system", responses((status = 200, body = v1::Capabilities)))]
+async fn capabilities(State(rest): State<Rest>) -> Json<v1::Capabilities> {
+    let mut found = v1::Capabilities::from(rest.engine.capabilities());
+    found.missing.extend(rest.engine.warnings());
+    Json(found)
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "system", responses((status = 200, body = Object)))]
+async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
+    // Made when asked: nobody should carry it in memory, and it takes a millisecond.
+    Json(super::document())
+}

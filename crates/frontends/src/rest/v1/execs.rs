@@ -1,0 +1,200 @@
+//! Execs on the wire.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use jiff::Timestamp;
+use sandbox::{ExecId, ExecOutcome, ExecState, Namespace, RequestId, SandboxId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::schema;
+
+/// One command run in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Exec {
+    #[schema(value_type = String, example = "exc-0123456789abc")]
+    pub id: ExecId,
+    #[schema(value_type = String)]
+    pub sandbox: SandboxId,
+    pub command: Vec<String>,
+    #[schema(schema_with = schema::exec_state)]
+    pub state: ExecState,
+    /// How it ended; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ExecOutcome>)]
+    pub outcome: Option<ExecOutcome>,
+    /// The exit code a shell would show for the outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    pub terminal: bool,
+    /// Whether stdin was kept open for writing.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Number of the last entry in its log so far.
+    pub last_entry: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub request_id: Option<RequestId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExecList {
+    pub execs: Vec<Exec>,
+}
+
+/// Answer to a start: the exec, and with `wait=true` what it printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecResult {
+    #[serde(flatten)]
+    pub exec: Exec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<CapturedOutput>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<CapturedOutput>,
+}
+
+/// What one stream printed: all of it, or its head and tail.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapturedOutput {
+    /// The output, when it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The output, when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// Whether the middle was left out; read it with `GET …/output`.
+    pub truncated: bool,
+    /// Bytes that were printed in all.
+    pub total_bytes: u64,
+}
+
+impl CapturedOutput {
+    /// The bytes, whichever form they travelled in.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        match (&self.text, &self.base64) {
+            (Some(text), _) => Some(text.clone().into_bytes()),
+            (None, Some(coded)) => BASE64_STANDARD.decode(coded).ok(),
+            (None, None) => Some(Vec::new()),
+        }
+    }
+}
+
+/// The body of a start is an `ExecSpec`, field by field.
+pub type ExecRequest = sandbox::ExecSpec;
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ExecQuery {
+    #[param(value_type = Option<String>)]
+    pub namespace: Option<Namespace>,
+    /// Answer when the command ended, with its output, instead of at once.
+    #[serde(default)]
+    pub wait: bool,
+    /// With `wait`: answer after this long even if it still runs. The command goes on.
+    pub timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WaitExecQuery {
+    #[param(value_type = Option<String>)]
+    pub namespace: Option<Namespace>,
+    /// Answer after this long with the exec as it is then.
+    pub timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StdinQuery {
+    #[param(value_type = Option<String>)]
+    pub namespace: Option<Namespace>,
+    /// The body's end is the end of stdin.
+    #[serde(default)]
+    pub close: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StdinWritten {
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EntriesQuery {
+    #[param(value_type = Option<String>)]
+    pub namespace: Option<Namespace>,
+    /// Number of the first entry wanted; 1 is the first. `Last-Event-ID` has the same effect and wins.
+    pub from: Option<u64>,
+    /// Keep the stream open until the command ended.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+    #[default]
+    Both,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct OutputQuery {
+    #[param(value_type = Option<String>)]
+    pub namespace: Option<Namespace>,
+    #[serde(default)]
+    #[param(inline)]
+    pub stream: OutputStream,
+    /// Bytes to leave out at the beginning.
+    #[serde(default)]
+    pub offset: u64,
+    /// At most this many bytes.
+    pub length: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SignalRequest {
+    /// Number of the signal: 15 is TERM, 9 is KILL, 2 is INT.
+    pub signal: i32,
+    #[serde(default)]
+    pub scope: SignalScope,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SignalScope {
+    /// The exec's first process.
+    Process,
+    /// Its whole process group.
+    #[default]
+    Group,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResizeRequest {
+    pub rows: u16,
+    pub cols: u16,
+}

@@ -1,0 +1,32 @@
+//! What crosses the wire in version 1 of the REST API. A later version gets a folder of its own.
+//!
+//! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
+
+mod entries;
+mod error;
+mod events;
+mod execs;
+mod files;
+mod sandboxes;
+pub mod schema;
+mod system;
+
+pub use entries::{
+    ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
+};
+pub use error::{ErrorBody, ErrorDetail};
+pub use events::EventsQuery;
+pub use execs::{
+    CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputQuery,
+    OutputStream, ResizeRequest, SignalRequest, SignalScope, StdinQuery, StdinWritten, WaitExecQuery,
+};
+pub use files::{
+    ArchiveInQuery, ArchiveQuery, ChmodRequest, ChownRequest, CopyRequest, FileEntry, FileList, GlobQuery,
+    GrepMatch, GrepMatches, GrepQuery, LinkTarget, ListQuery, MkdirRequest, Octal, PathList, ReadQuery,
+    RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
+};
+pub use sandboxes::{
+    ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
+    WaitQuery,
+};
+pub use system::{Capabilities, Health, Version};

@@ -1,0 +1,229 @@
+//! How types of the `sandbox` crate look in the OpenAPI document. That crate knows nothing of HTTP, so their shapes are
+//! described here; a test holds each description against a real value.
+
+use std::collections::BTreeMap;
+
+use sandbox::{ErrorKind, SandboxState};
+use utoipa::{
+    ToSchema,
+    openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, Type},
+};
+
+fn one_of(words: &[&str]) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied())).build()
+}
+
+pub(super) fn error_kind() -> Object {
+    one_of(&ErrorKind::ALL.map(ErrorKind::as_str))
+}
+
+pub(super) fn sandbox_state() -> Object {
+    one_of(&SandboxState::ALL.map(SandboxState::as_str))
+}
+
+pub(super) fn exec_state() -> Object {
+    one_of(&["starting", "running", "done"])
+}
+
+pub(super) fn file_kind() -> Object {
+    one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
+}
+
+pub(super) fn capabilities() -> Schema {
+    let names = one_of(&["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"]);
+    Schema::Array(ArrayBuilder::new().items(names).build())
+}
+
+/// What was asked of a new sandbox. Everything may be left out.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct SandboxSpec {
+    /// Made up when absent. Letters, digits, `-`, `_` and `.`, at most 63.
+    pub name: Option<String>,
+    #[schema(default = "default")]
+    pub namespace: Option<String>,
+    #[schema(default = "host")]
+    pub image: Option<String>,
+    pub limits: Option<Limits>,
+    pub env: Option<BTreeMap<String, String>>,
+    /// Absolute.
+    pub cwd: Option<String>,
+    /// `name`, `uid`, `name:group` or `uid:gid`: the user of execs that name none.
+    pub user: Option<String>,
+    pub hostname: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub lifetime: Option<Lifetime>,
+    /// The same id again returns the first sandbox instead of making a second one.
+    pub request_id: Option<String>,
+}
+
+/// Limits that were asked for. What is absent gets the daemon's default.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Limits {
+    /// Bytes.
+    pub memory: Option<u64>,
+    /// Bytes of swap on top of memory.
+    pub swap: Option<u64>,
+    /// Processors; 0.5 is half of one.
+    pub cpus: Option<f64>,
+    pub pids: Option<u32>,
+    pub open_files: Option<u32>,
+    /// Bytes the sandbox may write to its own layer.
+    pub disk: Option<u64>,
+    /// Bytes of `/tmp`.
+    pub tmp: Option<u64>,
+    /// Bytes of `/dev/shm`.
+    pub shm: Option<u64>,
+}
+
+/// The limits that were decided.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct LimitsPlan {
+    pub memory: u64,
+    pub swap: u64,
+    pub cpus: f64,
+    pub pids: u32,
+    pub open_files: u32,
+    pub disk: u64,
+    /// Whether `disk` was asked for by name.
+    pub disk_is_hard: bool,
+    pub tmp: u64,
+    pub shm: u64,
+}
+
+/// How long a sandbox lives.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Lifetime {
+    /// From its start.
+    pub ttl_ms: Option<u64>,
+    /// Without a request and without a living process of the workload.
+    pub idle_ms: Option<u64>,
+    /// What happens then.
+    pub on_expiry: Option<OnExpiry>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum OnExpiry {
+    Stop,
+    Remove,
+}
+
+/// The walls one sandbox got, stated by the back end that built them.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Isolation {
+    pub backend: String,
+    pub rootless: bool,
+    pub id_map: String,
+    pub namespaces: Vec<String>,
+    pub capabilities: Vec<String>,
+    pub no_new_privileges: bool,
+    pub seccomp: Option<String>,
+    pub network: String,
+    pub cgroups: String,
+    pub limits: Vec<LimitStatement>,
+    pub warnings: Option<Vec<String>>,
+}
+
+/// How one limit is held.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct LimitStatement {
+    pub limit: String,
+    pub value: u64,
+    pub enforcement: String,
+    pub note: Option<String>,
+}
+
+/// What was asked of one exec.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ExecSpec {
+    /// Program and arguments; a program without a slash is looked for in `PATH`.
+    pub command: Vec<String>,
+    /// Added to the sandbox's own environment.
+    pub env: Option<BTreeMap<String, String>>,
+    pub cwd: Option<String>,
+    pub user: Option<String>,
+    pub rlimits: Option<Vec<Rlimit>>,
+    /// Present: the exec gets a terminal of this size, and stderr joins stdout.
+    pub terminal: Option<TerminalSize>,
+    /// Whether stdin stays open for writing.
+    pub stdin: Option<bool>,
+    /// After this long the whole process group is killed.
+    pub timeout_ms: Option<u64>,
+    /// The same id again returns the first exec instead of starting a second one.
+    pub request_id: Option<String>,
+}
+
+#[derive(Debug, ToSchema)]
+pub struct Rlimit {
+    /// As in `ulimit`: `nofile`, `cpu`, `core`…
+    pub resource: String,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+#[derive(Debug, ToSchema)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// How a command ended. None of these is a failure of the request.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum ExecOutcome {
+    Exited { code: u8, memory_limit_hit: bool },
+    Signaled { signal: i32 },
+    NotStarted { reason: String, message: String },
+    Killed { reason: String },
+}
+
+/// What a sandbox uses now. Absent: this back end cannot tell on this host.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Usage {
+    pub memory_bytes: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    /// Microseconds of processor time since the sandbox started.
+    pub cpu_micros: Option<u64>,
+    pub pids: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    pub oom_kills: Option<u64>,
+}
+
+/// One process inside.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ProcessEntry {
+    pub pid: i32,
+    pub parent: i32,
+    pub user: u32,
+    /// One letter, as in `ps`.
+    pub state: String,
+    pub memory_bytes: u64,
+    pub cpu_micros: u64,
+    pub command: Vec<String>,
+    pub exec: Option<String>,
+}
+
+/// One numbered fact.
+#[derive(Debug, ToSchema)]
+pub struct Event {
+    pub number: u64,
+    #[schema(format = DateTime)]
+    pub at: String,
+    /// Such as `sandbox_created` or `exec_ended`.
+    pub kind: String,
+    pub sandbox: Option<String>,
+    pub name: Option<String>,
+    pub namespace: Option<String>,
+    pub exec: Option<String>,
+    pub detail: Option<String>,
+}

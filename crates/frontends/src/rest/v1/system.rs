@@ -1,0 +1,43 @@
+//! The daemon itself.
+
+use sandbox::{BackendKind, Capability};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::schema;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// Always `ok`: a daemon that is not ready does not answer.
+    pub status: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    pub uptime_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    pub version: String,
+    /// Versions of this API that the daemon speaks.
+    pub api: Vec<String>,
+}
+
+/// What the daemon's back end can do on this host, found by trying.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    #[schema(value_type = String, example = "namespace")]
+    pub backend: BackendKind,
+    #[schema(schema_with = schema::capabilities)]
+    pub has: Vec<Capability>,
+    /// What is missing, and why, as sentences.
+    pub missing: Vec<String>,
+}
+
+impl From<&sandbox::Capabilities> for Capabilities {
+    fn from(found: &sandbox::Capabilities) -> Self {
+        Self { backend: found.backend, has: found.has.clone(), missing: found.missing.clone() }
+    }
+}

@@ -1,0 +1,14 @@
+//! The REST front end over a real engine on the fake back end: every route, every kind of error, every form of stream.
+#![forbid(unsafe_code)]
+
+mod entries;
+mod errors;
+mod events;
+mod execs;
+mod files;
+mod listen;
+mod openapi;
+mod ports;
+mod sandboxes;
+mod support;
+mod system;

@@ -1,0 +1,142 @@
+use std::{collections::BTreeSet, path::PathBuf};
+
+use sandbox::{
+    BackendKind, ByteSize, Enforcement, ExecOutcome, ExecSpec, Isolation, Lifetime, LimitKind,
+    LimitStatement, Limits, LimitsPlan, OnExpiry, ProcessEntry, SandboxSpec, Usage,
+};
+use serde_json::{Value, json};
+
+use crate::support::Api;
+
+fn document() -> Value {
+    serde_json::to_value(frontends::rest::document()).unwrap()
+}
+
+#[tokio::test]
+async fn the_committed_document_is_the_generated_one() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.json");
+    let mut generated = frontends::rest::document().to_pretty_json().unwrap();
+    generated.push('\n');
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &generated).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == generated, "docs/reference/openapi.json is not current: run the tests with BLESS=1");
+    let served = Api::new().await.get("/v1/openapi.json").await.expect(200).json();
+    assert_eq!(served, document());
+}
+
+#[test]
+fn every_operation_is_described_and_may_fail() {
+    let document = document();
+    let mut n_operations = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        assert!(path.starts_with("/v1/"), "{path}");
+        for (method, operation) in item.as_object().unwrap() {
+            n_operations += 1;
+            assert!(operation["summary"].is_string(), "{method} {path} has no words");
+            assert!(operation["responses"]["default"].is_object(), "{method} {path} cannot fail");
+        }
+    }
+    assert!(n_operations > 40, "{n_operations}");
+}
+
+/// The shapes in `v1::schema` are written by hand; each must have exactly the fields that a full value has.
+#[test]
+fn described_shapes_are_the_real_ones() {
+    let document = document();
+    let check = |name: &str, value: Value| {
+        let described: BTreeSet<&String> =
+            document["components"]["schemas"][name]["properties"].as_object().expect(name).keys().collect();
+        let real: BTreeSet<&String> = value.as_object().unwrap().keys().collect();
+        assert_eq!(described, real, "{name}");
+    };
+    let millis = Some(std::time::Duration::from_millis(1));
+    let lifetime = Lifetime { ttl: millis, idle: millis, on_expiry: OnExpiry::Stop };
+    let size = Some(ByteSize(1));
+    let limits = Limits {
+        memory: size,
+        swap: size,
+        cpus: Some(sandbox::CpuCount::whole(1)),
+        pids: Some(1),
+        open_files: Some(1),
+        disk: size,
+        tmp: size,
+        shm: size,
+    };
+    let plan: LimitsPlan = sandbox::Defaults::default().limits;
+    let spec = SandboxSpec {
+        name: Some("a".parse().unwrap()),
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        cwd: Some("/".to_owned()),
+        user: Some("0".to_owned()),
+        hostname: Some("a".parse().unwrap()),
+        labels: [("a".to_owned(), "b".to_owned())].into(),
+        lifetime: lifetime.clone(),
+        limits: limits.clone(),
+        request_id: Some("a".parse().unwrap()),
+        ..SandboxSpec::default()
+    };
+    let statement = LimitStatement {
+        limit: LimitKind::Memory,
+        value: 1,
+        enforcement: Enforcement::NotHeld,
+        note: Some("x".to_owned()),
+    };
+    let isolation = Isolation {
+        backend: BackendKind::Fake,
+        rootless: false,
+        id_map: String::new(),
+        namespaces: Vec::new(),
+        capabilities: Vec::new(),
+        no_new_privileges: true,
+        seccomp: None,
+        network: String::new(),
+        cgroups: String::new(),
+        limits: vec![statement.clone()],
+        warnings: vec!["x".to_owned()],
+    };
+    let exec = ExecSpec {
+        command: vec!["a".to_owned()],
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        cwd: Some("/".to_owned()),
+        user: Some("0".to_owned()),
+        rlimits: vec![sandbox::Rlimit { resource: "cpu".to_owned(), soft: 1, hard: 1 }],
+        terminal: Some(sandbox::TerminalSize::default()),
+        stdin: true,
+        timeout: millis,
+        request_id: Some("a".parse().unwrap()),
+    };
+    let process = ProcessEntry {
+        pid: 1,
+        parent: 0,
+        user: 0,
+        state: 'S',
+        memory_bytes: 0,
+        cpu_micros: 0,
+        command: Vec::new(),
+        exec: Some("x".to_owned()),
+    };
+    check("Lifetime", json!(lifetime));
+    check("Limits", json!(limits));
+    check("LimitsPlan", json!(plan));
+    check("SandboxSpec", json!(spec));
+    check("LimitStatement", json!(statement));
+    check("Isolation", json!(isolation));
+    check("Rlimit", json!(exec.rlimits[0]));
+    check("ExecSpec", json!(exec));
+    check("Usage", json!(Usage::default()));
+    check("ProcessEntry", json!(process));
+
+    let outcomes = document["components"]["schemas"]["ExecOutcome"]["oneOf"].as_array().unwrap();
+    let described: BTreeSet<&str> =
+        outcomes.iter().map(|one| one["properties"]["type"]["enum"][0].as_str().unwrap()).collect();
+    let real = [
+        ExecOutcome::exited(0),
+        ExecOutcome::Signaled { signal: 9 },
+        ExecOutcome::NotStarted { reason: sandbox::NotStarted::Other, message: String::new() },
+        ExecOutcome::Killed { reason: sandbox::KillReason::Request },
+    ];
+    let real: Vec<Value> = real.iter().map(|outcome| json!(outcome)).collect();
+    assert_eq!(described, real.iter().map(|outcome| outcome["type"].as_str().unwrap()).collect());
+}

@@ -1,0 +1,162 @@
+//! An API to ask, without a socket.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Method, Request, StatusCode, header},
+};
+use backends::fake::FakeBackend;
+use bytes::Bytes;
+use engine::{Engine, EngineConfig};
+use frontends::rest::{self, Activity, Peer, PeerCredentials, Rest};
+use futures_util::{Stream, StreamExt};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// The user that owns the daemon in these tests.
+pub(crate) const OWNER: u32 = 1000;
+/// A test that waits longer than this has found a bug.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Api {
+    pub(crate) router: Router,
+    pub(crate) backend: FakeBackend,
+    pub(crate) activity: Activity,
+    pub(crate) stop: CancellationToken,
+    pub(crate) peer: Peer,
+    _home: tempfile::TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{:?}", self.bytes);
+        self
+    }
+
+    /// A failure of this kind, in the one shape of failures.
+    #[track_caller]
+    pub(crate) fn expect_error(self, status: u16, kind: &str) -> Value {
+        let body = self.expect(status).json();
+        let error = &body["error"];
+        assert_eq!(error["kind"], kind, "{body}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{body}");
+        assert!(error["requestId"].as_str().is_some_and(|id| !id.is_empty()), "{body}");
+        error.clone()
+    }
+}
+
+impl Api {
+    pub(crate) async fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let backend = FakeBackend::new();
+        let store = Store::open(home.path()).unwrap();
+        let config = EngineConfig::new(home.path());
+        let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
+        let (activity, stop) = (Activity::default(), CancellationToken::new());
+        let auth = Arc::new(PeerCredentials { owner: OWNER });
+        let router = rest::router(Rest::new(engine, auth, activity.clone(), stop.clone()));
+        let peer = Peer::Unix { uid: OWNER, pid: None };
+        Self { router, backend, activity, stop, peer, _home: home }
+    }
+
+    /// With a running sandbox called `box`.
+    pub(crate) async fn with_box() -> Self {
+        let api = Self::new().await;
+        api.post("/v1/sandboxes", json!({ "name": "box" })).await.expect(201);
+        api
+    }
+
+    /// The answer's head; its body streams.
+    pub(crate) async fn open(&self, mut request: Request<Body>) -> axum::response::Response {
+        request.extensions_mut().insert(self.peer);
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let asking = async {
+            let response = self.open(request).await;
+            let (parts, body) = response.into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            Answer { status: parts.status, headers: parts.headers, bytes }
+        };
+        tokio::time::timeout(PATIENCE, asking).await.expect("an answer in time")
+    }
+
+    pub(crate) async fn get(&self, target: &str) -> Answer {
+        self.send(Request::get(target).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn get_as(&self, target: &str, accept: &str) -> Answer {
+        self.send(Request::get(target).header(header::ACCEPT, accept).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, target: &str, body: Value) -> Answer {
+        let request = Request::post(target).header(header::CONTENT_TYPE, "application/json");
+        self.send(request.body(Body::from(body.to_string())).unwrap()).await
+    }
+
+    /// A POST that has no body.
+    pub(crate) async fn act(&self, target: &str) -> Answer {
+        self.send(Request::post(target).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn send_bytes(&self, method: Method, target: &str, bytes: impl Into<Body>) -> Answer {
+        self.send(Request::builder().method(method).uri(target).body(bytes.into()).unwrap()).await
+    }
+
+    pub(crate) async fn delete(&self, target: &str) -> Answer {
+        self.send(Request::delete(target).body(Body::empty()).unwrap()).await
+    }
+
+    /// Starts a command in `box` and returns its id.
+    pub(crate) async fn start(&self, spec: Value) -> String {
+        let started = self.post("/v1/sandboxes/box/execs", spec).await.expect(201).json();
+        started["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs a command in `box` to its end.
+    pub(crate) async fn run(&self, command: &[&str]) -> Value {
+        self.post("/v1/sandboxes/box/execs?wait=true", json!({ "command": command })).await.expect(201).json()
+    }
+}
+
+/// Pieces of a body as they come.
+pub(crate) fn pieces(response: axum::response::Response) -> impl Stream<Item = Bytes> + Unpin {
+    response.into_body().into_data_stream().map(Result::unwrap).boxed()
+}
+
+/// The next piece that contains `text`, or the test fails.
+pub(crate) async fn next_with(stream: &mut (impl Stream<Item = Bytes> + Unpin), text: &str) -> String {
+    let looking = async {
+        loop {
+            let piece = stream.next().await.unwrap_or_else(|| panic!("the stream ended before {text:?}"));
+            let piece = String::from_utf8_lossy(&piece).into_owned();
+            if piece.contains(text) {
+                return piece;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("no {text:?} in time"))
+}

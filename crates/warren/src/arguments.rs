@@ -1,0 +1,192 @@
+//! Values that several commands take: spans, variables, what a new sandbox and an exec are asked.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clap::Args;
+use sandbox::{
+    ByteSize, CpuCount, ImageRef, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName,
+    SandboxSpec,
+};
+
+use crate::error::CommandResult;
+
+/// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = || {
+        let shown: String = text.chars().take(32).collect();
+        format!("{shown:?} is not a span of time: write 90s, 500ms, 10m, 1h30m or 2d")
+    };
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let (mut total, mut rest) = (Duration::ZERO, text);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (unit, tail) = tail.split_at(letters);
+        let number: u64 = number.parse().map_err(|_not_a_number| invalid())?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(invalid()),
+        };
+        let part = number.checked_mul(millis).map(Duration::from_millis).ok_or_else(invalid)?;
+        total = total.checked_add(part).ok_or_else(invalid)?;
+        rest = tail;
+    }
+    if text.is_empty() { Err(invalid()) } else { Ok(total) }
+}
+
+/// `KEY=VALUE`, or `KEY` alone for the value it has here.
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some(("", _)) | None if text.is_empty() || text.starts_with('=') => {
+            Err("a variable needs a name: write KEY=VALUE".to_owned())
+        }
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => match std::env::var(text) {
+            Ok(value) => Ok((text.to_owned(), value)),
+            Err(_unset) => Err(format!("{text} is not set here: write {text}=VALUE")),
+        },
+    }
+}
+
+/// What a new sandbox is asked.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxArgs {
+    /// Name of the sandbox; made up when absent
+    #[arg(long)]
+    pub(crate) name: Option<SandboxName>,
+    /// Image: `host` is this machine's own programs, read-only
+    #[arg(long, default_value = "host")]
+    image: ImageRef,
+    /// Memory limit, such as 512m or 2g
+    #[arg(long, short = 'm', value_name = "SIZE")]
+    memory: Option<ByteSize>,
+    /// Swap on top of memory
+    #[arg(long, value_name = "SIZE")]
+    swap: Option<ByteSize>,
+    /// Processors; 0.5 is half of one
+    #[arg(long, value_name = "N")]
+    cpus: Option<CpuCount>,
+    /// Most processes and threads
+    #[arg(long, value_name = "N")]
+    pids: Option<u32>,
+    /// Most bytes written to the sandbox's own layer
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<ByteSize>,
+    /// Variable for every command in it
+    #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Working directory of its commands
+    #[arg(long = "cwd", short = 'w', value_name = "DIR")]
+    cwd: Option<String>,
+    /// User of its commands: name, uid or uid:gid
+    #[arg(long, short = 'u')]
+    user: Option<String>,
+    /// Host name inside; the sandbox's name when absent
+    #[arg(long)]
+    hostname: Option<SandboxName>,
+    /// Label, to filter by
+    #[arg(long = "label", short = 'l', value_name = "KEY=VALUE")]
+    labels: Vec<Label>,
+    /// Time to live from its start, such as 1h
+    #[arg(long, value_name = "SPAN", value_parser = duration)]
+    ttl: Option<Duration>,
+    /// Time it may idle
+    #[arg(long, value_name = "SPAN", value_parser = duration)]
+    pub(crate) idle: Option<Duration>,
+    /// Remove it when its time is up, instead of stopping it
+    #[arg(long)]
+    remove_on_expiry: bool,
+    /// The same id again returns the first sandbox
+    #[arg(long, value_name = "ID", visible_alias = "requestId")]
+    request_id: Option<RequestId>,
+}
+
+impl SandboxArgs {
+    pub(crate) fn spec(&self, namespace: Namespace) -> SandboxSpec {
+        SandboxSpec {
+            name: self.name.clone(),
+            namespace,
+            image: self.image.clone(),
+            limits: Limits {
+                memory: self.memory,
+                swap: self.swap,
+                cpus: self.cpus,
+                pids: self.pids,
+                disk: self.disk,
+                ..Limits::default()
+            },
+            env: self.env.iter().cloned().collect(),
+            cwd: self.cwd.clone(),
+            user: self.user.clone(),
+            hostname: self.hostname.clone(),
+            labels: self.labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect(),
+            lifetime: Lifetime {
+                ttl: self.ttl,
+                idle: self.idle,
+                on_expiry: if self.remove_on_expiry { OnExpiry::Remove } else { OnExpiry::Stop },
+            },
+            request_id: self.request_id.clone(),
+        }
+    }
+}
+
+/// How a command is attached to this terminal.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AttachArgs {
+    /// Pass stdin along
+    #[arg(long, short = 'i')]
+    pub(crate) interactive: bool,
+    /// Give the command a terminal
+    #[arg(long, short = 't')]
+    pub(crate) tty: bool,
+    /// Start it and return at once
+    #[arg(long, short = 'd')]
+    pub(crate) detach: bool,
+    /// Kill it after this long; the exit code is then 124
+    #[arg(long, value_name = "SPAN", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Variables by name; of two for one name the later wins.
+pub(crate) fn environment(pairs: &[(String, String)]) -> BTreeMap<String, String> {
+    pairs.iter().cloned().collect()
+}
+
+/// The program and its arguments, which must be text.
+pub(crate) fn command(words: &[String]) -> CommandResult<Vec<String>> {
+    let spec = sandbox::ExecSpec::argv(words.iter().cloned());
+    spec.check()?;
+    Ok(spec.command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_as_people_write_them() {
+        for (text, millis) in
+            [("90", 90_000), ("90s", 90_000), ("500ms", 500), ("1h30m", 5_400_000), ("2d", 172_800_000), ("0", 0)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text:?}");
+        }
+        for text in ["", "-1", "s", "5x", "1.5h", "10 m", "99999999999999999999", "99999999999999999d"] {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_has_a_name() {
+        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
+        assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
+        assert!(variable("=x").is_err() && variable("").is_err());
+        assert!(variable("WARREN_SURELY_NOT_SET").is_err());
+    }
+}

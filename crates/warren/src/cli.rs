@@ -1,0 +1,74 @@
+//! The words on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use sandbox::Namespace;
+
+use crate::commands;
+
+/// Sandboxes for AI agents: made in milliseconds, from the kernel's own parts
+///
+/// A command that finds no daemon starts one.
+#[derive(Debug, Parser)]
+#[command(name = "warren", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Examples:
+  warren run python3 -c 'print(6 * 7)'
+  warren run -it bash
+  warren create --name dev && warren exec dev ls /")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Data directory [env: WARREN_HOME]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub(crate) home: Option<PathBuf>,
+    /// Directory of sockets [env: WARREN_RUN]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// Namespace of the sandbox [env: WARREN_NAMESPACE]
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub(crate) namespace: Option<Namespace>,
+    /// Answer in JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(commands::run::Args),
+    Exec(commands::exec::Args),
+    Create(commands::create::Args),
+    Start(commands::start::Args),
+    Stop(commands::stop::Args),
+    Pause(commands::pause::Args),
+    Resume(commands::resume::Args),
+    Restart(commands::restart::Args),
+    Rm(commands::rm::Args),
+    Ps(commands::ps::Args),
+    Inspect(commands::inspect::Args),
+    Logs(commands::logs::Args),
+    Cp(commands::cp::Args),
+    Stats(commands::stats::Args),
+    Top(commands::top::Args),
+    Wait(commands::wait::Args),
+    Events(commands::events::Args),
+    Doctor(commands::doctor::Args),
+    Bench(commands::bench::Args),
+    Serve(commands::serve::Args),
+    Completions(commands::completions::Args),
+    Version(commands::version::Args),
+    #[command(hide = true)]
+    Reference(commands::reference::Args),
+}
+
+/// Reads the command line. What it cannot read ends the process with 2, as does `--help` with 0.
+pub(crate) fn parse() -> Cli {
+    Cli::parse()
+}

@@ -1,0 +1,170 @@
+//! One request, one answer: bodies, JSON, errors.
+
+use std::io;
+
+use bytes::Bytes;
+use frontends::rest::v1::ErrorBody;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use http_body_util::{BodyExt, BodyStream, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+    header::{ACCEPT, CONTENT_TYPE, HOST},
+};
+use sandbox::{Error, ErrorKind};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Client, Target, transport::broken};
+use crate::error::{CommandError, CommandResult};
+
+/// A request's body: a piece of memory or a stream.
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Longest answer that is read into memory.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+const OCTETS: &str = "application/octet-stream";
+
+fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+impl Client {
+    /// Calls without a body; the answer is JSON.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: Target) -> CommandResult<T> {
+        read_json(self.call(Method::GET, target, None, whole("")).await?).await
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(&self, target: Target) -> CommandResult<T> {
+        read_json(self.call(Method::POST, target, None, whole("")).await?).await
+    }
+
+    /// Calls with a JSON body; the answer is JSON.
+    pub(crate) async fn post_json<T: DeserializeOwned>(
+        &self,
+        target: Target,
+        body: &impl Serialize,
+    ) -> CommandResult<T> {
+        read_json(self.send_json(target, body).await?).await
+    }
+
+    /// Calls with a JSON body; the answer has no content.
+    pub(crate) async fn post_json_quiet(&self, target: Target, body: &impl Serialize) -> CommandResult<()> {
+        drain(self.send_json(target, body).await?).await
+    }
+
+    async fn send_json(&self, target: Target, body: &impl Serialize) -> CommandResult<Response<Incoming>> {
+        let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
+        self.call(Method::POST, target, Some("application/json"), whole(bytes)).await
+    }
+
+    pub(crate) async fn delete(&self, target: Target) -> CommandResult<()> {
+        drain(self.call(Method::DELETE, target, None, whole("")).await?).await
+    }
+
+    /// The answer's bytes as they come.
+    pub(crate) async fn download(
+        &self,
+        target: Target,
+    ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
+        Ok(byte_stream(self.call(Method::GET, target, None, whole("")).await?))
+    }
+
+    /// The same where the form of the answer is asked for.
+    pub(crate) async fn stream(&self, target: Target, accept: &str) -> CommandResult<Response<Incoming>> {
+        let request = Request::get(target.as_str()).header(HOST, "warren").header(ACCEPT, accept);
+        let request = request.body(whole("")).map_err(io::Error::other)?;
+        checked(self.send(request).await?).await
+    }
+
+    /// Sends bytes as they come; the answer is JSON.
+    pub(crate) async fn upload<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: Target,
+        bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> CommandResult<T> {
+        let body = StreamBody::new(bytes.map_ok(Frame::data)).boxed_unsync();
+        read_json(self.call(method, target, Some(OCTETS), body).await?).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        target: Target,
+        content_type: Option<&str>,
+        body: Body,
+    ) -> CommandResult<Response<Incoming>> {
+        let mut request = Request::builder().method(method).uri(target.as_str()).header(HOST, "warren");
+        if let Some(content_type) = content_type {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        let request = request.body(body).map_err(io::Error::other)?;
+        checked(self.send(request).await?).await
+    }
+}
+
+/// The answer if it is a success, else its error.
+async fn checked(response: Response<Incoming>) -> CommandResult<Response<Incoming>> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let bytes = collect(response).await?;
+    let Ok(ErrorBody { error: detail }) = serde_json::from_slice(&bytes) else {
+        let message = format!("the daemon answered {status} in a form that this command does not know");
+        return Err(Error::new(ErrorKind::Internal, message).into());
+    };
+    let mut error = Error::new(detail.kind, detail.message);
+    if let Some(hint) = detail.hint {
+        error = error.with_hint(hint);
+    }
+    Err(CommandError::Failed { error, request_id: Some(detail.request_id) })
+}
+
+async fn collect(response: Response<Incoming>) -> CommandResult<Bytes> {
+    let collected = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let collected = collected.map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "the daemon's answer ended early").with_source(error)
+    })?;
+    Ok(collected.to_bytes())
+}
+
+/// Reads the answer to its end, so that the connection can be used again.
+async fn drain(response: Response<Incoming>) -> CommandResult<()> {
+    collect(response).await.map(drop)
+}
+
+async fn read_json<T: DeserializeOwned>(response: Response<Incoming>) -> CommandResult<T> {
+    let bytes = collect(response).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+            .with_source(error)
+            .with_hint("The daemon may be of another version; `warren version` shows both.")
+            .into()
+    })
+}
+
+pub(super) fn byte_stream(
+    response: Response<Incoming>,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<> {
+    let frames = BodyStream::new(response.into_body());
+    let bytes = frames.filter_map(|frame| async move {
+        match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(io::Error::other(broken(error)))),
+        }
+    });
+    bytes.boxed()
+}
+
+/// Lines of an answer as they come, without their ends.
+pub(crate) fn text_lines(
+    response: Response<Incoming>,
+) -> impl Stream<Item = io::Result<String>> + Send + Unpin {
+    use tokio::io::AsyncBufReadExt as _;
+    let reader = tokio_util::io::StreamReader::new(byte_stream(response));
+    futures_util::stream::try_unfold(reader.lines(), |mut lines| async move {
+        Ok(lines.next_line().await?.map(|line| (line, lines)))
+    })
+    .boxed()
+}

@@ -1,0 +1,118 @@
+//! The log of an exec, read to its end through whatever happens to the connection.
+
+use std::{collections::VecDeque, io};
+
+use bytes::{Bytes, BytesMut};
+use frontends::rest::v1::{ENTRIES_MEDIA_TYPE, WireEntry, decode_frames};
+use futures_util::{Stream, StreamExt, stream::BoxStream};
+use sandbox::{Error, ErrorKind, ExecId, SandboxId};
+
+use super::{Client, Target, call::byte_stream};
+use crate::error::{CommandError, CommandResult};
+
+/// Connections that may break one after the other without a single entry between them.
+const MAX_BREAKS: u32 = 5;
+
+/// A cursor over an exec's log. When the daemon stops in the middle, the cursor finds (or starts) the next one and goes on
+/// where it was.
+pub(crate) struct EntryStream {
+    client: Client,
+    sandbox: SandboxId,
+    exec: ExecId,
+    next: u64,
+    follow: bool,
+    stream: Option<BoxStream<'static, io::Result<Bytes>>>,
+    buffer: BytesMut,
+    ready: VecDeque<WireEntry>,
+    breaks: u32,
+    has_ended: bool,
+}
+
+impl EntryStream {
+    pub(crate) fn new(client: &Client, sandbox: &SandboxId, exec: &ExecId, from: u64, follow: bool) -> Self {
+        Self {
+            client: client.clone(),
+            sandbox: sandbox.clone(),
+            exec: exec.clone(),
+            next: from,
+            follow,
+            stream: None,
+            buffer: BytesMut::new(),
+            ready: VecDeque::new(),
+            breaks: 0,
+            has_ended: false,
+        }
+    }
+
+    /// The next entries, all that have arrived; none at the end.
+    pub(crate) async fn next_batch(&mut self) -> CommandResult<Vec<WireEntry>> {
+        while self.ready.is_empty() {
+            if self.has_ended {
+                return Ok(Vec::new());
+            }
+            self.read_more().await?;
+        }
+        Ok(self.ready.drain(..).collect())
+    }
+
+    async fn read_more(&mut self) -> CommandResult<()> {
+        if self.stream.is_none() {
+            self.buffer.clear();
+            self.stream = Some(self.open().await?.boxed());
+        }
+        let Some(stream) = self.stream.as_mut() else { return Ok(()) };
+        match stream.next().await {
+            Some(Ok(bytes)) => {
+                self.buffer.extend_from_slice(&bytes);
+                self.take_frames()
+            }
+            Some(Err(error)) => self.broke(error),
+            None => self.ended(),
+        }
+    }
+
+    async fn open(&self) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + use<>> {
+        let target = Target::new(&["sandboxes", self.sandbox.as_str(), "execs", self.exec.as_str(), "entries"])
+            .with("from", self.next)
+            .with("follow", self.follow);
+        Ok(byte_stream(self.client.stream(target, ENTRIES_MEDIA_TYPE).await?))
+    }
+
+    fn take_frames(&mut self) -> CommandResult<()> {
+        use frontends::rest::v1::EntryKind;
+        let entries = decode_frames(&mut self.buffer).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows").with_source(error)
+        })?;
+        for entry in entries {
+            self.next = entry.number + 1;
+            self.breaks = 0;
+            // With `follow` the stream ends after this one; without it there may be more to come.
+            self.has_ended |= self.follow && entry.kind == EntryKind::Exited;
+            self.ready.push_back(entry);
+        }
+        Ok(())
+    }
+
+    /// The answer ended. Without `follow` that is the end; with it, a daemon on its way out says so like this.
+    fn ended(&mut self) -> CommandResult<()> {
+        if !self.follow {
+            self.has_ended = true;
+            return Ok(());
+        }
+        self.broke(io::Error::from(io::ErrorKind::UnexpectedEof))
+    }
+
+    fn broke(&mut self, error: io::Error) -> CommandResult<()> {
+        self.stream = None;
+        self.breaks += 1;
+        if self.breaks <= MAX_BREAKS {
+            return Ok(());
+        }
+        let message = format!("the output of {} cannot be read to its end", self.exec);
+        Err(CommandError::from(
+            Error::new(ErrorKind::Unavailable, message)
+                .with_source(error)
+                .with_hint(format!("`warren logs {} {}` reads it again.", self.sandbox, self.exec)),
+        ))
+    }
+}

@@ -1,0 +1,21 @@
+//! The daemon's API as typed calls: HTTP over its Unix socket.
+//!
+//! Connections are kept and used again; a request that must run beside a stream simply opens another one.
+
+mod call;
+mod entries;
+mod execs;
+mod files;
+mod sandboxes;
+mod start;
+mod system;
+mod target;
+mod transport;
+
+pub(crate) use self::{
+    call::{Body, text_lines},
+    entries::EntryStream,
+    start::{ClientOptions, StartMode},
+    target::Target,
+    transport::Client,
+};

@@ -1,0 +1,76 @@
+//! Calls about sandboxes.
+
+use std::time::Duration;
+
+use frontends::rest::v1;
+use sandbox::{SandboxSpec, SandboxState, Usage};
+
+use super::{Client, Target};
+use crate::error::CommandResult;
+
+pub(super) fn millis(span: Option<Duration>) -> Option<u128> {
+    span.map(|span| span.as_millis())
+}
+
+impl Client {
+    /// Of one sandbox, in the namespace that the command was given.
+    pub(super) fn of(&self, sandbox: &str, tail: &[&str]) -> Target {
+        let mut segments = vec!["sandboxes", sandbox];
+        segments.extend(tail);
+        Target::new(&segments).maybe("namespace", self.namespace())
+    }
+
+    pub(crate) async fn create(&self, spec: &SandboxSpec) -> CommandResult<v1::Sandbox> {
+        self.post_json(Target::new(&["sandboxes"]), spec).await
+    }
+
+    /// `filters` are pairs as the API takes them: `state`, `label`, `name`.
+    pub(crate) async fn list(&self, filters: &[(String, String)]) -> CommandResult<Vec<v1::Sandbox>> {
+        let mut target = Target::new(&["sandboxes"]).maybe("namespace", self.namespace());
+        for (key, value) in filters {
+            target = target.with(key, value);
+        }
+        Ok(self.get::<v1::SandboxList>(target).await?.sandboxes)
+    }
+
+    pub(crate) async fn inspect(&self, sandbox: &str) -> CommandResult<v1::Sandbox> {
+        self.get(self.of(sandbox, &[])).await
+    }
+
+    pub(crate) async fn remove(&self, sandbox: &str, force: bool) -> CommandResult<()> {
+        self.delete(self.of(sandbox, &[]).with("force", force)).await
+    }
+
+    /// `start`, `pause` or `resume`.
+    pub(crate) async fn act(&self, sandbox: &str, verb: &str) -> CommandResult<v1::Sandbox> {
+        self.post(self.of(sandbox, &[verb])).await
+    }
+
+    /// `stop` or `restart`.
+    pub(crate) async fn act_with_grace(
+        &self,
+        sandbox: &str,
+        verb: &str,
+        grace: Option<Duration>,
+    ) -> CommandResult<v1::Sandbox> {
+        self.post(self.of(sandbox, &[verb]).maybe("graceMs", millis(grace))).await
+    }
+
+    pub(crate) async fn wait_for_state(
+        &self,
+        sandbox: &str,
+        state: SandboxState,
+        timeout: Option<Duration>,
+    ) -> CommandResult<v1::Sandbox> {
+        let target = self.of(sandbox, &["wait"]).with("state", state);
+        self.get(target.maybe("timeoutMs", millis(timeout))).await
+    }
+
+    pub(crate) async fn usage(&self, sandbox: &str) -> CommandResult<Usage> {
+        self.get(self.of(sandbox, &["usage"])).await
+    }
+
+    pub(crate) async fn processes(&self, sandbox: &str) -> CommandResult<v1::ProcessList> {
+        self.get(self.of(sandbox, &["processes"])).await
+    }
+}

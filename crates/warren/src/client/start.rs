@@ -1,0 +1,116 @@
+//! Finding the daemon, or starting one.
+//!
+//! A started daemon tells on its stdout that it is ready, or why it is not. Several commands may start one at the same time:
+//! the lock on the data directory lets one live, and the others connect to that one.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use sandbox::{Error, ErrorKind, Namespace, Result};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::UnixStream,
+    process::Command,
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::transport::unreachable;
+use crate::{daemon::Readiness, directories::Directories, env};
+
+/// How long a command waits for a daemon that starts, or for one that is on its way out.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks for a daemon that someone else is starting.
+const RETRY: Duration = Duration::from_millis(10);
+/// A log larger than this is set aside when the next daemon starts.
+const MAX_LOG_BYTES: u64 = 8 * 1024 * 1024;
+/// Longest line that a starting daemon may say.
+const MAX_READY_BYTES: u64 = 64 * 1024;
+
+/// Whether a daemon is started when none answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartMode {
+    IfNeeded,
+    Never,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ClientOptions {
+    pub(crate) directories: Directories,
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) start: StartMode,
+}
+
+/// Connects, starting a daemon where there is none.
+pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<UnixStream> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let error = match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        if !is_absent || options.start == StartMode::Never || Instant::now() >= deadline {
+            return Err(unreachable(socket, error));
+        }
+        match start(&options.directories, deadline).await? {
+            Readiness::Ready => {}
+            Readiness::Locked { .. } => sleep(RETRY).await,
+            Readiness::Failed { error } => {
+                let failed = Error::new(error.kind, error.message);
+                return Err(match error.hint {
+                    Some(hint) => failed.with_hint(hint),
+                    None => failed,
+                });
+            }
+        }
+    }
+}
+
+/// Starts this same program as a daemon and waits for its first word.
+async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness> {
+    let failed = |what: &str, error: io::Error| {
+        Error::new(ErrorKind::Unavailable, format!("could not start the daemon: {what}: {error}"))
+    };
+    directories.make()?;
+    let log = open_log(&directories.log()).map_err(|error| failed("its log", error))?;
+    let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
+    let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
+    let mut daemon = Command::new(program)
+        .arg("--home")
+        .arg(&directories.home)
+        .arg("--run-dir")
+        .arg(&directories.run)
+        .args(["serve", "--detached", "--idle-exit", &idle_exit])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| failed("its process", error))?;
+    let mut line = String::new();
+    if let Some(stdout) = daemon.stdout.take() {
+        let mut reader = BufReader::new(stdout.take(MAX_READY_BYTES));
+        match timeout_at(deadline, reader.read_line(&mut line)).await {
+            Ok(read) => drop(read.map_err(|error| failed("its first word", error))?),
+            Err(_elapsed) => line.clear(),
+        }
+    }
+    serde_json::from_str(&line).map_err(|_silent| {
+        let message = "the daemon ended before it was ready";
+        Error::new(ErrorKind::Unavailable, message)
+            .with_hint(format!("Its last words are in {}.", directories.log().display()))
+    })
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
+        fs::rename(path, path.with_extension("log.1"))?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}

@@ -1,0 +1,75 @@
+//! `warren cp`
+
+use std::process::ExitCode;
+
+use sandbox::Error;
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    copy::{self, Place, Progress},
+    error::CommandResult,
+    output,
+};
+
+/// Copy files and directories into a sandbox or out of one
+///
+/// One side is SANDBOX:PATH. A directory that is there receives the source; DIR/. means what is in DIR. `-` is a tar stream on
+/// stdin or stdout.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren cp notes.txt dev:/root/
+  warren cp dev:/srv/out ./out
+  tar c src | warren cp - dev:/srv
+  warren cp dev:/srv - | tar t")]
+pub(crate) struct Args {
+    /// PATH, SANDBOX:PATH, or -
+    source: Place,
+    /// PATH, SANDBOX:PATH, or -
+    destination: Place,
+    /// Keep the owners of a tar stream
+    #[arg(long)]
+    keep_ids: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Serialize)]
+struct Copied {
+    bytes: u64,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let progress = Progress::new(!args.quiet && !context.json);
+    let bytes = match (&args.source, &args.destination) {
+        (Place::Inside { sandbox, path }, Place::Local(local)) => {
+            copy::download(&context.client().await?, sandbox, path, local, &progress).await?
+        }
+        (Place::Local(local), Place::Inside { sandbox, path }) => {
+            copy::upload(&context.client().await?, local, sandbox, path, &progress).await?
+        }
+        (Place::Inside { sandbox, path }, Place::Stream) => {
+            copy::stream_out(&context.client().await?, sandbox, path).await?
+        }
+        (Place::Stream, Place::Inside { sandbox, path }) => {
+            copy::stream_in(&context.client().await?, sandbox, path, args.keep_ids, &progress).await?
+        }
+        (Place::Inside { .. }, Place::Inside { .. }) => {
+            return Err(Error::invalid("both sides are sandboxes")
+                .with_hint("Pipe one into the other: warren cp a:/x - | warren cp - b:/")
+                .into());
+        }
+        (Place::Local(_) | Place::Stream, Place::Local(_) | Place::Stream) => {
+            return Err(Error::invalid("neither side is a sandbox")
+                .with_hint("Write SANDBOX:PATH on one side.")
+                .into());
+        }
+    };
+    progress.finish();
+    // With a stream on stdout there is no room for words.
+    if context.json && args.destination != Place::Stream {
+        output::json(&Copied { bytes })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! `warren create`
+
+use std::process::ExitCode;
+
+use super::Context;
+use crate::{arguments::SandboxArgs, error::CommandResult, output};
+
+/// Make a sandbox and leave it running
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren create --name dev --memory 2g --ttl 8h
+  warren exec dev uname -a")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let client = context.client().await?;
+    let sandbox = client.create(&args.sandbox.spec(context.namespace.clone().unwrap_or_default())).await?;
+    if context.json {
+        output::json(&sandbox)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for warning in &sandbox.warnings {
+        output::warn(warning);
+    }
+    output::line(sandbox.name.as_str())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,82 @@
+//! `warren exec`
+
+use std::process::ExitCode;
+
+use sandbox::{ExecSpec, RequestId};
+
+use super::Context;
+use crate::{
+    arguments::{self, AttachArgs},
+    error::CommandResult,
+    output,
+    session::{self, Attachment},
+};
+
+/// Run a command in a sandbox that is running
+///
+/// The command's exit code is ours: 126 and 127 if it could not start, 128+n if signal n ended it, 124 if its time was up, 125
+/// if we failed. In a terminal, ctrl-p ctrl-q leaves it running.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren exec dev ls -l /
+  warren exec -it dev bash
+  warren exec -e DEBUG=1 -w /srv dev -- make test")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    attach: AttachArgs,
+    /// Variable for the command
+    #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
+    env: Vec<(String, String)>,
+    /// Working directory
+    #[arg(long = "cwd", short = 'w', value_name = "DIR")]
+    cwd: Option<String>,
+    /// User: name, uid or uid:gid
+    #[arg(long, short = 'u')]
+    user: Option<String>,
+    /// The same id again returns the first exec
+    #[arg(long, value_name = "ID", visible_alias = "requestId")]
+    request_id: Option<RequestId>,
+    /// Name or id
+    sandbox: String,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let how = Attachment::checked(args.attach.interactive, args.attach.tty)?;
+    let spec = spec(&args, how)?;
+    let client = context.client().await?;
+    if args.attach.detach {
+        let exec = client.exec(&args.sandbox, &spec).await?;
+        if context.json {
+            output::json(&exec)?;
+        } else {
+            output::line(exec.id.as_str())?;
+        }
+        return Ok(exec.exit_code.map_or(ExitCode::SUCCESS, ExitCode::from));
+    }
+    if context.json {
+        let result = client.exec_and_wait(&args.sandbox, &spec).await?;
+        output::json(&result)?;
+        return Ok(ExitCode::from(result.exec.exit_code.unwrap_or_default()));
+    }
+    let exec = client.exec(&args.sandbox, &spec).await?;
+    Ok(session::attend(&client, &exec, how).await?.exit_code())
+}
+
+fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
+    let mut spec = ExecSpec::argv(arguments::command(&args.command)?);
+    spec.env = arguments::environment(&args.env);
+    if how.terminal && let Some(term) = crate::env::text("TERM") {
+        spec.env.entry("TERM".to_owned()).or_insert(term);
+    }
+    spec.cwd = args.cwd.clone();
+    spec.user = args.user.clone();
+    spec.stdin = how.stdin;
+    spec.terminal = how.terminal_size();
+    spec.timeout = args.attach.timeout;
+    spec.request_id = args.request_id.clone();
+    spec.check()?;
+    Ok(spec)
+}

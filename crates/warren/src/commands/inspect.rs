@@ -1,0 +1,50 @@
+//! `warren inspect`
+
+use std::process::ExitCode;
+
+use frontends::rest::v1;
+use sandbox::Usage;
+use serde::Serialize;
+
+use super::Context;
+use crate::{client::Client, error::CommandResult, output};
+
+/// Show everything about sandboxes, the isolation they got included
+///
+/// Always JSON: an object for one sandbox, a list for several.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names or ids
+    #[arg(required = true, value_name = "SANDBOX")]
+    sandboxes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Inspected {
+    #[serde(flatten)]
+    sandbox: v1::Sandbox,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    execs: Vec<v1::Exec>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let client = context.client().await?;
+    let mut inspected = Vec::new();
+    for sandbox in &args.sandboxes {
+        inspected.push(inspect(&client, sandbox).await?);
+    }
+    match inspected.as_slice() {
+        [one] => output::json(one)?,
+        several => output::json(&several)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn inspect(client: &Client, name: &str) -> CommandResult<Inspected> {
+    let sandbox = client.inspect(name).await?;
+    let execs = client.execs(sandbox.id.as_str()).await?;
+    // What is stopping or stopped uses nothing that could be measured.
+    let usage = if sandbox.state.is_live() { client.usage(sandbox.id.as_str()).await.ok() } else { None };
+    Ok(Inspected { sandbox, usage, execs })
+}

@@ -1,0 +1,199 @@
+//! `warren logs`
+
+use std::{collections::VecDeque, process::ExitCode};
+
+use bytes::Bytes;
+use frontends::rest::v1::{EntryKind, ExecEntry, WireEntry};
+use jiff::Timestamp;
+use sandbox::{Error, ExecId};
+
+use super::Context;
+use crate::{
+    client::{Client, EntryStream},
+    error::CommandResult,
+    output,
+    session::Printer,
+};
+
+/// Show what a command printed
+///
+/// Without EXEC: the sandbox's newest command. Entries are numbered; any of them can be read again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren logs -f dev
+  warren logs --tail 20 --timestamps dev
+  warren logs --json --from 100 dev exc-0123456789abc")]
+pub(crate) struct Args {
+    /// Name or id
+    sandbox: String,
+    /// Id of the exec
+    exec: Option<ExecId>,
+    /// Stay until the command ends
+    #[arg(long, short)]
+    follow: bool,
+    /// Begin with this entry
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    from: u64,
+    /// Only the last lines
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    tail: Option<u32>,
+    /// Show when each piece was printed
+    #[arg(long)]
+    timestamps: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let client = context.client().await?;
+    let sandbox = client.inspect(&args.sandbox).await?.id;
+    let exec = match &args.exec {
+        Some(exec) => client.exec_view(sandbox.as_str(), exec.as_str()).await?.id,
+        None => newest(&client, &args.sandbox).await?,
+    };
+    let mut from = args.from;
+    let mut writer = Writer { printer: Printer::new(), json: context.json, timestamps: args.timestamps };
+    if let Some(n_lines) = args.tail {
+        let mut entries = EntryStream::new(&client, &sandbox, &exec, from, false);
+        let mut tail = Tail::new(n_lines);
+        loop {
+            let batch = entries.next_batch().await?;
+            if batch.is_empty() {
+                break;
+            }
+            for entry in batch {
+                from = entry.number + 1;
+                tail.push(entry);
+            }
+        }
+        writer.write(tail.entries()).await?;
+    }
+    if args.tail.is_none() || args.follow {
+        follow(EntryStream::new(&client, &sandbox, &exec, from, args.follow), &mut writer).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn newest(client: &Client, sandbox: &str) -> CommandResult<ExecId> {
+    let execs = client.execs(sandbox).await?;
+    let newest = execs.into_iter().next_back().map(|exec| exec.id);
+    newest.ok_or_else(|| Error::not_found(format!("no command was run in {sandbox} yet")).into())
+}
+
+async fn follow(mut entries: EntryStream, writer: &mut Writer) -> CommandResult<()> {
+    loop {
+        let batch = entries.next_batch().await?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        writer.write(batch).await?;
+    }
+}
+
+struct Writer {
+    printer: Printer,
+    json: bool,
+    timestamps: bool,
+}
+
+impl Writer {
+    async fn write(&mut self, entries: impl IntoIterator<Item = WireEntry>) -> CommandResult<()> {
+        for mut entry in entries {
+            if self.json {
+                output::json_line(&ExecEntry::from(&entry))?;
+                continue;
+            }
+            if self.timestamps {
+                stamp(&mut entry);
+            }
+            self.printer.print(&entry).await?;
+        }
+        self.printer.flush().await
+    }
+}
+
+/// Puts the time before every line of a piece of output.
+fn stamp(entry: &mut WireEntry) {
+    if !matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) {
+        return;
+    }
+    let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or_default();
+    let mut stamped = Vec::with_capacity(entry.data.len() + 64);
+    for line in entry.data.split_inclusive(|byte| *byte == b'\n') {
+        stamped.extend_from_slice(format!("{at:.3} ").as_bytes());
+        stamped.extend_from_slice(line);
+    }
+    entry.data = Bytes::from(stamped);
+}
+
+/// The last lines of output, whatever the length of the log.
+struct Tail {
+    n_lines: usize,
+    pieces: VecDeque<(WireEntry, usize)>,
+    n_kept: usize,
+}
+
+impl Tail {
+    fn new(n_lines: u32) -> Self {
+        Self { n_lines: n_lines as usize, pieces: VecDeque::new(), n_kept: 0 }
+    }
+
+    fn push(&mut self, entry: WireEntry) {
+        if !matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) {
+            return;
+        }
+        let n = entry.data.iter().filter(|byte| **byte == b'\n').count();
+        self.n_kept += n;
+        self.pieces.push_back((entry, n));
+        // The first piece may go once the rest alone has enough line ends.
+        while let Some((_, first)) = self.pieces.front()
+            && self.n_kept - first > self.n_lines
+        {
+            self.n_kept -= first;
+            self.pieces.pop_front();
+        }
+    }
+
+    fn entries(mut self) -> Vec<WireEntry> {
+        let ends_inside_a_line = self.pieces.back().is_some_and(|(entry, _)| !entry.data.ends_with(b"\n"));
+        let n_have = self.n_kept + usize::from(ends_inside_a_line);
+        let mut surplus = n_have.saturating_sub(self.n_lines);
+        while surplus > 0 {
+            let Some((entry, n)) = self.pieces.front_mut() else { break };
+            if *n < surplus || self.n_lines == 0 {
+                surplus = surplus.saturating_sub(*n);
+                self.pieces.pop_front();
+                continue;
+            }
+            let cut = entry.data.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(surplus - 1);
+            let begin = cut.map_or(0, |(position, _)| position + 1);
+            entry.data = entry.data.slice(begin..);
+            surplus = 0;
+        }
+        self.pieces.into_iter().map(|(entry, _)| entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_counted_in_lines() {
+        let check = |pieces: &[&'static str], n_lines: u32, expected: &str| {
+            let mut tail = Tail::new(n_lines);
+            for (number, piece) in pieces.iter().enumerate() {
+                let data = Bytes::from_static(piece.as_bytes());
+                tail.push(WireEntry { number: number as u64 + 1, at_ms: 0, kind: EntryKind::Stdout, data });
+            }
+            let text: Vec<u8> = tail.entries().iter().flat_map(|entry| entry.data.to_vec()).collect();
+            assert_eq!(String::from_utf8(text).unwrap(), expected, "{pieces:?} {n_lines}");
+        };
+        check(&["a\nb\nc\n"], 2, "b\nc\n");
+        check(&["a\n", "b\n", "c\n"], 2, "b\nc\n");
+        check(&["a\nb\n", "c"], 2, "b\nc");
+        check(&["a\nb", "b\nc\n"], 2, "bb\nc\n");
+        check(&["a\n"], 5, "a\n");
+        check(&["a\nb\n"], 0, "");
+        check(&["x", "y", "z\n"], 1, "xyz\n");
+        check(&[], 3, "");
+    }
+}

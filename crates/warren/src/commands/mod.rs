@@ -1,0 +1,115 @@
+//! The verbs, one file each: `Args`, whose comments are the help text, and one function.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod create;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod inspect;
+pub(crate) mod logs;
+pub(crate) mod pause;
+pub(crate) mod ps;
+pub(crate) mod reference;
+pub(crate) mod restart;
+pub(crate) mod resume;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod start;
+pub(crate) mod stats;
+pub(crate) mod stop;
+mod targets;
+pub(crate) mod top;
+pub(crate) mod version;
+pub(crate) mod wait;
+
+use std::process::ExitCode;
+
+use sandbox::{Namespace, Result};
+
+use crate::{
+    cli::{Cli, Command, GlobalArgs},
+    client::{Client, ClientOptions, StartMode},
+    directories::Directories,
+    env,
+    error::CommandResult,
+};
+
+/// What a command knows besides its own arguments.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) json: bool,
+    pub(crate) directories: Directories,
+    pub(crate) namespace: Option<Namespace>,
+}
+
+impl Context {
+    fn new(global: GlobalArgs) -> Result<Self> {
+        let namespace = match (global.namespace, env::text(env::NAMESPACE)) {
+            (Some(namespace), _) => Some(namespace),
+            (None, Some(text)) => Some(text.parse()?),
+            (None, None) => None,
+        };
+        let directories = Directories::find(global.home.as_deref(), global.run_dir.as_deref())?;
+        Ok(Self { json: global.json, directories, namespace })
+    }
+
+    /// A client of the daemon, which is started if none runs.
+    pub(crate) async fn client(&self) -> CommandResult<Client> {
+        self.client_that(StartMode::IfNeeded).await
+    }
+
+    pub(crate) async fn client_that(&self, start: StartMode) -> CommandResult<Client> {
+        let options = ClientOptions {
+            directories: self.directories.clone(),
+            namespace: self.namespace.clone(),
+            start,
+        };
+        Ok(Client::connect(options).await?)
+    }
+}
+
+pub(crate) fn run(cli: Cli) -> CommandResult {
+    let context = Context::new(cli.global)?;
+    match cli.command {
+        // The daemon forks its spawner before it makes a runtime, so it is not given one.
+        Command::Serve(args) => serve::run(&context, &args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Reference(args) => reference::run(&args),
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let result = runtime.block_on(dispatch(&context, command));
+            // A write to a terminal that nobody reads must not keep us.
+            runtime.shutdown_background();
+            result
+        }
+    }
+}
+
+async fn dispatch(context: &Context, command: Command) -> CommandResult {
+    match command {
+        Command::Run(args) => run::run(context, args).await,
+        Command::Exec(args) => exec::run(context, args).await,
+        Command::Create(args) => create::run(context, args).await,
+        Command::Start(args) => start::run(context, args).await,
+        Command::Stop(args) => stop::run(context, args).await,
+        Command::Pause(args) => pause::run(context, args).await,
+        Command::Resume(args) => resume::run(context, args).await,
+        Command::Restart(args) => restart::run(context, args).await,
+        Command::Rm(args) => rm::run(context, args).await,
+        Command::Ps(args) => ps::run(context, args).await,
+        Command::Inspect(args) => inspect::run(context, args).await,
+        Command::Logs(args) => logs::run(context, args).await,
+        Command::Cp(args) => cp::run(context, args).await,
+        Command::Stats(args) => stats::run(context, args).await,
+        Command::Top(args) => top::run(context, args).await,
+        Command::Wait(args) => wait::run(context, args).await,
+        Command::Events(args) => events::run(context, args).await,
+        Command::Doctor(args) => doctor::run(context, args).await,
+        Command::Bench(args) => bench::run(context, args).await,
+        Command::Version(args) => version::run(context, args).await,
+        Command::Serve(_) | Command::Completions(_) | Command::Reference(_) => Ok(ExitCode::SUCCESS),
+    }
+}

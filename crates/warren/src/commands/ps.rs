@@ -1,0 +1,71 @@
+//! `warren ps`
+
+use std::process::ExitCode;
+
+use frontends::rest::v1;
+use sandbox::SandboxState;
+use serde::Serialize;
+
+use super::Context;
+use crate::{error::CommandResult, output};
+
+/// List sandboxes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren ps -a
+  warren ps --filter label=team=red --filter state=paused")]
+pub(crate) struct Args {
+    /// Also those that are stopped or failed
+    #[arg(long, short)]
+    all: bool,
+    /// Only ids
+    #[arg(long, short)]
+    quiet: bool,
+    /// state=…, label=KEY=VALUE or name=PART; may be given several times
+    #[arg(long, short, value_name = "KEY=VALUE", value_parser = filter)]
+    filter: Vec<(String, String)>,
+}
+
+fn filter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key @ ("state" | "label" | "name"), value)) => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write state=…, label=KEY=VALUE or name=PART".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    sandboxes: Vec<v1::Sandbox>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let mut filters = args.filter.clone();
+    if !args.all && !filters.iter().any(|(key, _)| key == "state") {
+        let live = SandboxState::ALL.into_iter().filter(|state| state.is_live());
+        filters.extend(live.map(|state| ("state".to_owned(), state.to_string())));
+    }
+    let sandboxes = context.client().await?.list(&filters).await?;
+    if context.json {
+        output::json(&Listed { sandboxes })?;
+    } else if args.quiet {
+        for sandbox in &sandboxes {
+            output::line(sandbox.id.as_str())?;
+        }
+    } else {
+        let heading = ["NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED", "EXPIRES"];
+        output::table(heading, sandboxes.iter().map(row))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(sandbox: &v1::Sandbox) -> [String; 7] {
+    [
+        sandbox.name.to_string(),
+        sandbox.id.to_string(),
+        sandbox.state.to_string(),
+        sandbox.image.to_string(),
+        sandbox.running_execs.to_string(),
+        output::ago(sandbox.created_at),
+        sandbox.expires_at.filter(|_| sandbox.state.is_live()).map_or_else(|| "-".to_owned(), output::until),
+    ]
+}

@@ -1,0 +1,180 @@
+//! `warren run`
+
+use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
+
+use frontends::rest::v1;
+use sandbox::{ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    arguments::{self, AttachArgs, SandboxArgs},
+    client::Client,
+    error::CommandResult,
+    output,
+    session::{self, Attachment, Ended},
+};
+
+/// A sandbox that is to be removed at the end is removed by the daemon if this command dies first: after idling this long.
+const ORPHAN_IDLE: Duration = Duration::from_secs(300);
+
+/// Run a command in a new sandbox
+///
+/// Output comes as it is printed, and the command's exit code is ours. The sandbox is removed afterwards unless it has a name,
+/// or --keep or --detach is given.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren run python3 -c 'print(6 * 7)'
+  echo hello | warren run -i wc -c
+  warren run -it --memory 2g bash
+  warren run --name web -d -- python3 -m http.server")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+    #[command(flatten)]
+    attach: AttachArgs,
+    /// Remove the sandbox afterwards, even if it has a name
+    #[arg(long, conflicts_with_all = ["keep", "detach"])]
+    rm: bool,
+    /// Keep the sandbox afterwards
+    #[arg(long)]
+    keep: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+/// What `--json` shows: the sandbox it ran in, and the exec with its output.
+#[derive(Serialize)]
+struct Ran {
+    sandbox: v1::Sandbox,
+    exec: v1::ExecResult,
+    removed: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let how = Attachment::checked(args.attach.interactive, args.attach.tty)?;
+    let exec = exec_spec(&args, how)?;
+    let client = context.client().await?;
+    let is_kept = args.keep || args.attach.detach || (args.sandbox.name.is_some() && !args.rm);
+    let spec = sandbox_spec(context, &args, is_kept);
+    let sandbox = client.create(&spec).await?;
+    warn_people(&sandbox);
+    if args.attach.detach {
+        return start_detached(context, &client, sandbox, &exec).await;
+    }
+    if context.json {
+        return run_captured(&client, sandbox, exec, is_kept).await;
+    }
+    let ended = run_attached(&client, &sandbox, exec, how).await;
+    if !is_kept && !matches!(ended, Ok(Ended::Detached)) {
+        remove(&client, &sandbox).await;
+    }
+    Ok(ended?.exit_code())
+}
+
+/// What is weak about the sandbox is for people; whoever reads our stderr as data wants the command's own.
+fn warn_people(sandbox: &v1::Sandbox) {
+    if std::io::stderr().is_terminal() {
+        sandbox.warnings.iter().for_each(|warning| output::warn(warning));
+    }
+}
+
+fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> SandboxSpec {
+    let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default());
+    if !is_kept && args.sandbox.idle.is_none() {
+        spec.lifetime.idle = Some(ORPHAN_IDLE);
+        spec.lifetime.on_expiry = OnExpiry::Remove;
+    }
+    spec
+}
+
+fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
+    let mut spec = ExecSpec::argv(arguments::command(&args.command)?);
+    spec.stdin = how.stdin;
+    spec.terminal = how.terminal_size();
+    spec.timeout = args.attach.timeout;
+    if how.terminal && let Some(term) = crate::env::text("TERM") {
+        spec.env.insert("TERM".to_owned(), term);
+    }
+    spec.check()?;
+    Ok(spec)
+}
+
+async fn start_detached(
+    context: &Context,
+    client: &Client,
+    sandbox: v1::Sandbox,
+    exec: &ExecSpec,
+) -> CommandResult {
+    let started = client.exec(sandbox.id.as_str(), exec).await?;
+    if let Some(outcome) = &started.outcome {
+        let code = Ended::Outcome(outcome.clone()).exit_code();
+        output::line(sandbox.name.as_str())?;
+        return Ok(code);
+    }
+    if context.json {
+        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None };
+        output::json(&Ran { sandbox, exec, removed: false })?;
+    } else {
+        output::line(sandbox.name.as_str())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_attached(
+    client: &Client,
+    sandbox: &v1::Sandbox,
+    spec: ExecSpec,
+    how: Attachment,
+) -> CommandResult<Ended> {
+    let exec = client.exec(sandbox.id.as_str(), &spec).await?;
+    let exec = match second_try(exec.outcome.as_ref(), spec) {
+        Some(spec) => client.exec(sandbox.id.as_str(), &spec).await?,
+        None => exec,
+    };
+    session::attend(client, &exec, how).await
+}
+
+/// Hosts often have `python3` and no `python`. Everyone types `python`; so that one is tried again, and we say so.
+fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecSpec> {
+    let is_missing = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
+    if !is_missing || spec.command.first().is_none_or(|program| program != "python") {
+        return None;
+    }
+    output::note("there is no python in the sandbox; running python3 instead");
+    "python3".clone_into(spec.command.first_mut()?);
+    Some(spec)
+}
+
+async fn run_captured(
+    client: &Client,
+    sandbox: v1::Sandbox,
+    spec: ExecSpec,
+    is_kept: bool,
+) -> CommandResult {
+    let result = captured(client, &sandbox, spec).await;
+    if !is_kept {
+        remove(client, &sandbox).await;
+    }
+    let exec = result?;
+    let code = exec.exec.exit_code.unwrap_or_default();
+    output::json(&Ran { sandbox, exec, removed: !is_kept })?;
+    Ok(ExitCode::from(code))
+}
+
+async fn captured(client: &Client, sandbox: &v1::Sandbox, spec: ExecSpec) -> CommandResult<v1::ExecResult> {
+    let result = client.exec_and_wait(sandbox.id.as_str(), &spec).await?;
+    match second_try(result.exec.outcome.as_ref(), spec) {
+        Some(spec) => client.exec_and_wait(sandbox.id.as_str(), &spec).await,
+        None => Ok(result),
+    }
+}
+
+/// A sandbox that could not be removed is worth a word, not the command's exit code.
+async fn remove(client: &Client, sandbox: &v1::Sandbox) {
+    if let Err(error) = client.remove(sandbox.id.as_str(), true).await {
+        output::warn(&format!("sandbox {} was not removed; `warren rm -f {0}` does it", sandbox.name));
+        error.report(false);
+    }
+}

@@ -1,0 +1,72 @@
+//! Commands that do the same to several sandboxes: each is answered for, and one that fails does not stop the others.
+
+use std::{io::Write as _, process::ExitCode};
+
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    error::{CommandError, CommandResult, EXIT_FAILURE},
+    output,
+};
+
+/// Sandboxes worked on at the same time.
+const MAX_AT_ONCE: usize = 8;
+
+/// One line of `--json`: what became of one sandbox.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a, T> {
+    target: &'a str,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<serde_json::Value>,
+}
+
+/// Does `act` to each target and tells how it went. The exit code is a failure if one of them failed.
+pub(super) async fn each<'a, T: Serialize, F>(
+    context: &Context,
+    targets: &'a [String],
+    act: impl Fn(&'a str) -> F,
+) -> CommandResult
+where
+    F: Future<Output = CommandResult<T>>,
+{
+    let mut work = stream::iter(targets.iter().map(|target| {
+        let doing = act(target.as_str());
+        async move { (target.as_str(), doing.await) }
+    }))
+    .buffered(MAX_AT_ONCE);
+    let (mut answers, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    while let Some((target, result)) = work.next().await {
+        if result.is_err() {
+            code = ExitCode::from(EXIT_FAILURE);
+        }
+        if context.json {
+            answers.push(answer(target, result));
+        } else {
+            match result {
+                Ok(_done) => output::line(target)?,
+                Err(error) => drop(error.report(false)),
+            }
+        }
+    }
+    if context.json {
+        output::json(&answers)?;
+    }
+    std::io::stdout().flush()?;
+    Ok(code)
+}
+
+fn answer<T>(target: &str, result: Result<T, CommandError>) -> Answer<'_, T> {
+    match result {
+        Ok(value) => Answer { target, ok: true, sandbox: Some(value), error: None },
+        Err(error) => {
+            let body: Option<serde_json::Value> = serde_json::from_str(&error.as_json()).ok();
+            Answer { target, ok: false, sandbox: None, error: body.and_then(|body| body.get("error").cloned()) }
+        }
+    }
+}

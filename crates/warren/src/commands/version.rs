@@ -1,0 +1,47 @@
+//! `warren version`
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::Context;
+use crate::{client::StartMode, error::CommandResult, output};
+
+/// Show the version of this program and of the daemon
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+#[derive(Serialize)]
+struct Versions {
+    client: String,
+    /// Absent when none runs: asking for a version starts nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<Daemon>,
+}
+
+#[derive(Serialize)]
+struct Daemon {
+    version: String,
+    pid: Option<i32>,
+}
+
+pub(crate) async fn run(context: &Context, _: Args) -> CommandResult {
+    let versions = Versions { client: env!("CARGO_PKG_VERSION").to_owned(), daemon: daemon(context).await };
+    if context.json {
+        output::json(&versions)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(&format!("warren {}", versions.client))?;
+    match versions.daemon {
+        Some(Daemon { version, pid: Some(pid) }) => output::line(&format!("daemon {version} (pid {pid})"))?,
+        Some(Daemon { version, pid: None }) => output::line(&format!("daemon {version}"))?,
+        None => output::line("daemon not running")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn daemon(context: &Context) -> Option<Daemon> {
+    let client = context.client_that(StartMode::Never).await.ok()?;
+    let version = client.version().await.ok()?.version;
+    Some(Daemon { version, pid: client.daemon().and_then(|daemon| daemon.pid) })
+}

@@ -1,0 +1,73 @@
+//! One side of a copy.
+
+use std::{path::PathBuf, str::FromStr};
+
+/// Where a copy comes from or goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Inside { sandbox: String, path: String },
+    Local(PathBuf),
+    /// A tar stream on stdin or stdout.
+    Stream,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    /// As `scp` and `docker cp` read it: what is before the first colon is a sandbox unless there is a slash in it.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "-" {
+            return Ok(Self::Stream);
+        }
+        match text.split_once(':') {
+            Some(("", _)) => Err("there is no sandbox before the colon".to_owned()),
+            Some((sandbox, path)) if !sandbox.contains('/') && sandbox != "." && sandbox != ".." => {
+                if path.starts_with('/') {
+                    return Ok(Self::Inside { sandbox: sandbox.to_owned(), path: path.to_owned() });
+                }
+                Err(format!(
+                    "the path {path:?} in sandbox {sandbox} must begin with /; a local file with a colon is ./{text}"
+                ))
+            }
+            _ if text.is_empty() => Err("a path must not be empty".to_owned()),
+            _ => Ok(Self::Local(PathBuf::from(text))),
+        }
+    }
+}
+
+/// The last component of a path inside, without slashes at its end.
+pub(super) fn base_name(path: &str) -> &str {
+    let trimmed = path.trim_end_matches('/');
+    trimmed.rsplit('/').next().unwrap_or(trimmed)
+}
+
+pub(super) fn join(directory: &str, name: &str) -> String {
+    format!("{}/{name}", directory.trim_end_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_told_apart() {
+        let inside = |sandbox: &str, path: &str| {
+            Ok(Place::Inside { sandbox: sandbox.to_owned(), path: path.to_owned() })
+        };
+        assert_eq!("dev:/x/".parse(), inside("dev", "/x/"));
+        assert_eq!("dev:/a:b".parse(), inside("dev", "/a:b"));
+        assert_eq!("-".parse(), Ok(Place::Stream));
+        for local in ["./a:b", "/a:b", "../x", "a", "dir/x:y"] {
+            assert_eq!(local.parse(), Ok(Place::Local(PathBuf::from(local))), "{local:?}");
+        }
+        for wrong in ["", ":/x", "dev:", "dev:relative"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_joins() {
+        assert_eq!([base_name("/a/b"), base_name("/a/b//"), base_name("/")], ["b", "b", ""]);
+        assert_eq!([join("/a/", "b"), join("/", "b")], ["/a/b", "/b"]);
+    }
+}

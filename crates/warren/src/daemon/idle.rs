@@ -1,0 +1,36 @@
+//! Leaving by itself when nothing is alive and nobody asks.
+
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use frontends::rest::Activity;
+use tokio_util::sync::CancellationToken;
+
+/// Longest and shortest pause between two looks.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+
+/// Cancels `stop` once the daemon has idled for `limit` without a break. An open connection is not idling.
+pub(super) async fn stop_when_idle(
+    limit: Option<Duration>,
+    engine: Engine,
+    activity: Activity,
+    stop: CancellationToken,
+) {
+    let Some(limit) = limit else { return };
+    let pause = (limit / 8).clamp(MIN_PAUSE, MAX_PAUSE);
+    let mut idle_since = Instant::now();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        if activity.n_open() > 0 || !engine.is_idle().await {
+            idle_since = Instant::now();
+        } else if idle_since.elapsed() >= limit {
+            tracing::info!(after = ?limit, "nothing is alive and nobody asked; leaving");
+            stop.cancel();
+            return;
+        }
+    }
+}

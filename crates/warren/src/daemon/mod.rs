@@ -1,0 +1,125 @@
+//! The daemon: engine, back end and front ends in one process.
+//!
+//! Its life: leave the terminal (if a command started it), fork the spawner, take the lock, open the store and the engine,
+//! listen, say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
+
+mod backend;
+mod idle;
+mod lock;
+mod log;
+mod ready;
+mod socket;
+
+use std::{io, process::ExitCode, sync::Arc, time::Duration};
+
+use engine::{Engine, EngineConfig};
+use frontends::rest::{self, Activity, PeerCredentials, Rest};
+use sandbox::{Error, ErrorKind, Result};
+use store::Store;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::{backend::BackendChoice, ready::Readiness};
+use self::{backend::Roles, lock::Lock, ready::Announcer, socket::Socket};
+use crate::{directories::Directories, error::CommandResult};
+
+/// Enough to answer while one of them is busy; each costs memory.
+const WORKER_THREADS: usize = 2;
+/// Threads for blocking work (files of the ledger, SQLite), which end when they idle.
+const MAX_BLOCKING_THREADS: usize = 32;
+/// What requests in flight get at the end.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct ServeOptions {
+    pub(crate) directories: Directories,
+    pub(crate) backend: BackendChoice,
+    pub(crate) idle_exit: Option<Duration>,
+    pub(crate) log: Option<String>,
+    /// Started by a command: no terminal, and stdout is a pipe to that command.
+    pub(crate) is_detached: bool,
+}
+
+/// Runs the daemon to its end. Called while the process has one thread.
+pub(crate) fn serve(options: ServeOptions) -> CommandResult {
+    let announcer = Announcer::new(options.is_detached);
+    let result = start(&options, &announcer);
+    if let Err(error) = &result {
+        announcer.failed(error);
+    }
+    result?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
+    if options.is_detached {
+        // Fails only for the leader of a group, which then has no terminal to leave.
+        rustix::process::setsid().ok();
+    }
+    log::init(options.log.as_deref())?;
+    // Before the first thread: a process that has threads must not fork.
+    let roles = Roles::fork(options.backend)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(Duration::from_secs(5))
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable("could not start the threads", error))?;
+    let result = runtime.block_on(run(options, roles, announcer));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Result<()> {
+    let directories = &options.directories;
+    directories.make()?;
+    let lock = Lock::take(&directories.home)?;
+    let store = Store::open(&directories.home).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("could not open the records in {}", directories.home.display()))
+            .with_source(error)
+    })?;
+    let backend = roles.backend(directories).await?;
+    let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;
+    let (socket, listener) = Socket::listen(directories.socket()?)?;
+    let stop = CancellationToken::new();
+    let activity = Activity::default();
+    stop_on_signals(&stop).map_err(|error| unavailable("could not listen to signals", error))?;
+
+    tracing::info!(socket = %socket.path().display(), backend = %options.backend, "ready");
+    announcer.ready();
+
+    let owner = rustix::process::geteuid().as_raw();
+    let auth = Arc::new(PeerCredentials { owner });
+    let app = rest::router(Rest::new(engine.clone(), auth, activity.clone(), stop.clone()));
+    let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE);
+    let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
+    let closing = async {
+        stop.cancelled().await;
+        // First out of the way: whoever comes now finds no daemon and starts the next one, which waits for the lock.
+        socket.remove();
+    };
+    tokio::join!(serving, idling, closing);
+
+    engine.close().await;
+    tracing::info!("stopped");
+    drop(lock);
+    Ok(())
+}
+
+fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut received = signal(kind)?;
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            if received.recv().await.is_some() {
+                stop.cancel();
+            }
+        });
+    }
+    Ok(())
+}
+
+fn unavailable(what: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, what).with_source(error)
+}

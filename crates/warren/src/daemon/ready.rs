@@ -1,0 +1,67 @@
+//! The first word of a daemon that a command started: ready, or why not.
+
+use std::{error::Error as _, fs::File, io::Write as _, process::id};
+
+use frontends::rest::v1::ErrorDetail;
+use sandbox::Error;
+use serde::{Deserialize, Serialize};
+
+use super::lock::Held;
+
+/// One line of JSON on stdout.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(crate) enum Readiness {
+    Ready,
+    /// Another daemon has the data directory. It may still be starting, or be on its way out.
+    Locked { pid: Option<i32> },
+    Failed { error: ErrorDetail },
+}
+
+/// Tells the command that started us, if one did.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    is_detached: bool,
+}
+
+impl Announcer {
+    pub(super) fn new(is_detached: bool) -> Self {
+        Self { is_detached }
+    }
+
+    pub(super) fn ready(&self) {
+        self.say(&Readiness::Ready);
+    }
+
+    pub(super) fn failed(&self, error: &Error) {
+        let held = error.source().and_then(|source| source.downcast_ref::<Held>());
+        self.say(&match held {
+            Some(Held { pid }) => Readiness::Locked { pid: *pid },
+            None => Readiness::Failed { error: detail(error) },
+        });
+    }
+
+    fn say(&self, word: &Readiness) {
+        if !self.is_detached {
+            return;
+        }
+        let mut stdout = std::io::stdout().lock();
+        // A command that died meanwhile does not matter to the daemon.
+        serde_json::to_string(word).ok().and_then(|line| writeln!(stdout, "{line}").ok());
+        stdout.flush().ok();
+        // Let go of the pipe: its reader must not take us for a command that still talks.
+        if let Ok(null) = File::options().write(true).open("/dev/null") {
+            rustix::stdio::dup2_stdout(null).ok();
+        }
+    }
+}
+
+fn detail(error: &Error) -> ErrorDetail {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    ErrorDetail {
+        kind: error.kind(),
+        message: format!("{}{cause}", error.message()),
+        hint: error.hint().map(str::to_owned),
+        request_id: format!("daemon-{}", id()),
+    }
+}

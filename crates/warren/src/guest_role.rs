@@ -1,0 +1,13 @@
+//! The role inside: what the spawner's child becomes.
+
+use guest::GuestConfig;
+use jail::Handoff;
+
+/// Runs as process 1 of a sandbox, forked and never exec'ed. Returns the exit code of the place.
+pub(crate) fn guest_main(handoff: Handoff) -> i32 {
+    let Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;
+    match guest::run(GuestConfig { listener, workload_cgroup, oom_counter, rlimits }) {
+        Ok(()) => 0,
+        Err(_unreachable_host) => 1,
+    }
+}

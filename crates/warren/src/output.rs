@@ -1,0 +1,161 @@
+//! What people and programs read: tables, JSON, colour where there is a terminal.
+
+use std::{
+    env,
+    io::{self, IsTerminal, Write},
+};
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Table, presets};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::error::CommandResult;
+
+/// Paints words, or leaves them plain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    pub(crate) fn for_stdout() -> Self {
+        Self { on: allowed() && io::stdout().is_terminal() }
+    }
+
+    pub(crate) fn for_stderr() -> Self {
+        Self { on: allowed() && io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn good(self, text: &str) -> String {
+        self.with(text, AnsiColor::Green.on_default())
+    }
+
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.with(text, AnsiColor::Red.on_default().bold())
+    }
+
+    pub(crate) fn note(self, text: &str) -> String {
+        self.with(text, AnsiColor::Cyan.on_default())
+    }
+
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.with(text, AnsiColor::Yellow.on_default())
+    }
+
+    fn with(self, text: &str, style: Style) -> String {
+        if self.on { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+fn allowed() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Writes one line to stdout. A reader that went away ends the command quietly.
+pub(crate) fn line(text: &str) -> CommandResult<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Pretty JSON on stdout.
+pub(crate) fn json(value: &impl Serialize) -> CommandResult<()> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+    line(&text)
+}
+
+/// One JSON value on one line, for streams.
+pub(crate) fn json_line(value: &impl Serialize) -> CommandResult<()> {
+    let text = serde_json::to_string(value).map_err(io::Error::other)?;
+    line(&text)
+}
+
+/// Says something on stderr that is not an error.
+pub(crate) fn note(text: &str) {
+    let mut stderr = io::stderr().lock();
+    // Talk is optional.
+    writeln!(stderr, "{} {text}", Paint::for_stderr().note("note:")).ok();
+}
+
+pub(crate) fn warn(text: &str) {
+    let mut stderr = io::stderr().lock();
+    writeln!(stderr, "{} {text}", Paint::for_stderr().warn("warning:")).ok();
+}
+
+/// A plain table: a heading, rows, columns set apart by spaces.
+pub(crate) fn table<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> CommandResult<()> {
+    line(&render_table(heading, rows))
+}
+
+pub(crate) fn render_table<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(heading);
+    for row in rows {
+        table.add_row(row.map(|cell| printable(&cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    table.lines().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Text from inside a sandbox must not move the reader's cursor or set colours.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Bytes as people read them.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (n as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A span in its one or two largest units.
+pub(crate) fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+pub(crate) fn ago(then: Timestamp) -> String {
+    format!("{} ago", span(Timestamp::now().as_second() - then.as_second()))
+}
+
+pub(crate) fn until(then: Timestamp) -> String {
+    format!("in {}", span(then.as_second() - Timestamp::now().as_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)], ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+        assert_eq!([span(-1), span(59), span(3_700), span(90_000)], ["0s", "59s", "1h01m", "1d01h"]);
+    }
+
+    #[test]
+    fn a_hostile_cell_cannot_move_the_cursor() {
+        let text = render_table(["A", "B"], [["x\u{1b}[2J\n".to_owned(), "y".to_owned()]]);
+        assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
+    }
+}

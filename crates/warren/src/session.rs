@@ -1,0 +1,274 @@
+//! One foreground exec: its output comes here, our stdin and signals go there.
+
+use std::{
+    io::{self, Read as _},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use frontends::rest::v1::{EntryKind, Exec, WireEntry};
+use sandbox::{Error, ErrorKind, ExecOutcome, TerminalSize};
+use tokio::{
+    io::AsyncWriteExt as _,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{Notify, mpsc},
+};
+
+use crate::{
+    client::{Client, EntryStream},
+    error::CommandResult,
+    output,
+    terminal::{self, DetachKeys, RawMode, Typed},
+};
+
+/// Bytes read from our stdin at once, and pieces that may wait for the daemon.
+const STDIN_PIECE_BYTES: usize = 64 * 1024;
+const STDIN_PIECES: usize = 4;
+const SIGINT: i32 = 2;
+const SIGHUP: i32 = 1;
+const SIGTERM: i32 = 15;
+
+/// How the exec hangs on to this process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attachment {
+    pub(crate) stdin: bool,
+    pub(crate) terminal: bool,
+}
+
+impl Attachment {
+    /// `-i` and `-t`, refused where they cannot work.
+    pub(crate) fn checked(interactive: bool, tty: bool) -> CommandResult<Self> {
+        if interactive && tty && !terminal::stdin_is_terminal() {
+            return Err(Error::invalid("-it needs a terminal, and stdin is none")
+                .with_hint("Use -i alone to pass a pipe or a file along.")
+                .into());
+        }
+        Ok(Self { stdin: interactive, terminal: tty })
+    }
+
+    pub(crate) fn terminal_size(self) -> Option<TerminalSize> {
+        self.terminal.then(|| terminal::size().unwrap_or_default())
+    }
+}
+
+/// How it came to an end for us.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Outcome(ExecOutcome),
+    /// The command goes on without us.
+    Detached,
+    /// A signal told us to leave at once.
+    Interrupted(i32),
+}
+
+impl Ended {
+    /// The exit code that passes through; what the program could not say itself is said on stderr.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Outcome(outcome) => {
+                tell(outcome);
+                ExitCode::from(outcome.exit_code())
+            }
+            Self::Detached => ExitCode::SUCCESS,
+            Self::Interrupted(signal) => ExitCode::from(128 + u8::try_from(*signal).unwrap_or(0)),
+        }
+    }
+}
+
+fn tell(outcome: &ExecOutcome) {
+    match outcome {
+        ExecOutcome::Exited { memory_limit_hit: false, .. } | ExecOutcome::Signaled { .. } => {}
+        ExecOutcome::Exited { memory_limit_hit: true, .. } | ExecOutcome::NotStarted { .. } => {
+            output::warn(&format!("the command {outcome}"));
+        }
+        ExecOutcome::Killed { .. } => output::warn(&outcome.to_string()),
+    }
+}
+
+/// Stays with an exec until it ends, or until the user leaves it.
+pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> CommandResult<Ended> {
+    if let Some(outcome) = &exec.outcome {
+        return Ok(Ended::Outcome(outcome.clone()));
+    }
+    let raw = if how.terminal && terminal::stdin_is_terminal() { Some(RawMode::enter()?) } else { None };
+    let leave = Arc::new(Notify::new());
+    let feeding = how.stdin.then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
+
+    let ended = watch(client, exec, how, &leave).await;
+
+    if let Some(feeding) = feeding {
+        feeding.abort();
+    }
+    drop(raw);
+    ended
+}
+
+async fn watch(client: &Client, exec: &Exec, how: Attachment, leave: &Notify) -> CommandResult<Ended> {
+    let mut signals = Signals::new()?;
+    let mut printing = std::pin::pin!(print(client, exec));
+    let mut n_interrupts = 0;
+    loop {
+        let asked = tokio::select! {
+            outcome = &mut printing => return outcome.map(Ended::Outcome),
+            () = leave.notified() => return Ok(Ended::Detached),
+            asked = signals.next() => asked,
+        };
+        match asked {
+            Asked::Resize if how.terminal => {
+                if let Some(size) = terminal::size() {
+                    // A resize that comes too late has nothing to change.
+                    client.resize(exec.sandbox.as_str(), exec.id.as_str(), size).await.ok();
+                }
+            }
+            Asked::Resize => {}
+            Asked::End(signal) => {
+                n_interrupts += 1;
+                // A terminal that hangs up reads nothing more; and whoever asks twice means us.
+                if n_interrupts > 1 || signal == SIGHUP {
+                    return Ok(Ended::Interrupted(signal));
+                }
+                client.signal(exec.sandbox.as_str(), exec.id.as_str(), signal).await.ok();
+            }
+        }
+    }
+}
+
+/// Prints output as it comes, byte for byte; returns how the command ended.
+async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
+    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
+    let mut printer = Printer::new();
+    let mut outcome = None;
+    loop {
+        let batch = entries.next_batch().await?;
+        if batch.is_empty() {
+            break;
+        }
+        for entry in &batch {
+            printer.print(entry).await?;
+            if entry.kind == EntryKind::Exited {
+                outcome = outcome_of(entry);
+            }
+        }
+        printer.flush().await?;
+    }
+    match outcome {
+        Some(outcome) => Ok(outcome),
+        None => recorded_outcome(client, exec).await,
+    }
+}
+
+fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
+    let exit: engine::ExitEntry = serde_json::from_slice(&entry.data).ok()?;
+    Some(exit.outcome)
+}
+
+/// The log was trimmed or says less than we need; the record knows.
+async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
+    let view = client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), None).await?;
+    view.outcome.ok_or_else(|| {
+        Error::new(ErrorKind::Internal, format!("exec {} ended without an outcome", exec.id)).into()
+    })
+}
+
+/// Stdout to stdout, stderr to stderr.
+pub(crate) struct Printer {
+    stdout: tokio::io::Stdout,
+    stderr: tokio::io::Stderr,
+}
+
+impl Printer {
+    pub(crate) fn new() -> Self {
+        Self { stdout: tokio::io::stdout(), stderr: tokio::io::stderr() }
+    }
+
+    pub(crate) async fn print(&mut self, entry: &WireEntry) -> CommandResult<()> {
+        match entry.kind {
+            EntryKind::Stdout => self.stdout.write_all(&entry.data).await?,
+            EntryKind::Stderr => self.stderr.write_all(&entry.data).await?,
+            EntryKind::Trimmed => {
+                output::note(&format!("the log begins after entry {}: it was trimmed", entry.number));
+            }
+            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn flush(&mut self) -> CommandResult<()> {
+        self.stdout.flush().await?;
+        self.stderr.flush().await?;
+        Ok(())
+    }
+}
+
+/// Passes our stdin along until it ends, the command ends, or the detach keys are typed.
+async fn feed(client: Client, exec: Exec, watch_keys: bool, leave: Arc<Notify>) {
+    let pieces = read_stdin(watch_keys, leave);
+    let stream = futures_util::stream::unfold(pieces, |mut pieces| async move {
+        pieces.recv().await.map(|piece| (piece, pieces))
+    });
+    // A command that does not read its stdin, or has ended, is no failure of ours.
+    client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await.ok();
+}
+
+/// Reads stdin on a thread of its own: a read that never returns must not keep the process from leaving.
+fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result<Bytes>> {
+    let (sender, receiver) = mpsc::channel(STDIN_PIECES);
+    std::thread::spawn(move || {
+        let mut keys = watch_keys.then(DetachKeys::default);
+        let mut piece = vec![0; STDIN_PIECE_BYTES];
+        loop {
+            let n = match io::stdin().lock().read(&mut piece) {
+                Ok(0) => return,
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_unreadable) => return,
+            };
+            let (bytes, is_leaving) = match keys.as_mut().map(|keys| keys.filter(&piece[..n])) {
+                None => (Bytes::copy_from_slice(&piece[..n]), false),
+                Some(Typed::Pass(bytes)) => (Bytes::from(bytes), false),
+                Some(Typed::Detach(bytes)) => (Bytes::from(bytes), true),
+            };
+            if is_leaving {
+                leave.notify_one();
+                return;
+            }
+            if !bytes.is_empty() && sender.blocking_send(Ok(bytes)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+enum Asked {
+    Resize,
+    End(i32),
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+    resize: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            resize: signal(SignalKind::window_change())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::End(SIGINT),
+            _ = self.terminate.recv() => Asked::End(SIGTERM),
+            _ = self.hang_up.recv() => Asked::End(SIGHUP),
+            _ = self.resize.recv() => Asked::Resize,
+        }
+    }
+}
