@@ -79,6 +79,15 @@ pub(crate) struct SandboxArgs {
     /// Most bytes written to the sandbox's own layer
     #[arg(long, value_name = "SIZE")]
     disk: Option<ByteSize>,
+    /// Most open files of one process
+    #[arg(long, value_name = "N")]
+    open_files: Option<u32>,
+    /// Size of /tmp, which is memory
+    #[arg(long, value_name = "SIZE")]
+    tmp: Option<ByteSize>,
+    /// Size of /dev/shm, which is memory
+    #[arg(long, value_name = "SIZE")]
+    shm: Option<ByteSize>,
     /// Variable for every command in it
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
@@ -119,8 +128,10 @@ impl SandboxArgs {
                 swap: self.swap,
                 cpus: self.cpus,
                 pids: self.pids,
+                open_files: self.open_files,
                 disk: self.disk,
-                ..Limits::default()
+                tmp: self.tmp,
+                shm: self.shm,
             },
             env: self.env.iter().cloned().collect(),
             cwd: self.cwd.clone(),

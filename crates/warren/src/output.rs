@@ -73,6 +73,14 @@ pub(crate) fn json_line(value: &impl Serialize) -> CommandResult<()> {
     line(&text)
 }
 
+/// Shows how far long work is, on a terminal only, each time on the same line.
+pub(crate) fn progress(text: &str) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        write!(stderr, "\r\x1b[K{text}\r").and_then(|()| stderr.flush()).ok();
+    }
+}
+
 /// Says something on stderr that is not an error.
 pub(crate) fn note(text: &str) {
     let mut stderr = io::stderr().lock();

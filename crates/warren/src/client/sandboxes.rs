@@ -56,6 +56,11 @@ impl Client {
         self.post(self.of(sandbox, &[verb]).maybe("graceMs", millis(grace))).await
     }
 
+    /// Takes no new commands, lets the running ones end, then stops.
+    pub(crate) async fn drain_sandbox(&self, sandbox: &str, timeout: Option<Duration>) -> CommandResult<v1::Sandbox> {
+        self.post(self.of(sandbox, &["drain"]).maybe("timeoutMs", millis(timeout))).await
+    }
+
     pub(crate) async fn wait_for_state(
         &self,
         sandbox: &str,

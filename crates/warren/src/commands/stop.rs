@@ -14,10 +14,22 @@ pub(crate) struct Args {
     /// How long processes may take to end by themselves
     #[arg(long, short = 't', value_name = "SPAN", value_parser = arguments::duration)]
     grace: Option<Duration>,
+    /// Take no new commands and let the running ones end first
+    #[arg(long)]
+    drain: bool,
+    /// How long --drain may take
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration, requires = "drain")]
+    timeout: Option<Duration>,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = &context.client().await?;
-    let grace = args.grace;
-    targets::each(context, &args.sandboxes, |sandbox| client.act_with_grace(sandbox, "stop", grace)).await
+    let Args { grace, drain, timeout, .. } = args;
+    targets::each(context, &args.sandboxes, |sandbox| async move {
+        if drain {
+            client.drain_sandbox(sandbox, timeout).await?;
+        }
+        client.act_with_grace(sandbox, "stop", grace).await
+    })
+    .await
 }

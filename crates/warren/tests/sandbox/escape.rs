@@ -1,0 +1,218 @@
+//! Known ways out. Each must fail to get out.
+
+use std::fs;
+
+use crate::harness::{Daemon, is_root};
+
+/// Runs a piece of Python in the sandbox; what it prints is the answer.
+fn python(daemon: &Daemon, script: &str) -> String {
+    let output = daemon.output(["exec", "cell", "python3", "-c", script]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}\n{err}\n{}", daemon.log());
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+fn cell() -> Daemon {
+    let daemon = Daemon::start();
+    daemon.create("cell", &[]);
+    daemon
+}
+
+/// Asks for a system call by number; prints the error's name or what it returned.
+fn syscall(daemon: &Daemon, number: i64, arguments: &str) -> String {
+    python(
+        daemon,
+        &format!(
+            "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+             r = libc.syscall({number}, {arguments})\n\
+             print(errno.errorcode[ctypes.get_errno()] if r == -1 else r)"
+        ),
+    )
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn dangerous_system_calls_are_refused() {
+    let daemon = cell();
+    let refused: &[(&str, i64, &str)] = &[
+        ("mount", 165, "b'none', b'/mnt', b'tmpfs', 0, 0"),
+        ("umount2", 166, "b'/proc', 0"),
+        ("pivot_root", 155, "b'/', b'/mnt'"),
+        ("unshare user", 272, "0x10000000"),
+        ("setns", 308, "0, 0"),
+        ("clone with a user namespace", 56, "0x10000000 | 17, 0, 0, 0, 0"),
+        ("ptrace attach", 101, "16, 1, 0, 0"),
+        ("bpf", 321, "0, 0, 0"),
+        ("keyctl", 250, "0, 0, 0, 0, 0"),
+        ("add_key", 248, "b'user', b'a', b'b', 1, -3"),
+        ("io_uring_setup", 425, "1, 0"),
+        ("userfaultfd", 323, "0"),
+        ("perf_event_open", 298, "0, 0, -1, -1, 0"),
+        ("kexec_load", 246, "0, 0, 0, 0"),
+        ("init_module", 175, "0, 0, 0"),
+        ("open_by_handle_at", 304, "0, 0, 0"),
+        ("reboot", 169, "0, 0, 0, 0"),
+        ("fsopen", 430, "b'tmpfs', 0"),
+        ("open_tree", 428, "-100, b'/', 1"),
+        ("move_mount", 429, "0, 0, 0, 0, 0"),
+        ("swapon", 167, "b'/x', 0"),
+        ("process_vm_writev", 311, "1, 0, 0, 0, 0, 0"),
+        ("quotactl", 179, "0, 0, 0, 0"),
+        ("acct", 163, "0"),
+    ];
+    for (name, number, arguments) in refused {
+        let answer = syscall(&daemon, *number, arguments);
+        assert!(["EPERM", "ENOSYS"].contains(&answer.as_str()), "{name} answered {answer}");
+    }
+}
+
+#[test]
+fn no_capability_that_reaches_further_than_the_sandbox() {
+    let daemon = cell();
+    let status = daemon.sh_ok("cell", "grep -E '^(CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status");
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    // CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE, and nothing beyond these.
+    const PERMITTED: u64 = 0x4fb;
+    for set in ["CapEff", "CapBnd", "CapAmb"] {
+        let bits = u64::from_str_radix(&field(set), 16).unwrap();
+        assert_eq!(bits & !PERMITTED, 0, "{set} holds {bits:x}");
+    }
+    assert_eq!((field("NoNewPrivs"), field("Seccomp")), ("1".to_owned(), "2".to_owned()));
+}
+
+#[test]
+fn the_hosts_files_are_not_there() {
+    let daemon = cell();
+    let secret = tempfile::tempdir().unwrap();
+    fs::write(secret.path().join("secret"), "host").unwrap();
+    let path = secret.path().display().to_string();
+    assert_eq!(daemon.sh_ok("cell", &format!("ls {path} 2>/dev/null | wc -l")), "0");
+    assert_eq!(daemon.sh_ok("cell", "test -e /etc/shadow && cat /etc/shadow | grep -c '\\$' || echo 0"), "0");
+    assert_eq!(daemon.sh_ok("cell", "ls -A /root /home/* 2>/dev/null | grep -c -E 'ssh|pyenv|cargo' ; true"), "0");
+    let home = daemon.home().display().to_string();
+    assert_eq!(daemon.sh_ok("cell", &format!("ls {home} 2>/dev/null | wc -l")), "0");
+    // Nor by way of the kernel: no mount inside names a directory of the host but as an overlay's label.
+    assert_eq!(daemon.sh_ok("cell", &format!("grep -v overlay /proc/self/mountinfo | grep -c {home}; true")), "0");
+}
+
+#[test]
+fn writes_to_system_directories_stay_inside() {
+    let daemon = cell();
+    if is_root() {
+        daemon.sh_ok("cell", "echo mine > /usr/local/warren-was-here");
+        assert!(!std::path::Path::new("/usr/local/warren-was-here").exists());
+        daemon.sh_ok("cell", "rm /usr/bin/env && ! test -e /usr/bin/env");
+        assert!(std::path::Path::new("/usr/bin/env").exists());
+    }
+    daemon.sh_ok("cell", "echo mine > /etc/warren-was-here; echo mine > /srv/x");
+    assert!(!std::path::Path::new("/etc/warren-was-here").exists());
+}
+
+#[test]
+fn only_its_own_processes_are_seen_and_the_guest_is_out_of_reach() {
+    let daemon = cell();
+    let pids = daemon.sh_ok("cell", "ls /proc | grep -c '^[0-9]*$'");
+    assert!(pids.parse::<u32>().unwrap() < 12, "{pids} processes are visible");
+    for path in ["/proc/1/environ", "/proc/1/maps", "/proc/1/fd/0", "/proc/1/mem", "/proc/1/root/etc/passwd"] {
+        assert_ne!(daemon.sh("cell", &format!("cat {path}")).0, 0, "{path} was readable");
+    }
+    daemon.sh("cell", "kill -9 1; kill -STOP 1; kill -SEGV 1; kill -TERM 1");
+    assert_eq!(daemon.sh_ok("cell", "echo there"), "there");
+}
+
+#[test]
+fn kernel_interfaces_are_masked_or_read_only() {
+    let daemon = cell();
+    for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"] {
+        let script = format!("if [ -d {path} ]; then ls -A {path}; else head -c 1 {path} 2>/dev/null; fi | wc -c");
+        assert_eq!(daemon.sh_ok("cell", &script), "0", "{path}");
+    }
+    for write in [
+        "echo 1 > /proc/sys/kernel/panic",
+        "echo core > /proc/sys/kernel/core_pattern",
+        "echo b > /proc/sysrq-trigger",
+        "echo x > /sys/kernel/uevent_helper",
+        "mkdir /sys/fs/cgroup/x",
+        "mknod /dev/sda b 8 0",
+        "mknod /root/mem c 1 1",
+    ] {
+        assert_ne!(daemon.sh("cell", write).0, 0, "{write} succeeded");
+    }
+}
+
+#[test]
+fn no_descriptor_is_inherited() {
+    let daemon = cell();
+    let open = python(&daemon, "import os\nprint(sorted(int(fd) for fd in os.listdir('/proc/self/fd')))");
+    // 3 is the listing itself.
+    assert_eq!(open, "[0, 1, 2, 3]");
+}
+
+#[test]
+fn there_is_no_network_but_loopback() {
+    let daemon = cell();
+    assert_eq!(daemon.sh_ok("cell", "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"), "lo");
+    let connect = |address: &str| {
+        python(
+            &daemon,
+            &format!(
+                "import socket, errno\ns = socket.socket()\ns.settimeout(5)\n\
+                 print(errno.errorcode[s.connect_ex({address})])"
+            ),
+        )
+    };
+    // 192.0.2.0/24 is set aside for documentation: nothing answers there, and here nothing even leaves.
+    assert_eq!(connect("('192.0.2.1', 80)"), "ENETUNREACH");
+    assert_eq!(connect("('127.0.0.1', 9)"), "ECONNREFUSED");
+    let echo = "import socket\na = socket.create_server(('127.0.0.1', 80))\nb = socket.create_connection(('127.0.0.1', 80))\n\
+                c, _ = a.accept()\nb.send(b'hi')\nprint(c.recv(2).decode())";
+    assert_eq!(python(&daemon, echo), "hi");
+}
+
+#[test]
+fn names_on_the_socket_side_of_the_host_are_out_of_reach() {
+    let daemon = cell();
+    // Abstract sockets belong to a network namespace, so the host's are invisible.
+    let listener = std::os::unix::net::UnixListener::bind_addr(
+        &<std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(b"warren-test").unwrap(),
+    )
+    .unwrap();
+    let script = "import socket, errno\ns = socket.socket(socket.AF_UNIX)\nprint(errno.errorcode[s.connect_ex('\\0warren-test')])";
+    assert_eq!(python(&daemon, script), "ECONNREFUSED");
+    drop(listener);
+}
+
+#[test]
+fn two_sandboxes_do_not_share_a_host_user() {
+    if !is_root() {
+        println!("skipped: one user has one range of ids");
+        return;
+    }
+    let daemon = cell();
+    daemon.create("other", &[]);
+    let range = |name: &str| {
+        let map = daemon.sh_ok(name, "cat /proc/self/uid_map");
+        map.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (one, two) = (range("cell"), range("other"));
+    assert!(one != 0 && two != 0 && one != two, "{one} {two}");
+}
+
+#[test]
+fn the_statement_of_isolation_is_true() {
+    let daemon = cell();
+    let isolation = daemon.inspect("cell")["isolation"].clone();
+    assert_eq!(isolation["backend"], "namespace");
+    assert_eq!(isolation["rootless"], !is_root());
+    assert_eq!(isolation["noNewPrivileges"], true);
+    let named: Vec<_> = isolation["namespaces"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
+    for namespace in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        assert!(named.contains(&namespace), "{named:?}");
+        let inside = daemon.sh_ok("cell", &format!("readlink /proc/self/ns/{namespace}"));
+        let outside = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
+        assert_ne!(inside, outside.display().to_string());
+    }
+}

@@ -1,0 +1,208 @@
+//! A daemon of its own for each test, in directories of its own, and the command line to talk to it.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// Longest that anything here may take. Generous: the machine may be busy, and a pass never waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One daemon with its data and run directories. Dropping it stops the daemon and removes what is left.
+pub(crate) struct Daemon {
+    directory: tempfile::TempDir,
+    process: Option<Child>,
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        let mut daemon = Self { directory: tempfile::tempdir().unwrap(), process: None };
+        daemon.serve();
+        daemon
+    }
+
+    /// Starts the daemon (again) on the same directories and waits until it answers.
+    pub(crate) fn serve(&mut self) {
+        assert!(self.process.is_none(), "the daemon runs already");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        // A group of its own: a test that kills the daemon must not touch anything else.
+        let child = self.command(["serve"]).stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        self.process = Some(child);
+        let socket = self.run_directory().join("warren.sock");
+        until("the daemon answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
+
+    /// Kills the daemon as a crash would: no handler runs.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.process.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
+    pub(crate) fn run_directory(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("daemon.log")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    pub(crate) fn command<I, S>(&self, arguments: I) -> Command
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = Command::new(warren());
+        command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
+        command.env_remove("WARREN_BACKEND").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn output<const N: usize>(&self, arguments: [&str; N]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; returns its stdout.
+    pub(crate) fn ok<const N: usize>(&self, arguments: [&str; N]) -> String {
+        let output = self.output(arguments);
+        assert!(
+            output.status.success(),
+            "warren {} answered {:?}\nstdout: {}\nstderr: {}\ndaemon: {}",
+            arguments.join(" "),
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+            self.log(),
+        );
+        text(&output.stdout)
+    }
+
+    pub(crate) fn json<const N: usize>(&self, arguments: [&str; N]) -> Value {
+        let text = self.ok(arguments);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
+    }
+
+    /// Runs a command that must fail; returns its exit code and stderr.
+    pub(crate) fn fails<const N: usize>(&self, arguments: [&str; N]) -> (i32, String) {
+        let output = self.output(arguments);
+        assert!(!output.status.success(), "warren {} succeeded: {}", arguments.join(" "), text(&output.stdout));
+        (output.status.code().unwrap(), text(&output.stderr))
+    }
+
+    /// Makes a sandbox with a name and extra arguments.
+    pub(crate) fn create(&self, name: &str, extra: &[&str]) {
+        let output = self.command(["create", "--name", name]).args(extra).output().unwrap();
+        assert!(output.status.success(), "create {name}: {}\n{}", text(&output.stderr), self.log());
+    }
+
+    /// Runs a shell script in a sandbox; returns exit code, stdout and stderr.
+    pub(crate) fn sh(&self, name: &str, script: &str) -> (i32, String, String) {
+        let output = self.output(["exec", name, "/bin/sh", "-c", script]);
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// A shell script that must exit 0; returns its stdout without the last line end.
+    pub(crate) fn sh_ok(&self, name: &str, script: &str) -> String {
+        let (code, out, err) = self.sh(name, script);
+        assert_eq!(code, 0, "{script}\nstdout: {out}\nstderr: {err}\ndaemon: {}", self.log());
+        out.trim_end_matches('\n').to_owned()
+    }
+
+    pub(crate) fn inspect(&self, name: &str) -> Value {
+        self.json(["inspect", name])
+    }
+
+    /// One exec as the daemon tells it.
+    pub(crate) fn exec_view(&self, name: &str, exec: &str) -> Value {
+        let execs = self.inspect(name)["execs"].clone();
+        execs.as_array().unwrap().iter().find(|view| view["id"] == exec).cloned().unwrap()
+    }
+
+    /// Everything on the host that belongs to a sandbox of this daemon. Empty when nothing was left behind.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let home = self.home().display().to_string();
+        for line in fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(&home)) {
+            found.push(format!("mount: {line}"));
+        }
+        for directory in [self.home().join("sandboxes"), self.run_directory()] {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if entry.file_name().to_string_lossy().starts_with("sbx-") {
+                    found.push(format!("directory: {}", entry.path().display()));
+                }
+            }
+        }
+        let rows = self.json(["ps", "--all", "--json"]);
+        found.extend(rows.as_array().unwrap().iter().map(|row| format!("row: {}", row["name"])));
+        found
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A failed test may leave sandboxes; they must not outlive it.
+        if self.process.is_some() {
+            let rows = self.output(["ps", "--all", "--json"]);
+            let rows: Value = serde_json::from_slice(&rows.stdout).unwrap_or_default();
+            for row in rows.as_array().into_iter().flatten() {
+                if let Some(id) = row["id"].as_str() {
+                    self.output(["rm", "--force", id]);
+                }
+            }
+        }
+        if let Some(mut child) = self.process.take() {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// The binary under test: the one cargo built, or a copy that another user can reach.
+fn warren() -> PathBuf {
+    std::env::var_os("WARREN_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_warren")), PathBuf::from)
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Waits for a fact, looking often; fails with its name when it never comes.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting until {what}");
+        // The facts waited for have no event to listen to: another process's start, a cgroup's end.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes a file that a test hands to a sandbox.
+pub(crate) fn host_file(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = directory.join(name);
+    fs::File::create(&path).unwrap().write_all(bytes).unwrap();
+    path
+}

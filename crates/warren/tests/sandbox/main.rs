@@ -1,0 +1,13 @@
+//! Real sandboxes on the real kernel, through the command line that people use.
+//!
+//! Runs as root and, by `scripts/test-rootless`, again as an ordinary user; a test that needs root says so and returns.
+
+mod harness;
+
+mod cycles;
+mod escape;
+mod ledger;
+mod lifecycle;
+mod limits;
+mod refusals;
+mod work;
