@@ -14,7 +14,7 @@ use crate::{
     EngineConfig,
     clerk::Clerk,
     clock::Clock,
-    core::Core,
+    core::{Core, until},
     driver::Driver,
     error,
     events::EventLog,
@@ -87,7 +87,7 @@ async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
             let core = Arc::clone(core);
             // Nearly always there is nothing to do, so opening does not wait for it.
             tokio::spawn(async move {
-                core.closing.clone().run_until_cancelled(close_execs(&core, &shared)).await;
+                until(&core.closing, close_execs(&core, &shared)).await;
             });
         }
     }
@@ -134,7 +134,7 @@ async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Inst
     let task = resume_execs(Arc::clone(core), Arc::clone(&shared), Arc::clone(&life), execs);
     let closing = core.closing.clone();
     life.pumps.spawn(async move {
-        closing.run_until_cancelled(task).await;
+        until(&closing, task).await;
     });
     core.emit(&shared.subject, EventKind::SandboxAdopted, None, "").await;
 }
