@@ -130,6 +130,7 @@ async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Inst
     }
     let shared = Driver::adopt(core, record, Some(instance));
     let Some(life) = shared.status.borrow().life.clone() else { return };
+    shared.is_settled.send_replace(false);
     let execs = unfinished(core, &shared).await;
     let task = resume_execs(Arc::clone(core), Arc::clone(&shared), Arc::clone(&life), execs);
     let closing = core.closing.clone();
@@ -250,6 +251,7 @@ async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, exe
     for id in done_but_open {
         reopen(&core, &shared, &life, &id).await;
     }
+    shared.is_settled.send_replace(true);
 }
 
 /// An exec whose end we know while something inside still holds its output.

@@ -222,7 +222,7 @@ impl ExecTask {
                 Err(error) => error,
             };
             if self.clerk.exec.last_guest_event() >= from {
-                (pause, n_nonsense) = (FIRST_RETRY, 0);
+                pause = FIRST_RETRY;
             }
             let is_unknown =
                 matches!(&error, GuestError::Refused(failure) if failure.kind == FailureKind::NotFound);

@@ -154,6 +154,7 @@ async fn filters_select_by_state_label_and_part_of_the_name() {
     let mut spec = named("web-1");
     spec.labels.insert("team".into(), "red".into());
     world.create_from(spec).await;
+    world.clock.advance(Duration::from_secs(1));
     let other = world.create_named("db-1").await;
     world.stop(&other.id.into()).await;
 
