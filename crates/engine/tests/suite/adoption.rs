@@ -11,7 +11,7 @@ use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, 
 /// Reads until `n` entries of the exec are in the ledger.
 async fn until_entries(world: &World, which: &SandboxRef, exec: &ExecId, n: usize) {
     let entries = world.engine.exec_entries(&world.who, which, exec, 1, Follow::Yes).await.unwrap();
-    in_time(entries.take(n).for_each(|item| std::future::ready(drop(item.unwrap())))).await;
+    in_time(entries.take(n).for_each(|item| async move { drop(item.unwrap()) })).await;
 }
 
 #[tokio::test]

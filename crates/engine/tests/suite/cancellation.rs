@@ -53,7 +53,7 @@ async fn every_call_can_be_dropped_at_every_point() {
                         engine
                             .write_file(who, which_ref, "/root/a", Default::default(), bytes("whole"))
                             .await,
-                    )
+                    );
                 })
             }),
         ),

@@ -91,7 +91,7 @@ async fn output_without_end_is_held_to_the_cap_and_stops_with_the_sandbox() {
     let exec = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
     // It prints more than the cap by far.
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
-    in_time(entries.take(40).for_each(|item| std::future::ready(drop(item.unwrap())))).await;
+    in_time(entries.take(40).for_each(|item| async move { drop(item.unwrap()) })).await;
     let stopped =
         in_time(world.engine.stop_sandbox(&world.who, &which, Some(Default::default()))).await.unwrap();
     assert_eq!(stopped.state, SandboxState::Stopped);
@@ -122,7 +122,7 @@ async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
         sandbox::Backend::adopt(&world.backend, &world.view(&which).await.plan).await.unwrap().unwrap();
     for n in [2, 8, 16] {
         let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
-        in_time(entries.take(n).for_each(|item| std::future::ready(drop(item.unwrap())))).await;
+        in_time(entries.take(n).for_each(|item| async move { drop(item.unwrap()) })).await;
         world.backend.fail_next_connects(3);
         steal(&*meddler, exec.id.as_str()).await;
     }
