@@ -8,8 +8,10 @@
 //!
 //! One thread runs everything; only work on files, which can block, goes to a few short-lived threads.
 
+mod connect;
 mod end;
 mod exec;
+mod files;
 mod limits;
 mod processes;
 mod reap;
@@ -24,7 +26,10 @@ use std::{
     rc::Rc,
 };
 
-use rustix::process::{DumpableBehavior, Resource};
+use rustix::{
+    fs::Mode,
+    process::{DumpableBehavior, Resource},
+};
 use tokio::{sync::Notify, task::LocalSet};
 
 pub use sys::adopt_descriptor;
@@ -85,6 +90,8 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     if !is_init {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
+    // Files that we make get the modes that people expect, whatever we came with.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let rlimits = keep_descriptor_limit(config.rlimits);
     let listener = UnixListener::from(config.listener);
     listener.set_nonblocking(true)?;

@@ -10,8 +10,9 @@ use tokio::{
 };
 
 use crate::{
-    Guest, end,
+    Guest, connect, end,
     exec::{self, BodyLeft},
+    files::{self, Cancel, Grep},
     limits::MAX_CONNECTIONS,
     processes, sys, wire,
     wire::{FrameReader, FrameWriter},
@@ -95,11 +96,8 @@ impl Connection<'_, '_> {
                 }
             }
             Request::ExecStdin { id, close } => {
-                match exec::feed_stdin(guest, self.reader, &id, close).await? {
-                    Ok(response) => self.tell(Ok(response)).await,
-                    Err((failure, BodyLeft::No)) => self.tell(Err(failure)).await,
-                    Err((failure, BodyLeft::Yes)) => self.refuse_body(failure).await,
-                }
+                let taken = exec::feed_stdin(guest, self.reader, &id, close).await?;
+                self.took(taken).await
             }
             Request::ExecSignal { id, signal, scope } => {
                 self.tell(guest.execs.signal(&id, signal, scope)).await
@@ -118,10 +116,59 @@ impl Connection<'_, '_> {
                 guest.leave.notify_one();
                 told.map(|_| Next::Close)
             }
-            other => {
-                let failure = Failure::new(FailureKind::Unsupported, "not built yet");
-                if other.has_body() { self.refuse_body(failure).await } else { self.tell(Err(failure)).await }
+            Request::Connect { target } => match connect::connect(self.reader, self.writer, target).await? {
+                Ok(()) => Ok(Next::Close),
+                Err(failure) => self.tell(Err(failure)).await,
+            },
+            files => self.answer_files(files).await,
+        }
+    }
+
+    async fn answer_files(&mut self, request: Request) -> wire::Result<Next> {
+        match request {
+            Request::Read { path, offset, length } => {
+                let sent = files::read(self.reader, self.writer, path, offset, length).await?;
+                self.sent(sent).await
             }
+            Request::TarOut { path } => {
+                let sent = files::pack(self.reader, self.writer, path).await?;
+                self.sent(sent).await
+            }
+            Request::Watch { path, recursive } => {
+                match files::watch(self.reader, self.writer, path, recursive).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
+            Request::Write { path, write, mode, parents } => {
+                let taken = files::write(self.reader, path, write, mode, parents).await?;
+                self.took(taken).await
+            }
+            Request::TarIn { path, keep_ids } => {
+                let taken = files::unpack(self.reader, path, keep_ids).await?;
+                self.took(taken).await
+            }
+            other => {
+                let answer = files::in_background(self.reader, move |cancel| file_job(other, cancel)).await?;
+                self.tell(answer).await
+            }
+        }
+    }
+
+    /// After a response whose body was sent, or a refusal.
+    async fn sent(&self, sent: Result<(), Failure>) -> wire::Result<Next> {
+        match sent {
+            Ok(()) => Ok(Next::Request),
+            Err(failure) => self.tell(Err(failure)).await,
+        }
+    }
+
+    /// After a request whose body was taken, or a refusal with some of it still to come.
+    async fn took(&mut self, taken: Result<Response, (Failure, BodyLeft)>) -> wire::Result<Next> {
+        match taken {
+            Ok(response) => self.tell(Ok(response)).await,
+            Err((failure, BodyLeft::No)) => self.tell(Err(failure)).await,
+            Err((failure, BodyLeft::Yes)) => self.refuse_body(failure).await,
         }
     }
 
@@ -141,3 +188,24 @@ impl Connection<'_, '_> {
     }
 }
 
+
+/// Requests on files whose answer is one message.
+fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {
+    match request {
+        Request::Stat { path, follow } => files::stat(&path, follow),
+        Request::List { path, recursive, limit } => files::list(&path, recursive, limit, cancel),
+        Request::Glob { root, pattern, limit } => files::glob(&root, &pattern, limit, cancel),
+        Request::Grep { root, pattern, include, ignore_case, literal, limit } => {
+            files::grep(&Grep { root, pattern, include, ignore_case, literal, limit }, cancel)
+        }
+        Request::Mkdir { path, parents, mode } => files::mkdir(&path, parents, mode),
+        Request::Remove { path, recursive } => files::remove(&path, recursive, cancel),
+        Request::Copy { from, to, recursive } => files::copy(&from, &to, recursive, cancel),
+        Request::Rename { from, to, replace } => files::rename(&from, &to, replace),
+        Request::Symlink { target, path } => files::symlink(&target, &path),
+        Request::Readlink { path } => files::readlink(&path),
+        Request::Chmod { path, mode, recursive } => files::chmod(&path, mode, recursive, cancel),
+        Request::Chown { path, uid, gid, recursive } => files::chown(&path, uid, gid, recursive, cancel),
+        other => Err(Failure::new(FailureKind::Internal, format!("{other:?} is not about files"))),
+    }
+}

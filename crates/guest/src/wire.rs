@@ -3,7 +3,7 @@
 use std::{future::pending, io, io::IoSlice};
 
 use bytes::{Bytes, BytesMut};
-use guest_protocol::{Decoder, Failure, Frame, FrameKind, ProtocolError, Response, header};
+use guest_protocol::{Decoder, Failure, Frame, FrameKind, HEADER_BYTES, ProtocolError, Response, header};
 use tokio::{io::Interest, net::UnixStream};
 
 use crate::limits::READ_AHEAD_BYTES;
@@ -32,17 +32,20 @@ pub(crate) struct FrameReader<'a> {
     stream: &'a UnixStream,
     decoder: Decoder,
     buffer: BytesMut,
+    /// Length of the frame before: in a body the next one is likely as long.
+    last_frame: usize,
 }
 
 impl<'a> FrameReader<'a> {
     pub(crate) fn new(stream: &'a UnixStream) -> Self {
-        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new() }
+        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), last_frame: 0 }
     }
 
     /// The next frame; `None` when the host closed between two frames. Safe to cancel: bytes stay in the buffer.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>> {
         loop {
             if let Some(frame) = self.decoder.decode(&mut self.buffer)? {
+                self.last_frame = frame.payload.len() + HEADER_BYTES;
                 return Ok(Some(frame));
             }
             if self.buffer.is_empty() {
@@ -101,7 +104,7 @@ impl<'a> FrameReader<'a> {
     /// Reads what is there; `None` when nothing is.
     fn read_some(&mut self) -> io::Result<Option<usize>> {
         if self.buffer.capacity() == self.buffer.len() {
-            self.buffer.reserve(FIRST_READ_BYTES);
+            self.buffer.reserve(FIRST_READ_BYTES.max(self.last_frame));
         }
         match self.stream.try_read_buf(&mut self.buffer) {
             Ok(n) => Ok(Some(n)),

@@ -1,0 +1,121 @@
+//! What is there: `Stat` and `List`.
+
+use std::{ffi::CStr, os::fd::AsFd, path::Path};
+
+use guest_protocol::{EntryKind, FileEntry, Response};
+use rustix::fs::{AtFlags, CWD, FileType, Stat};
+
+use super::{
+    Answer, Cancel, absolute, failure, named,
+    place::{kind_of, open_directory},
+    walk::{Flow, Trouble, Visit, Walked, walk},
+};
+
+/// Entries, paths or matches in one answer at most.
+pub(super) const MAX_ITEMS: usize = 50_000;
+/// Bytes of JSON in one answer at most; below the longest frame.
+const MAX_ANSWER_BYTES: usize = 3 * 1024 * 1024;
+/// What an item takes in JSON besides its texts.
+const ITEM_BYTES: usize = 192;
+
+/// Keeps an answer within one frame.
+#[derive(Debug)]
+pub(super) struct Room {
+    items: usize,
+    bytes: usize,
+}
+
+impl Room {
+    pub(super) fn new(limit: u32) -> Self {
+        let items = usize::try_from(limit).unwrap_or(MAX_ITEMS).min(MAX_ITEMS);
+        Self { items, bytes: MAX_ANSWER_BYTES }
+    }
+
+    /// Takes room for an item with these texts; `false` when there is none.
+    pub(super) fn take(&mut self, texts: &[&str]) -> bool {
+        let bytes = ITEM_BYTES + texts.iter().map(|text| json_bytes(text)).sum::<usize>();
+        if self.items == 0 || bytes > self.bytes {
+            return false;
+        }
+        self.items -= 1;
+        self.bytes -= bytes;
+        true
+    }
+}
+
+/// Length of a text in JSON, or somewhat more.
+fn json_bytes(text: &str) -> usize {
+    let escaped = text.bytes().filter(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\').count();
+    text.len() + 5 * escaped
+}
+
+pub(crate) fn stat(path: &str, follow: bool) -> Answer {
+    let path = absolute(path)?;
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let stat = rustix::fs::statat(CWD, &path, flags).map_err(|error| failure(named("stat", &path), error))?;
+    let target = rustix::fs::readlink(&path, vec![]).ok().filter(|_| kind_of(&stat) == FileType::Symlink);
+    Ok(Response::Entry { entry: entry(&path, &stat, target.as_deref()) })
+}
+
+pub(crate) fn list(path: &str, recursive: bool, limit: u32, cancel: &Cancel) -> Answer {
+    let path = absolute(path)?;
+    let root = open_directory(&path)?;
+    let (mut entries, mut room) = (Vec::new(), Room::new(limit));
+    let walked = walk(root, &path, Trouble::Skip, cancel, |item| {
+        if item.visit == Visit::Leave {
+            return Ok(Flow::Into);
+        }
+        let target = link_target(item.parent, item.name, item.stat);
+        let found = entry(&path.join(item.relative), item.stat, target.as_deref());
+        if !room.take(&[&found.path, found.target.as_deref().unwrap_or("")]) {
+            return Ok(Flow::Stop);
+        }
+        entries.push(found);
+        Ok(if recursive { Flow::Into } else { Flow::Over })
+    })?;
+    Ok(Response::Entries { entries, truncated: walked == Walked::Partly })
+}
+
+fn link_target(parent: impl AsFd, name: &CStr, stat: &Stat) -> Option<std::ffi::CString> {
+    if kind_of(stat) != FileType::Symlink {
+        return None;
+    }
+    rustix::fs::readlinkat(parent, name, vec![]).ok()
+}
+
+pub(super) fn entry(path: &Path, stat: &Stat, target: Option<&CStr>) -> FileEntry {
+    let kind = match kind_of(stat) {
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Symlink,
+        FileType::Fifo => EntryKind::Fifo,
+        FileType::Socket => EntryKind::Socket,
+        FileType::CharacterDevice | FileType::BlockDevice => EntryKind::Device,
+        _ => EntryKind::File,
+    };
+    let millis = i64::try_from(stat.st_mtime_nsec / 1_000_000).unwrap_or(0);
+    FileEntry {
+        path: path.to_string_lossy().into_owned(),
+        kind,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        modified_at_ms: stat.st_mtime.saturating_mul(1000).saturating_add(millis),
+        target: target.map(|target| target.to_string_lossy().into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_never_less_than_what_json_takes() {
+        for text in ["", "plain", "q\"\\\n\u{1}", "ünï", &"\u{7}".repeat(100)] {
+            assert!(json_bytes(text) + 2 >= serde_json::to_string(text).unwrap().len() - 2, "{text:?}");
+        }
+        let mut room = Room::new(2);
+        assert!(room.take(&["a"]) && room.take(&["b"]) && !room.take(&["c"]));
+        assert!(!Room::new(u32::MAX).take(&[&"x".repeat(MAX_ANSWER_BYTES)]));
+    }
+}

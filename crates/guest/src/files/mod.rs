@@ -1,0 +1,125 @@
+//! Files inside, on threads that may block.
+//!
+//! Paths are those of the sandbox's own root, so symlinks lead where they lead. What must not happen is waiting for ever (a
+//! FIFO instead of a file), being led astray in the middle of a tree (a directory swapped for a symlink), or holding more
+//! than is bounded here.
+
+mod change;
+mod copy;
+mod list;
+mod pack;
+mod place;
+mod read;
+mod search;
+mod unpack;
+mod walk;
+mod watch;
+mod write;
+
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use guest_protocol::{Failure, FailureKind, Response};
+use rustix::io::Errno;
+use tokio::task::spawn_blocking;
+
+pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
+pub(crate) use copy::copy;
+pub(crate) use list::{list, stat};
+pub(crate) use pack::pack;
+pub(crate) use read::read;
+pub(crate) use search::{Grep, glob, grep};
+pub(crate) use unpack::unpack;
+pub(crate) use watch::watch;
+pub(crate) use write::write;
+
+use crate::{wire, wire::FrameReader};
+
+/// The answer to a request on files.
+pub(crate) type Answer<T = Response> = Result<T, Failure>;
+
+/// Tells a blocking job that nobody waits for it any more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub(crate) fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// An error once the host has gone; asked at each step of a long job.
+    pub(crate) fn check(&self) -> Answer<()> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Failure::new(FailureKind::Internal, "the host went away"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs a job on a thread that may block, and tells it to stop when the host goes.
+pub(crate) async fn in_background<T: Send + 'static>(
+    reader: &mut FrameReader<'_>,
+    job: impl FnOnce(&Cancel) -> Answer<T> + Send + 'static,
+) -> wire::Result<Answer<T>> {
+    let cancel = Cancel::default();
+    let theirs = cancel.clone();
+    tokio::select! {
+        result = spawn_blocking(move || job(&theirs)) => Ok(result.unwrap_or_else(|_panic| Err(broken()))),
+        () = reader.gone() => {
+            cancel.cancel();
+            Err(wire::ConnectionError::Gone)
+        }
+    }
+}
+
+/// A job of ours ended without an answer.
+pub(crate) fn broken() -> Failure {
+    Failure::new(FailureKind::Internal, "a file operation broke off")
+}
+
+/// A path as requests must give it.
+pub(crate) fn absolute(path: &str) -> Answer<PathBuf> {
+    if !path.starts_with('/') || path.contains('\0') {
+        let shown: String = path.chars().take(256).collect();
+        return Err(Failure::new(FailureKind::InvalidRequest, format!("{shown:?} is not an absolute path")));
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// Sorts an error of the system by what the caller can do about it. `doing` names the path.
+pub(crate) fn failure(doing: impl Display, error: impl Into<io::Error>) -> Failure {
+    let error: io::Error = error.into();
+    let kind = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => FailureKind::NotFound,
+        Some(Errno::EXIST) => FailureKind::AlreadyExists,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => FailureKind::Denied,
+        Some(
+            Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::NOTEMPTY | Errno::BUSY | Errno::XDEV | Errno::NXIO
+            | Errno::TXTBSY | Errno::STALE | Errno::NODEV,
+        ) => FailureKind::WrongState,
+        Some(
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::MLINK
+            | Errno::AGAIN,
+        ) => FailureKind::LimitReached,
+        Some(Errno::INVAL | Errno::NAMETOOLONG) => FailureKind::InvalidRequest,
+        Some(Errno::OPNOTSUPP | Errno::NOSYS) => FailureKind::Unsupported,
+        _ => FailureKind::Internal,
+    };
+    Failure::new(kind, format!("{doing}: {error}"))
+}
+
+pub(crate) fn wrong_state(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::WrongState, message)
+}
+
+/// Names a path in a message.
+pub(crate) fn named(verb: &str, path: &Path) -> String {
+    format!("could not {verb} {}", path.display())
+}

@@ -1,0 +1,189 @@
+//! `TarOut`: a tree as a tar stream.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Read, Write},
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
+
+use bytes::{Bytes, BytesMut};
+use guest_protocol::{MAX_DATA_BYTES, Response};
+use rustix::fs::{FileType, Stat};
+use tar::{Builder, EntryType, Header};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::{
+    Answer, Cancel, absolute, broken, failure, in_background, named,
+    place::{Place, kind_of, open_directory, open_regular_at},
+    walk::{Flow, Item, Trouble, Visit, walk},
+};
+use crate::{
+    wire,
+    wire::{ConnectionError, FrameReader, FrameWriter},
+};
+
+/// Pieces of the stream that wait to be sent.
+const QUEUED_PIECES: usize = 4;
+
+/// The top of a tree that is being packed.
+struct Top {
+    path: PathBuf,
+    /// The first component of every entry's name.
+    name: PathBuf,
+    stat: Stat,
+    place: Option<Place>,
+}
+
+fn top(path: &str) -> Answer<Top> {
+    let path = absolute(path)?;
+    let read = |error| failure(named("pack", &path), error);
+    // The root has no name of its own.
+    if path.parent().is_none() {
+        let stat = rustix::fs::stat(&path).map_err(read)?;
+        return Ok(Top { path, name: PathBuf::from("."), stat, place: None });
+    }
+    let place = Place::of(&path)?;
+    let stat = place.stat().map_err(read)?;
+    let name = PathBuf::from(OsStr::from_bytes(place.name.to_bytes()));
+    Ok(Top { path, name, stat, place: Some(place) })
+}
+
+pub(crate) async fn pack(
+    reader: &mut FrameReader<'_>,
+    writer: FrameWriter<'_>,
+    path: String,
+) -> wire::Result<Answer<()>> {
+    let top = match in_background(reader, move |_| top(&path)).await? {
+        Ok(top) => top,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    writer.respond(&Response::Packing).await?;
+    let (sender, mut pieces) = mpsc::channel(QUEUED_PIECES);
+    let cancel = Cancel::default();
+    let theirs = cancel.clone();
+    let job = spawn_blocking(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+    while let Some(piece) = pieces.recv().await {
+        if let Err(error) = writer.data(&piece).await {
+            cancel.cancel();
+            return Err(error);
+        }
+    }
+    match job.await.unwrap_or_else(|_panic| Err(broken())) {
+        Ok(()) => writer.end().await?,
+        // The body has begun, so the only honest answer is an end that is no end.
+        Err(failure) => return Err(ConnectionError::Io(io::Error::other(failure))),
+    }
+    Ok(Ok(()))
+}
+
+/// Gathers what the archive writes into frames.
+struct PieceWriter {
+    sender: mpsc::Sender<Bytes>,
+    buffer: BytesMut,
+}
+
+impl Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.capacity() == 0 {
+            self.buffer.reserve(MAX_DATA_BYTES);
+        }
+        let n = bytes.len().min(MAX_DATA_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..n]);
+        if self.buffer.len() == MAX_DATA_BYTES {
+            self.flush()?;
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::take(&mut self.buffer).freeze();
+        self.sender.blocking_send(piece).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
+    let mut archive = Builder::new(writer);
+    let write_failed = |error: io::Error| failure(named("pack", &top.path), error);
+    if let Some(place) = &top.place {
+        let parent = place.directory.as_fd();
+        let (name, visit) = (place.name.as_c_str(), Visit::Enter);
+        append(&mut archive, &top.name, &Item { parent, name, relative: Path::new(""), stat: &top.stat, visit })?;
+    }
+    if kind_of(&top.stat) == FileType::Directory {
+        walk(open_directory(&top.path)?, &top.path, Trouble::Skip, cancel, |item| {
+            if item.visit == Visit::Enter {
+                append(&mut archive, &top.name.join(item.relative), item)?;
+            }
+            Ok(Flow::Into)
+        })?;
+    }
+    archive.into_inner().and_then(|mut writer| writer.flush()).map_err(write_failed)
+}
+
+/// Appends one entry. What vanishes or changes its kind before it is opened is left out.
+fn append(archive: &mut Builder<PieceWriter>, name: &Path, item: &Item<'_>) -> Answer<()> {
+    let mut header = header_of(item.stat);
+    let appended = match kind_of(item.stat) {
+        FileType::RegularFile => {
+            let Ok((file, stat)) = open_regular_at(item.parent, item.name) else { return Ok(()) };
+            let mut header = header_of(&stat);
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            header.set_entry_type(EntryType::Regular);
+            header.set_size(size);
+            archive.append_data(&mut header, name, Exactly { file, left: size })
+        }
+        FileType::Directory => {
+            header.set_entry_type(EntryType::Directory);
+            archive.append_data(&mut header, name.join(""), io::empty())
+        }
+        FileType::Symlink => {
+            let Ok(target) = rustix::fs::readlinkat(item.parent, item.name, vec![]) else { return Ok(()) };
+            header.set_entry_type(EntryType::Symlink);
+            archive.append_link(&mut header, name, OsStr::from_bytes(target.as_bytes()))
+        }
+        FileType::Fifo => {
+            header.set_entry_type(EntryType::Fifo);
+            archive.append_data(&mut header, name, io::empty())
+        }
+        // Sockets and devices mean nothing elsewhere.
+        _ => return Ok(()),
+    };
+    appended.map_err(|error| failure(named("pack", name), error))
+}
+
+fn header_of(stat: &Stat) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_uid(u64::from(stat.st_uid));
+    header.set_gid(u64::from(stat.st_gid));
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
+    header.set_size(0);
+    header
+}
+
+/// A file as long as its header says: cut when it has grown, filled with zeros when it has shrunk, so that the entries
+/// behind it stay where they belong.
+struct Exactly {
+    file: std::fs::File,
+    left: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..wanted];
+        let n = match self.file.read(buffer) {
+            Ok(0) | Err(_) if wanted > 0 => {
+                buffer.fill(0);
+                wanted
+            }
+            result => result?,
+        };
+        self.left -= n as u64;
+        Ok(n)
+    }
+}

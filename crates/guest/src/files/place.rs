@@ -1,0 +1,138 @@
+//! Opening things without waiting and without being led astray.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+use super::{Answer, failure, named, wrong_state};
+
+/// Symlinks followed by hand at most, as the kernel would.
+const MAX_LINKS: usize = 40;
+
+/// Flags for everything we open: never wait, never become a terminal's owner, never leak into a child.
+pub(super) const QUIET: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+pub(super) fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Opens a file or device for reading. FIFOs and sockets are refused before they are touched: opening one has effects on
+/// whoever is at its other end.
+pub(super) fn open_readable(path: &Path) -> Answer<(File, Stat)> {
+    let stat = rustix::fs::stat(path).map_err(|error| failure(named("read", path), error))?;
+    refuse_odd(path, &stat)?;
+    let fd = rustix::fs::open(path, OFlags::RDONLY | QUIET, Mode::empty())
+        .map_err(|error| failure(named("open", path), error))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|error| failure(named("read", path), error))?;
+    refuse_odd(path, &stat)?;
+    Ok((File::from(fd), stat))
+}
+
+fn refuse_odd(path: &Path, stat: &Stat) -> Answer<()> {
+    let what = match kind_of(stat) {
+        FileType::RegularFile | FileType::CharacterDevice | FileType::BlockDevice => return Ok(()),
+        FileType::Directory => "directory",
+        FileType::Fifo => "FIFO",
+        FileType::Socket => "socket",
+        _ => "thing of no known kind",
+    };
+    Err(wrong_state(format!("{} is a {what}", path.display())))
+}
+
+/// Opens a regular file that lies in `parent`, itself and not what a symlink in its place points to.
+pub(super) fn open_regular_at(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<(File, Stat), Errno> {
+    let fd = rustix::fs::openat(parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | QUIET, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if kind_of(&stat) != FileType::RegularFile {
+        return Err(Errno::NXIO);
+    }
+    Ok((File::from(fd), stat))
+}
+
+pub(super) fn open_directory(path: &Path) -> Answer<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | QUIET;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failure(named("open", path), error))
+}
+
+/// A name in an open directory: what is done with it stays there, whatever happens to the path meanwhile.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) directory: OwnedFd,
+    pub(super) name: std::ffi::CString,
+    pub(super) path: PathBuf,
+}
+
+impl Place {
+    /// The place of `path`'s last component, which need not exist.
+    pub(super) fn of(path: &Path) -> Answer<Self> {
+        let (parent, name) = split(path)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(parent, flags, Mode::empty())
+            .map_err(|error| failure(named("open", parent), error))?;
+        Ok(Self { directory, name: c_name(name)?, path: path.to_owned() })
+    }
+
+    /// As [`Place::of`], but where symlinks at the end of the path lead: an editor writes through them.
+    pub(super) fn followed(path: &Path) -> Answer<Self> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            let place = Self::of(&path)?;
+            match place.stat() {
+                Ok(stat) if kind_of(&stat) == FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(&place.directory, &place.name, vec![])
+                        .map_err(|error| failure(named("read", &path), error))?;
+                    let (parent, _) = split(&path)?;
+                    use std::os::unix::ffi::OsStrExt;
+                    path = parent.join(OsStr::from_bytes(target.as_bytes()));
+                }
+                _ => return Ok(place),
+            }
+        }
+        Err(failure(named("follow", &path), Errno::LOOP))
+    }
+
+    pub(super) fn stat(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(&self.directory, &self.name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+/// A path's directory and last component. The root, `.` and `..` at the end have none.
+pub(super) fn split(path: &Path) -> Answer<(&Path, &OsStr)> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !path.as_os_str().as_encoded_bytes().ends_with(b"/.") => Ok((parent, name)),
+        _ => Err(wrong_state(format!("{} is not a name in a directory", path.display()))),
+    }
+}
+
+pub(super) fn c_name(name: &OsStr) -> Answer<std::ffi::CString> {
+    std::ffi::CString::new(name.as_encoded_bytes())
+        .map_err(|_nul| failure(format!("{} cannot be a name", name.display()), Errno::INVAL))
+}
+
+/// Makes `path` and every missing directory above it. By steps, not by recursion: a path has up to two thousand of them.
+pub(super) fn make_directories(path: &Path, mode: Mode) -> Answer<()> {
+    let mut made = PathBuf::new();
+    for component in path.components() {
+        made.push(component);
+        match rustix::fs::mkdirat(CWD, &made, mode) {
+            Ok(()) => {}
+            Err(error) => {
+                let is_there = rustix::fs::stat(&made).is_ok_and(|stat| kind_of(&stat) == FileType::Directory);
+                if !is_there {
+                    // EEXIST would say "already exists" where the trouble is that it is no directory.
+                    let error = if error == Errno::EXIST { Errno::NOTDIR } else { error };
+                    return Err(failure(named("make", &made), error));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Streams to ports and sockets inside, and the list of processes.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv6Addr, Shutdown, TcpListener},
+    os::unix::net::UnixListener,
+    thread,
+};
+
+use guest_protocol::{FailureKind, Frame, FrameKind, Request, Response, Target};
+
+use crate::support::{Host, TestGuest, shell};
+
+fn open(guest: &TestGuest, target: Target) -> Host {
+    let mut host = guest.connect();
+    assert_eq!(host.ask(&Request::Connect { target }), Ok(Response::Connected));
+    host
+}
+
+/// Reads to the end, then answers and closes: works only if ends pass on in each direction by themselves.
+fn reverse(mut stream: impl Read + Write) {
+    let mut text = vec![];
+    stream.read_to_end(&mut text).unwrap();
+    text.reverse();
+    stream.write_all(&text).unwrap();
+}
+
+fn check_reversed(mut host: Host) {
+    let text: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
+    host.send_body(&text);
+    let mut expected = text;
+    expected.reverse();
+    assert!(host.body() == expected);
+    assert!(host.try_frame().is_none(), "both sides have ended");
+}
+
+#[test]
+fn a_stream_to_a_port_half_closes_both_ways() {
+    let guest = TestGuest::start();
+    for listener in [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap()] {
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || reverse(listener.accept().unwrap().0));
+        check_reversed(open(&guest, Target::Tcp(port)));
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_stream_to_a_socket_works_alike() {
+    let guest = TestGuest::start();
+    let path = guest.path("service");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = thread::spawn(move || reverse(listener.accept().unwrap().0));
+    check_reversed(open(&guest, Target::Unix(path)));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_may_end_first() {
+    let guest = TestGuest::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"hello").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).unwrap();
+        heard
+    });
+    let mut host = open(&guest, Target::Tcp(port));
+    assert_eq!(host.body(), b"hello");
+    host.send_body(b"still here");
+    assert_eq!(server.join().unwrap(), "still here");
+}
+
+#[test]
+fn a_host_that_vanishes_closes_the_stream_inside() {
+    let guest = TestGuest::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for half_closed in [false, true] {
+        let mut host = open(&guest, Target::Tcp(port));
+        let (mut inside, _) = listener.accept().unwrap();
+        if half_closed {
+            host.send(&Frame::new(FrameKind::End, vec![]));
+        }
+        drop(host);
+        // An end or a reset, either way not a hang.
+        inside.read_to_end(&mut vec![]).ok();
+    }
+}
+
+#[test]
+fn streams_to_nothing_are_failures() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let connect = |target| Request::Connect { target };
+    assert_eq!(host.fails(&connect(Target::Tcp(port))), FailureKind::WrongState);
+    assert_eq!(host.fails(&connect(Target::Tcp(0))), FailureKind::InvalidRequest);
+    assert_eq!(host.fails(&connect(Target::Unix(guest.path("no")))), FailureKind::NotFound);
+    assert_eq!(host.fails(&connect(Target::Unix("no".into()))), FailureKind::InvalidRequest);
+    assert_eq!(host.fails(&connect(Target::Unix("/etc/passwd".into()))), FailureKind::WrongState);
+    assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
+}
+
+#[test]
+fn processes_know_their_exec() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let pid = host.start(&shell("p", "setsid sleep 1001 & sleep 1002 & echo ready; wait"));
+    let mut events = guest.connect();
+    events.attach("p", 1);
+    events.wait_for("ready");
+    let all = match host.ask(&Request::Processes) {
+        Ok(Response::Processes { processes }) => processes,
+        other => panic!("{other:?}"),
+    };
+    let of_exec: Vec<_> = all.iter().filter(|process| process.exec.as_deref() == Some("p")).collect();
+    assert!(of_exec.iter().any(|process| process.pid == pid && process.user == 0), "{of_exec:?}");
+    assert_eq!(of_exec.len(), 3, "{of_exec:?}");
+    let own = all.iter().find(|process| process.pid == guest.pid() as i32).unwrap();
+    assert!(own.exec.is_none() && own.memory_bytes > 0);
+}

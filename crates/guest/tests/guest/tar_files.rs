@@ -1,0 +1,205 @@
+//! Trees in and out as tar streams.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+};
+
+use guest_protocol::{Failure, FailureKind, Request, Response};
+use tar::{Archive, Builder, EntryType, Header};
+
+use crate::support::{Host, TestGuest, write_file};
+
+fn pack(host: &mut Host, path: &str) -> Vec<u8> {
+    match host.ask(&Request::TarOut { path: path.to_owned() }) {
+        Ok(Response::Packing) => host.body(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unpack(host: &mut Host, path: &str, keep_ids: bool, archive: &[u8]) -> Result<Response, Failure> {
+    host.ask_with_body(&Request::TarIn { path: path.to_owned(), keep_ids }, archive)
+}
+
+/// An archive made by hand, with names that no careful program would write.
+struct Crafted(Builder<Vec<u8>>);
+
+impl Crafted {
+    fn new() -> Self {
+        Self(Builder::new(vec![]))
+    }
+
+    fn entry(mut self, kind: EntryType, name: &str, link: &str, text: &str) -> Self {
+        let mut header = Header::new_old();
+        let fields = header.as_old_mut();
+        fields.name[..name.len()].copy_from_slice(name.as_bytes());
+        fields.linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o4755);
+        header.set_uid(77);
+        header.set_gid(88);
+        header.set_mtime(1_000_000_000);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        self.0.append(&header, text.as_bytes()).unwrap();
+        self
+    }
+
+    fn done(self) -> Vec<u8> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+#[test]
+fn a_tree_survives_the_way_out_and_in() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let root = guest.path("tree");
+    let long = "long-".repeat(40);
+    fs::create_dir_all(format!("{root}/{long}/{long}")).unwrap();
+    write_file(format!("{root}/{long}/{long}/file"), 0o640, &"content ".repeat(100_000));
+    write_file(format!("{root}/empty"), 0o600, "");
+    symlink(&long, format!("{root}/link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(guest.path("tree/socket")).unwrap();
+    let archive = pack(&mut host, &root);
+    let mut reader = Archive::new(&archive[..]);
+    let names: Vec<_> =
+        reader.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
+    assert_eq!(names[0], "tree/");
+    assert!(names.iter().all(|name| name.starts_with("tree/") && !name.contains("socket")), "{names:?}");
+
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    let bytes = archive.len() as u64;
+    assert_eq!(unpack(&mut host, &target, true, &archive), Ok(Response::Written { bytes }));
+    let copy = format!("{target}/tree/{long}/{long}/file");
+    assert_eq!(fs::read_to_string(&copy).unwrap(), "content ".repeat(100_000));
+    assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs::read_link(format!("{target}/tree/link")).unwrap(), Path::new(&long));
+    // A second time over what is there already.
+    assert_eq!(unpack(&mut host, &target, true, &archive), Ok(Response::Written { bytes }));
+    // And a single file, and what is not there.
+    let single = pack(&mut host, &format!("{root}/empty"));
+    assert_eq!(Archive::new(&single[..]).entries().unwrap().count(), 1);
+    assert_eq!(host.fails(&Request::TarOut { path: format!("{root}/no") }), FailureKind::NotFound);
+    assert_eq!(unpack(&mut host, &format!("{root}/no"), true, &archive).unwrap_err().kind, FailureKind::NotFound);
+    assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
+}
+
+#[test]
+fn archives_cannot_leave_their_directory() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let outside = guest.path("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(format!("{outside}/secret"), "kept").unwrap();
+    let file = EntryType::Regular;
+    let attempts = [
+        Crafted::new().entry(file, "../outside/evil", "", "x"),
+        Crafted::new().entry(file, "a/../../outside/evil", "", "x"),
+        Crafted::new().entry(file, &format!("{outside}/evil"), "", "x"),
+        Crafted::new().entry(EntryType::Symlink, "l", &outside, "").entry(file, "l/evil", "", "x"),
+        Crafted::new().entry(EntryType::Symlink, "l", "../outside", "").entry(file, "l/evil", "", "x"),
+        Crafted::new().entry(EntryType::Symlink, "l", "..", "").entry(file, "l/outside/evil", "", "x"),
+        Crafted::new()
+            .entry(EntryType::Symlink, "l", "../outside", "")
+            .entry(EntryType::Directory, "l/evil/deep", "", ""),
+        Crafted::new().entry(EntryType::Link, "evil", "../outside/secret", ""),
+        Crafted::new().entry(EntryType::Link, "evil", &format!("{outside}/secret"), ""),
+        Crafted::new()
+            .entry(EntryType::Symlink, "l", "../outside", "")
+            .entry(EntryType::Link, "evil", "l/secret", ""),
+        Crafted::new().entry(EntryType::Char, "evil", "", ""),
+        Crafted::new().entry(EntryType::Block, "evil", "", ""),
+    ];
+    for (number, attempt) in attempts.into_iter().enumerate() {
+        let target = guest.path(&format!("target{number}"));
+        fs::create_dir(&target).unwrap();
+        let failure = unpack(&mut host, &target, true, &attempt.done()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::InvalidRequest, "{number}: {failure}");
+        let names: Vec<_> = fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["secret"], "{number}");
+        assert!(!fs::exists(format!("{target}/evil")).unwrap(), "{number}");
+    }
+    // A symlink in the place of a file is replaced, not written through.
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    symlink(format!("{outside}/secret"), format!("{target}/file")).unwrap();
+    unpack(&mut host, &target, true, &Crafted::new().entry(file, "file", "", "new").done()).unwrap();
+    assert_eq!(fs::read_to_string(format!("{outside}/secret")).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(format!("{target}/file")).unwrap(), "new");
+    // A symlink that stays inside is a way like any other.
+    let inside = Crafted::new()
+        .entry(EntryType::Directory, "real", "", "")
+        .entry(EntryType::Symlink, "alias", "real", "")
+        .entry(file, "alias/file", "", "x");
+    unpack(&mut host, &target, true, &inside.done()).unwrap();
+    assert_eq!(fs::read_to_string(format!("{target}/real/file")).unwrap(), "x");
+}
+
+#[test]
+fn owners_and_the_bits_that_lend_them_go_together() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let archive = Crafted::new().entry(EntryType::Regular, "file", "", "x").done();
+    for (keep_ids, expected) in [(true, (77, 88, 0o4755)), (false, (0, 0, 0o755))] {
+        let target = guest.path(&format!("{keep_ids}"));
+        fs::create_dir(&target).unwrap();
+        unpack(&mut host, &target, keep_ids, &archive).unwrap();
+        let metadata = fs::metadata(format!("{target}/file")).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), expected);
+        assert_eq!(metadata.mtime(), 1_000_000_000);
+    }
+}
+
+#[test]
+fn broken_and_greedy_archives_are_failures() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    let good = Crafted::new().entry(EntryType::Regular, "file", "", &"x".repeat(5000)).done();
+    let mut greedy = Header::new_gnu();
+    greedy.set_entry_type(EntryType::GNULongName);
+    greedy.set_path("././@LongLink").unwrap();
+    greedy.set_size(1 << 40);
+    greedy.set_cksum();
+    let greedy = [greedy.as_bytes().as_slice(), &vec![b'n'; 4 * 1024 * 1024]].concat();
+    for (what, bytes) in [("cut", &good[..3000]), ("noise", &[0xaa; 4096]), ("greedy", &greedy)] {
+        let failure = unpack(&mut host, &target, false, bytes).unwrap_err();
+        assert!(
+            matches!(failure.kind, FailureKind::InvalidRequest | FailureKind::Internal),
+            "{what}: {failure}"
+        );
+    }
+    assert!(unpack(&mut host, &target, false, b"").is_ok());
+    assert!(guest.private_bytes() < 8 * 1024 * 1024, "{}", guest.private_bytes());
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_packed_does_not_shift_the_others() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let root = guest.path("tree");
+    fs::create_dir(&root).unwrap();
+    let size = 64 * 1024 * 1024;
+    fs::write(format!("{root}/a"), vec![1; size]).unwrap();
+    fs::write(format!("{root}/b"), "after").unwrap();
+    // The guest cannot send it all before we read, so it is still reading when the file shrinks.
+    assert_eq!(host.ask(&Request::TarOut { path: root.clone() }), Ok(Response::Packing));
+    let mut body = host.frame().payload.to_vec();
+    fs::File::options().write(true).open(format!("{root}/a")).unwrap().set_len(10).unwrap();
+    body.extend(host.body());
+    let mut archive = Archive::new(&body[..]);
+    let entries: Vec<_> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.path().unwrap().display().to_string(), entry.size())
+        })
+        .collect();
+    let expected = [("tree/", 0), ("tree/a", size as u64), ("tree/b", 5)].map(|(name, size)| (name.to_owned(), size));
+    assert_eq!(entries, expected);
+}
