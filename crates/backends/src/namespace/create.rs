@@ -7,7 +7,7 @@ use std::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _},
         net::UnixListener,
     },
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,8 +20,8 @@ use super::{
     cage::{self, Decided, Ids, MAX_LAYERS},
     error,
     ids::IdLease,
-    instance::NamespaceInstance,
-    names::{FileNames, OWN_DIRECTORIES, PlaceNames},
+    instance::{self, NamespaceInstance},
+    names::{FileNames, OWN_DIRECTORIES, PlaceNames, own_files},
     receive,
     record::Record,
     socket,
@@ -52,25 +52,30 @@ pub(crate) async fn create(
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
     let begin = began.elapsed();
     let Begun { half_made, reply, isolation, lease, steps } = begun;
-    let answered = tokio::time::timeout(CREATE_TIME, receive(reply)).await;
-    let (reply, descriptors) = answered.map_err(|_elapsed| BackendError::TimedOut {
-        what: format!("making sandbox {}", half_made.id),
-        after: CREATE_TIME,
-    })??;
-    match (reply, descriptors.into_iter().next()) {
-        (Reply::Ready { step_micros, .. }, Some(pidfd)) => {
-            let times = step_micros.into_iter().map(|micros| Duration::from_micros(micros.into()));
-            let steps = steps.into_iter().zip(times).collect();
-            let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
-            tracing::debug!(sandbox = %half_made.id, ?costs, "cage stands");
-            let id = half_made.keep();
-            Ok((NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)?, costs))
-        }
-        (Reply::Failed(failure), _) => {
-            Err(error::from_failure(format!("could not make sandbox {}", half_made.id), failure))
-        }
+    let id = half_made.id.clone();
+    let what = format!("making sandbox {id}");
+    let answered = match tokio::time::timeout(CREATE_TIME, receive(reply)).await {
+        Ok(answered) => answered,
+        Err(_elapsed) => Err(BackendError::TimedOut { what, after: CREATE_TIME }),
+    };
+    let made = answered.and_then(|(reply, descriptors)| match (reply, descriptors.into_iter().next()) {
+        (Reply::Ready { step_micros, .. }, Some(pidfd)) => Ok((step_micros, pidfd)),
+        (Reply::Failed(failure), _) => Err(error::from_failure(format!("could not make sandbox {id}"), failure)),
         (other, _) => Err(unexpected(&other)),
-    }
+    });
+    let (step_micros, pidfd) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            half_made.undo().await;
+            return Err(error);
+        }
+    };
+    let times = step_micros.into_iter().map(|micros| Duration::from_micros(micros.into()));
+    let steps = steps.into_iter().zip(times).collect();
+    let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
+    tracing::debug!(sandbox = %id, ?costs, "cage stands");
+    half_made.keep();
+    Ok((NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)?, costs))
 }
 
 struct Begun {
@@ -161,41 +166,56 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 struct HalfMade {
     host: Option<Arc<Host>>,
     id: SandboxId,
-    /// The sandbox's own files, if they were not there before.
-    made_files: Option<FileNames>,
+    /// The sandbox's own files, or their topmost directory that was not there before.
+    made_files: Option<PathBuf>,
 }
 
 impl HalfMade {
-    fn keep(mut self) -> SandboxId {
+    fn keep(mut self) {
         self.host = None;
-        self.id.clone()
+    }
+
+    /// Takes everything back and waits until it is gone.
+    async fn undo(mut self) {
+        let Some(host) = self.host.take() else { return };
+        let (worker, id) = (Arc::clone(&host), self.id.clone());
+        drop(tokio::task::spawn_blocking(move || instance::clean(&worker, &id)).await);
+        if let Some(path) = self.made_files.take() {
+            drop(host.ask(&Request::Remove { path }).await);
+        }
     }
 
     fn make_files(&mut self, plan: &SandboxPlan) -> io::Result<()> {
         let files = FileNames::of(&plan.directory);
         match fs::create_dir(&files.own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&files.own)?,
-            made => made?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.made_files = Some(plan.directory.clone());
+                fs::create_dir_all(&files.own)?;
+            }
+            made => {
+                made?;
+                self.made_files = Some(files.own.clone());
+            }
         }
-        self.made_files = Some(files.clone());
         for name in OWN_DIRECTORIES {
             fs::create_dir(files.own.join(name))?;
+        }
+        for (name, text) in own_files(&plan.hostname) {
+            fs::write(files.own.join(name), text)?;
         }
         Ok(())
     }
 }
 
 impl Drop for HalfMade {
+    /// For a request that was given up: nobody waits, so nothing here does. A child that is still on its way finds nobody to
+    /// report to and ends.
     fn drop(&mut self) {
         let Some(host) = self.host.take() else { return };
-        // A child that is still on its way finds nobody to report to and ends.
-        if let Err(error) = host.means.cgroups.remove(self.id.as_str()) {
-            tracing::warn!(sandbox = %self.id, %error, "a cgroup of a failed sandbox stays");
-        }
-        drop(fs::remove_dir_all(host.directories.place(&self.id).run));
-        if let Some(files) = self.made_files.take() {
-            drop(host.spawner.request(&Request::Remove { path: files.own }, &[]));
+        instance::clean(&host, &self.id);
+        if let Some(path) = self.made_files.take() {
+            drop(host.spawner.request(&Request::Remove { path }, &[]));
         }
     }
 }

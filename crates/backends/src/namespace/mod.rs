@@ -75,7 +75,7 @@ impl Host {
         for directory in [&directories.run, &directories.sandboxes()] {
             spread(directory);
         }
-        let cgroups = Cgroups::detect();
+        let cgroups = Cgroups::detect(&directories.cgroup_parent());
         let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")]).ok_or_else(|| {
             let what = "no directory of the host is free to work over".to_owned();
             BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
@@ -90,7 +90,8 @@ impl Host {
             Reply::Failed(failure) => return Err(unsupported(failure)),
             other => return Err(unexpected(&other)),
         };
-        let skeleton = skeleton::prepare(&directories.layers())
+        let owner = if ids == Ids::OwnRange { skeleton::Owner::Root } else { skeleton::Owner::User };
+        let skeleton = skeleton::prepare(&directories.layers(), owner)
             .map_err(|error| error::from_io("could not prepare the image host", error))?;
         let ground = Ground { stage, skeleton, ids, masked: cage::masked_here() };
         let warnings = cgroups.missing().to_vec();
