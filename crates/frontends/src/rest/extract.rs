@@ -157,6 +157,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
                 .into());
         }
         let bytes = read_bounded(request.into_body()).await?;
+        // Serde would take a list for a struct, field by field; nobody means that.
+        if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
+            return Err(Error::invalid("the body is not what this route takes: it must be a JSON object").into());
+        }
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| Error::invalid(format!("the body is not what this route takes: {error}")).into())

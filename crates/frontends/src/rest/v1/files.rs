@@ -24,8 +24,9 @@ impl FromStr for Octal {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("0o").unwrap_or(text);
+        let is_octal = digits.len() <= 5 && digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
         match u32::from_str_radix(digits, 8) {
-            Ok(bits) if bits <= 0o7777 && digits.len() <= 5 => Ok(Self(bits)),
+            Ok(bits) if is_octal && bits <= 0o7777 => Ok(Self(bits)),
             _ => Err(format!("{:?} is not a mode; write octal digits such as 0644", cut(text))),
         }
     }
