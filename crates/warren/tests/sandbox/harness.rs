@@ -152,7 +152,7 @@ impl Daemon {
             }
         }
         let rows = self.json(["ps", "--all", "--json"]);
-        found.extend(rows.as_array().unwrap().iter().map(|row| format!("row: {}", row["name"])));
+        found.extend(rows["sandboxes"].as_array().unwrap().iter().map(|row| format!("row: {}", row["name"])));
         found
     }
 }
@@ -163,7 +163,7 @@ impl Drop for Daemon {
         if self.process.is_some() {
             let rows = self.output(["ps", "--all", "--json"]);
             let rows: Value = serde_json::from_slice(&rows.stdout).unwrap_or_default();
-            for row in rows.as_array().into_iter().flatten() {
+            for row in rows["sandboxes"].as_array().into_iter().flatten() {
                 if let Some(id) = row["id"].as_str() {
                     self.output(["rm", "--force", id]);
                 }

@@ -84,7 +84,7 @@ fn work_inside_counts_as_not_idle() {
     // Looking at it must not keep it alive, so the list is asked, not the sandbox.
     let state = |name: &str| {
         let rows = daemon.json(["ps", "--all", "--json"]);
-        let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
+        let row = rows["sandboxes"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
         row["state"].as_str().unwrap().to_owned()
     };
     until("the lazy one is stopped", || state("lazy") == "stopped");

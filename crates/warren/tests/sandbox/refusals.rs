@@ -91,7 +91,7 @@ fn one_of_two_creates_with_one_name_wins() {
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
-    assert_eq!(daemon.json(["ps", "--json"]).as_array().unwrap().len(), 1);
+    assert_eq!(daemon.json(["ps", "--json"])["sandboxes"].as_array().unwrap().len(), 1);
 }
 
 #[test]
