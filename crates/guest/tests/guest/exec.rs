@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use guest_protocol::{
-    ExecEvent, FailureKind, Request, Response, Rlimit, SignalScope,
-    StartFailure, TerminalSize,
-};
 use crate::support::{TestGuest, command, eventually, exited, killed, shell, write_file};
+use guest_protocol::{
+    ExecEvent, FailureKind, Request, Response, Rlimit, SignalScope, StartFailure, TerminalSize,
+};
 
 #[test]
 fn a_command_says_something_and_ends() {
@@ -33,7 +32,8 @@ fn the_environment_is_exactly_what_was_given() {
 #[test]
 fn the_child_has_a_clean_state() {
     let guest = TestGuest::start();
-    let mut start = shell("e", "pwd; umask; ulimit -n; ls -l /proc/self/fd | wc -l; grep -h ^Sig /proc/self/status");
+    let mut start =
+        shell("e", "pwd; umask; ulimit -n; ls -l /proc/self/fd | wc -l; grep -h ^Sig /proc/self/status");
     start.cwd = "/usr".to_owned();
     start.rlimits = vec![Rlimit { resource: "nofile".to_owned(), soft: 99, hard: 99 }];
     let ran = guest.connect().run(&start);
@@ -72,16 +72,17 @@ fn each_way_not_to_start_has_its_own_reason() {
     write_file(guest.path("lost"), 0o755, "#!/no/such/interpreter\n");
     let (plain, garbage, lost) = (guest.path("plain"), guest.path("garbage"), guest.path("lost"));
     let mut n = 0;
-    let mut check = |program: &str, change: &dyn Fn(&mut guest_protocol::ExecStart), expected, names: &str| {
-        n += 1;
-        let mut start = command(&format!("e{n}"), &[program]);
-        change(&mut start);
-        let (reason, message) = host.not_started(&start);
-        assert_eq!(reason, expected, "{program}: {message}");
-        assert!(message.contains(names), "{message:?} does not name {names:?}");
-        // Asked again, answered as the first time.
-        assert_eq!(host.not_started(&start), (reason, message));
-    };
+    let mut check =
+        |program: &str, change: &dyn Fn(&mut guest_protocol::ExecStart), expected, names: &str| {
+            n += 1;
+            let mut start = command(&format!("e{n}"), &[program]);
+            change(&mut start);
+            let (reason, message) = host.not_started(&start);
+            assert_eq!(reason, expected, "{program}: {message}");
+            assert!(message.contains(names), "{message:?} does not name {names:?}");
+            // Asked again, answered as the first time.
+            assert_eq!(host.not_started(&start), (reason, message));
+        };
     let same = &|_: &mut guest_protocol::ExecStart| {};
     check("no-such-program", same, StartFailure::NotFound, "no-such-program");
     check("/no/such/program", same, StartFailure::NotFound, "/no/such/program");
@@ -91,7 +92,12 @@ fn each_way_not_to_start_has_its_own_reason() {
     check(&garbage, same, StartFailure::NotExecutable, &garbage);
     check(&lost, same, StartFailure::NotExecutable, "interpreter");
     check("true", &|start| start.cwd = "/no/such".into(), StartFailure::BadWorkingDirectory, "/no/such");
-    check("true", &|start| start.cwd = "/etc/passwd".into(), StartFailure::BadWorkingDirectory, "/etc/passwd");
+    check(
+        "true",
+        &|start| start.cwd = "/etc/passwd".into(),
+        StartFailure::BadWorkingDirectory,
+        "/etc/passwd",
+    );
     check("true", &|start| start.user = "nobody-here".into(), StartFailure::BadUser, "nobody-here");
     check("true", &|start| start.user = "0:no-group".into(), StartFailure::BadUser, "no-group");
     let too_high = Rlimit { resource: "nofile".into(), soft: u64::MAX - 1, hard: u64::MAX - 1 };
@@ -182,6 +188,15 @@ fn a_million_lines_survive_lost_connections_once_and_in_order() {
     let text = String::from_utf8(output).unwrap();
     assert!(text.lines().enumerate().all(|(n, line)| line == (n + 1).to_string()));
     assert_eq!(text.lines().count(), 1_000_000);
+}
+
+#[test]
+fn the_exit_comes_after_everything_that_was_printed() {
+    let guest = TestGuest::start();
+    for n in 0..10 {
+        let ran = guest.connect().run(&command(&format!("e{n}"), &["seq", "1", "300000"]));
+        assert_eq!((ran.stdout.lines().count(), ran.late.as_str()), (300_000, ""));
+    }
 }
 
 #[test]

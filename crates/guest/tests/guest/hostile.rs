@@ -108,7 +108,8 @@ fn requests_with_odd_values_are_answered() {
 #[test]
 fn no_zombie_stays() {
     let guest = TestGuest::start();
-    let ran = guest.shell("z", "for i in 1 2 3 4 5 6 7 8 9; do (setsid true &) ; done; (sleep 0.05 &); echo done");
+    let ran =
+        guest.shell("z", "for i in 1 2 3 4 5 6 7 8 9; do (setsid true &) ; done; (sleep 0.05 &); echo done");
     assert_eq!(ran.stdout, "done\n");
     eventually("all orphans are reaped", || guest.zombies().is_empty());
 }
