@@ -288,8 +288,7 @@ fn our_read_end() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 
 /// For ends that only we use: the flag belongs to the open file, so the child's end stays blocking.
 fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
-    rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
     sys::watched(fd)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -32,6 +32,26 @@ impl TestGuest {
             .arg("--listen")
             .arg(directory.path().join("guest.sock"))
             .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// A guest of an ordinary user, whose processes and threads are limited to `processes` with the guest itself.
+    pub(crate) fn start_as(uid: u32, processes: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(uid), Some(uid)).unwrap();
+        // A copy, since the user may not be allowed to where it was built.
+        let program = directory.path().join("guest");
+        std::fs::copy(env!("CARGO_BIN_EXE_guest"), &program).unwrap();
+        let child = Command::new("/bin/bash")
+            .args(["-c", "ulimit -u $0; exec \"$@\"", &processes.to_string()])
+            .arg(&program)
+            .arg("--listen")
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
+            .uid(uid)
+            .gid(uid)
             .spawn()
             .unwrap();
         Self { child, directory }
