@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::support::{TestGuest, command, eventually, exited, killed, shell, write_file};
 use guest_protocol::{
-    ExecEvent, FailureKind, Request, Response, Rlimit, SignalScope, StartFailure, TerminalSize,
+    ExecEvent, ExecStatus, FailureKind, Request, Response, Rlimit, SignalScope, StartFailure, TerminalSize,
 };
 
 #[test]
@@ -240,11 +240,22 @@ fn a_writer_that_nobody_reads_waits_and_memory_stays_bounded() {
 #[test]
 fn output_of_a_child_left_behind_follows_the_exit() {
     let guest = TestGuest::start();
+    let fifo = guest.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let script = format!("(read x < {fifo}; echo late) & echo early");
+    guest.connect().start(&shell("e", &script));
     let mut host = guest.connect();
-    host.start(&shell("f", "(sleep 0.2; echo late) & echo early"));
-    let ran = host.follow("f");
-    assert_eq!((ran.stdout.as_str(), ran.late.as_str()), ("early\n", "late\n"));
-    assert_eq!(ran.report, exited(0));
+    host.attach("e", 1);
+    assert_eq!(host.wait_for("early\n"), "early\n");
+    assert_eq!(host.event().1, ExecEvent::Exited(exited(0)));
+    let status = match guest.connect().ask(&Request::ExecList) {
+        Ok(Response::Execs { execs }) => execs[0].status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status, ExecStatus::Exited);
+    std::fs::write(&fifo, "go\n").unwrap();
+    assert_eq!(host.event().1, ExecEvent::Stdout("late\n".into()));
+    assert_eq!(host.event().1, ExecEvent::Closed);
 }
 
 #[test]
