@@ -85,7 +85,7 @@ pub(crate) async fn cpu_time_is_held_where_it_can_be(world: Arc<World>) {
         (Enforcement::CgroupV1 | Enforcement::CgroupV2, 200) => assert!(used < 0.5, "{used}"),
         (Enforcement::Affinity, 200) => assert_eq!(sh(&*instance, "nproc").await.stdout, "1\n"),
         (Enforcement::NotHeld, 200) => {
-            println!("skipped: cpu limits need a cpu cgroup or more than one processor")
+            println!("skipped: cpu limits need a cpu cgroup or more than one processor");
         }
         other => panic!("{other:?}"),
     }
