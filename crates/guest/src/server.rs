@@ -14,7 +14,7 @@ use crate::{
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
     limits::MAX_CONNECTIONS,
-    processes, sys, wire,
+    processes, wire,
     wire::{FrameReader, FrameWriter},
 };
 
@@ -33,7 +33,7 @@ pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
                     // A connection ends for reasons of the host's; the execs do not care.
                     serve(&guest, stream).await.ok();
                     drop(place);
-                    sys::give_back_memory();
+                    guest.was_active.notify_one();
                 });
             }
             Err(_out_of_descriptors) => tokio::time::sleep(ACCEPT_REST).await,
@@ -48,7 +48,9 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
     writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
     while let Some(frame) = reader.next().await? {
         if frame.kind != FrameKind::Request {
-            return Err(guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into());
+            return Err(
+                guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into()
+            );
         }
         let request = match frame.parse::<Request>() {
             Ok(request) => request,
@@ -104,7 +106,11 @@ impl Connection<'_, '_> {
             }
             Request::ExecResize { id, size } => self.tell(guest.execs.resize(&id, size)).await,
             Request::ExecList => self.tell(Ok(guest.execs.list())).await,
-            Request::Processes => self.tell(Ok(processes::list(&guest.execs))).await,
+            Request::Processes => {
+                let execs = guest.execs.by_session();
+                let answer = files::in_background(self.reader, move |_| Ok(processes::list(&execs))).await?;
+                self.tell(answer).await
+            }
             Request::KillAll { disk } => {
                 let answer = end::kill_all(guest, disk).await;
                 self.tell(Ok(answer)).await
@@ -187,7 +193,6 @@ impl Connection<'_, '_> {
         Ok(Next::Request)
     }
 }
-
 
 /// Requests on files whose answer is one message.
 fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {

@@ -153,9 +153,7 @@ fn become_program(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> ChildFailure {
 }
 
 fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), ChildFailure> {
-    let at = |stage| {
-        move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() }
-    };
+    let at = |stage| move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() };
     rustix::process::setsid().map_err(at(Stage::Session))?;
     for cgroup in &plan.cgroups {
         rustix::io::write(cgroup, b"0").map_err(at(Stage::Cgroup))?;
@@ -305,6 +303,15 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes integers only.
     let rc = unsafe { libc::kill(pid, signal) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets all threads allocate from one heap: one for each would cost more than it gives a program with one busy thread.
+pub(crate) fn share_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes integers only; called before any thread exists.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
 }
 
 /// Gives memory that the allocator keeps for later back to the kernel.

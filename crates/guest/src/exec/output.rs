@@ -41,6 +41,11 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Gives the buffer back that all reads share; the next read makes another.
+pub(crate) fn drop_scratch() {
+    SCRATCH.with_borrow_mut(|scratch| *scratch = Vec::new());
+}
+
 impl Output {
     pub(crate) fn pipe(fd: Rc<AsyncFd<OwnedFd>>, stream: Stream) -> Self {
         Self { fd, stream, is_terminal: false }
@@ -144,9 +149,8 @@ fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, posit
 }
 
 async fn room(guest: &Guest, exec: &Exec) {
-    // Room can come from other execs too; whoever frees it wakes everyone.
-    exec.until(|_| Some(())).await;
     loop {
+        // Room can come from other execs too; whoever frees it wakes everyone.
         let changed = exec.changed.notified();
         if guest.execs.has_room(exec) {
             return;
@@ -185,4 +189,3 @@ async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
         }
     }
 }
-

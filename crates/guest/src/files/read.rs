@@ -4,15 +4,14 @@ use std::{fs::File, io, sync::Arc};
 
 use guest_protocol::{FileEntry, MAX_DATA_BYTES, Response};
 use rustix::{fs::FileType, io::Errno};
-use tokio::task::spawn_blocking;
 
 use super::{
-    Answer, absolute, broken, in_background,
+    Answer, absolute, in_background,
     list::entry,
     place::{kind_of, open_readable},
 };
 use crate::{
-    wire,
+    background, wire,
     wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
@@ -87,7 +86,11 @@ fn open(path: &str, offset: u64, length: Option<u64>) -> Answer<(FileEntry, Curs
     let (file, stat) = open_readable(&path)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     // One more than there is: a read that comes back short was the last one.
-    let block = if size == 0 { UNSIZED_BYTES } else { size.saturating_sub(offset).saturating_add(1).min(BLOCK_BYTES) };
+    let block = if size == 0 {
+        UNSIZED_BYTES
+    } else {
+        size.saturating_sub(offset).saturating_add(1).min(BLOCK_BYTES)
+    };
     let cursor = Cursor {
         file: Arc::new(file),
         offset: offset.min(MAX_OFFSET),
@@ -129,7 +132,7 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
     loop {
         let next = (!block.is_last).then(|| {
             let buffer = std::mem::take(&mut spare);
-            spawn_blocking(move || {
+            background::spawn(move || {
                 let next = cursor.next(buffer);
                 (cursor, next)
             })
@@ -139,7 +142,8 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
         }
         let Some(next) = next else { return Ok(()) };
         spare = block.buffer;
-        let read = next.await.map_err(|_panic| ConnectionError::Io(io::Error::other(broken())))?;
+        let read =
+            next.map_err(ConnectionError::BrokenBody)?.done().await.map_err(ConnectionError::BrokenBody)?;
         cursor = read.0;
         block = read.1?;
     }

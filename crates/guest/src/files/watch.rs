@@ -19,16 +19,16 @@ use rustix::{
     },
     io::Errno,
 };
-use tokio::{io::unix::AsyncFd, task::spawn_blocking};
+use tokio::io::unix::AsyncFd;
 
 use super::{
-    Answer, Cancel, absolute, broken, failure, in_background, named,
+    Answer, Cancel, absolute, failure, in_background, named,
     place::{kind_of, open_directory},
     walk::{Flow, Trouble, Visit, walk},
 };
 use crate::{
-    sys, wire,
-    wire::{FrameReader, FrameWriter},
+    background, sys, wire,
+    wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
 /// Directories that one watch follows at most. The kernel's own limit for a user may be lower.
@@ -81,11 +81,12 @@ async fn send_events(writer: FrameWriter<'_>, inotify: AsyncFd<OwnedFd>, mut tre
         };
         // Following new directories can block; the descriptor goes along and comes back.
         let fd = inotify.get_ref().try_clone()?;
-        let told = spawn_blocking(move || {
+        let told = background::spawn(move || {
             let events = tree.take(&fd, happened);
             (tree, events)
         });
-        let (same, events) = told.await.map_err(|_panic| std::io::Error::other(broken()))?;
+        let told = told.map_err(ConnectionError::BrokenBody)?.done().await;
+        let (same, events) = told.map_err(ConnectionError::BrokenBody)?;
         tree = same;
         for event in events {
             let json = serde_json::to_vec(&event).map_err(std::io::Error::other)?;
@@ -172,7 +173,8 @@ impl Tree {
                 match self.add(inotify, &child) {
                     Ok(()) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
                     Err(Errno::NOSPC) => {
-                        let message = format!("{} holds more than {MAX_WATCHES} directories", self.root.display());
+                        let message =
+                            format!("{} holds more than {MAX_WATCHES} directories", self.root.display());
                         return Err(Failure::new(FailureKind::LimitReached, message));
                     }
                     Err(error) => return Err(failure(named("watch", &child), error)),
@@ -240,7 +242,9 @@ impl Tree {
         let cancel = Cancel::default();
         let added = self.add(inotify, path).map_err(|error| failure(named("watch", path), error));
         let added = added.and_then(|()| {
-            self.add_below(inotify, path, &cancel, &mut |child, _| told.push(WatchKind::Created, &child, None))
+            self.add_below(inotify, path, &cancel, &mut |child, _| {
+                told.push(WatchKind::Created, &child, None);
+            })
         });
         // Gone again is no loss; too many to follow is.
         if added.is_err_and(|failure| failure.kind == FailureKind::LimitReached) {
@@ -275,9 +279,8 @@ struct Told {
 
 impl Told {
     fn push(&mut self, kind: WatchKind, path: &Path, from: Option<&Path>) {
-        let text = |path: &Path| {
-            String::from_utf8_lossy(&path.as_os_str().to_owned().into_vec()).into_owned()
-        };
+        let text =
+            |path: &Path| String::from_utf8_lossy(&path.as_os_str().to_owned().into_vec()).into_owned();
         let event = WatchEvent { kind, path: text(path), from: from.map(text) };
         // A file that is written in many steps changed once.
         if self.events.last() != Some(&event) {
