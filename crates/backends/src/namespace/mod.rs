@@ -2,6 +2,7 @@
 
 mod cage;
 mod create;
+mod disk;
 mod error;
 mod hello;
 mod ids;
@@ -15,6 +16,7 @@ mod sweep;
 mod watched;
 
 use std::{
+    collections::HashMap,
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
@@ -45,8 +47,12 @@ struct Host {
     spawner: SpawnerHandle,
     ground: Ground,
     means: Means,
+    /// `mkfs.ext4`, or why there can be no hard disk limits.
+    disk_tools: Result<PathBuf, String>,
     ranges: ids::IdRanges,
     inherited: ids::Inherited,
+    /// Sandboxes that have ended and whose traces are being removed.
+    cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
 }
 
 impl NamespaceBackend {
@@ -54,6 +60,11 @@ impl NamespaceBackend {
     pub async fn new(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
         let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, directories));
         Ok(Self(Arc::new(host.await.map_err(error::from_join)??)))
+    }
+
+    /// The steps that would make this sandbox, as text for people: what `doctor --explain` prints.
+    pub fn explain(&self, plan: &SandboxPlan) -> Vec<String> {
+        create::explain(&self.0, plan)
     }
 
     /// As [`Backend::create`], and tells what it took.
@@ -76,33 +87,46 @@ impl Host {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
-        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")]).ok_or_else(|| {
-            let what = "no directory of the host is free to work over".to_owned();
-            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
-        })?;
+        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")])
+            .ok_or_else(|| {
+                let what = "no directory of the host is free to work over".to_owned();
+                BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+            })?;
         let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
         let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
-        let request = Request::Prepare { steps: cage::prepare_steps(&stage) };
-        let reply = spawner.ask(&request, &beside).map_err(|error| error::from_io("the spawner is gone", error))?;
+        let is_root = rustix::process::geteuid().is_root();
+        let shown_through =
+            if is_root { vec![directories.home.clone(), PathBuf::from("/usr")] } else { Vec::new() };
+        let request = Request::Prepare { steps: cage::prepare_steps(&stage), shown_through };
+        let reply = spawner.ask(&request, &beside).map_err(spawner_gone)?;
+        let mut warnings = cgroups.missing().to_vec();
         let ids = match reply {
-            Reply::Prepared { .. } if rustix::process::geteuid().is_root() => Ids::OwnRange,
-            Reply::Prepared { ids } => Ids::Shared(ids),
+            Reply::Prepared { idmap_failure: Some(failure), .. } => {
+                warnings.push(format!(
+                    "Sandboxes have the host's own ids, since files cannot be shown with others: {failure}."
+                ));
+                Ids::Host
+            }
+            Reply::Prepared { .. } if is_root => Ids::OwnRange,
+            Reply::Prepared { ids, .. } => Ids::Shared(ids),
             Reply::Failed(failure) => return Err(unsupported(failure)),
             other => return Err(unexpected(&other)),
         };
-        let owner = if ids == Ids::OwnRange { skeleton::Owner::Root } else { skeleton::Owner::User };
+        let owner = if is_root { skeleton::Owner::Root } else { skeleton::Owner::User };
         let skeleton = skeleton::prepare(&directories.layers(), owner)
             .map_err(|error| error::from_io("could not prepare the image host", error))?;
         let ground = Ground { stage, skeleton, ids, masked: cage::masked_here() };
-        let warnings = cgroups.missing().to_vec();
-        let means = Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
+        let means =
+            Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let host = Self {
             directories,
             spawner,
             ground,
             means,
+            disk_tools: disk::find_tools(),
             ranges: ids::IdRanges::default(),
             inherited: Mutex::default(),
+            cleaning: Mutex::default(),
         };
         host.inherit_ranges();
         Ok(host)
@@ -112,7 +136,8 @@ impl Host {
     fn inherit_ranges(&self) {
         let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
         for id in sweep::ids_in(&self.directories.run) {
-            let first_id = record::Record::read(&self.directories.place(&id)).ok().and_then(|found| found.first_id);
+            let first_id =
+                record::Record::read(&self.directories.place(&id)).ok().and_then(|found| found.first_id);
             if let Some(lease) = first_id.and_then(|first_id| self.ranges.take_again(first_id)) {
                 inherited.insert(id, lease);
             }
@@ -194,12 +219,17 @@ impl Backend for NamespaceBackend {
             (Capability::MemoryLimit, cgroups.controller(jail::cgroup::Controller::Memory).is_some()),
             (Capability::CpuLimit, cgroups.controller(jail::cgroup::Controller::Cpu).is_some()),
             (Capability::PidsLimit, cgroups.controller(jail::cgroup::Controller::Pids).is_some()),
+            (Capability::HardDiskLimit, self.0.disk_tools.is_ok()),
         ] {
             if works {
                 has.push(capability);
             }
         }
-        Ok(Capabilities { backend: BackendKind::Namespace, has, missing: cgroups.missing().to_vec() })
+        let mut missing = cgroups.missing().to_vec();
+        if let Err(why) = &self.0.disk_tools {
+            missing.push(format!("Disk limits are held by accounting: {why}."));
+        }
+        Ok(Capabilities { backend: BackendKind::Namespace, has, missing })
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
@@ -207,7 +237,7 @@ impl Backend for NamespaceBackend {
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
-        let adopted = instance::adopt(&self.0, &plan.id).await?;
+        let adopted = instance::adopt(&self.0, plan).await?;
         Ok(adopted.map(|instance| Box::new(instance) as Box<dyn Instance>))
     }
 
@@ -218,7 +248,9 @@ impl Backend for NamespaceBackend {
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
         match self.0.ask(&Request::Remove { path: directory }).await? {
             Reply::Done => Ok(()),
-            Reply::Failed(failure) => Err(error::from_failure(format!("could not remove the files of {id}"), failure)),
+            Reply::Failed(failure) => {
+                Err(error::from_failure(format!("could not remove the files of {id}"), failure))
+            }
             other => Err(unexpected(&other)),
         }
     }

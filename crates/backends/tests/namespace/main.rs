@@ -2,9 +2,16 @@
 //!
 //! Run as root, it runs everything, then itself again as users without privileges: one with a single id, one with
 //! subordinate ids. Names given as arguments choose tests, as with the standard harness.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test without the standard harness, which is how clippy knows tests"
+)]
 
 mod escape;
 mod life;
+mod limits;
 mod world;
 
 use std::{
@@ -42,6 +49,8 @@ const STORIES: &[Story] = stories![
     life::a_create_that_fails_leaves_nothing,
     life::a_root_of_given_layers,
     life::many_at_once,
+    life::what_is_needed_is_found_by_trying,
+    life::a_plan_can_be_explained,
     escape::capabilities_are_few_and_cannot_grow,
     escape::dangerous_calls_are_refused,
     escape::the_kernels_files_are_masked_or_read_only,
@@ -50,6 +59,15 @@ const STORIES: &[Story] = stories![
     escape::the_guest_cannot_be_looked_into_or_killed,
     escape::root_inside_is_nobody_outside,
     escape::usr_is_writable_inside_and_untouched_outside,
+    limits::a_memory_hog_dies_and_the_guest_lives,
+    limits::a_fork_bomb_stays_inside,
+    limits::sizes_of_the_small_file_systems_hold,
+    limits::cpu_time_is_held_where_it_can_be,
+    limits::a_hard_disk_limit_is_a_file_system,
+    limits::a_disk_filler_is_stopped_by_accounting,
+    limits::a_paused_sandbox_stands_still_and_goes_on,
+    limits::usage_is_told,
+    limits::the_statement_matches_the_host,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
@@ -78,7 +96,11 @@ fn main() -> ExitCode {
             runtime.block_on(async { tokio::spawn(story(Arc::clone(&world))).await })
         }));
         let is_ok = matches!(told, Ok(Ok(())));
-        println!("test {who}::{name} ... {} ({} ms)", if is_ok { "ok" } else { "FAILED" }, began.elapsed().as_millis());
+        println!(
+            "test {who}::{name} ... {} ({} ms)",
+            if is_ok { "ok" } else { "FAILED" },
+            began.elapsed().as_millis()
+        );
         if !is_ok {
             failed.push(*name);
         }
