@@ -380,6 +380,20 @@ async fn a_terminal_has_one_stream_and_a_size() {
 }
 
 #[tokio::test]
+async fn a_person_at_a_terminal_gets_a_prompt() {
+    let sandbox = Sandbox::new().await;
+    let size = TerminalSize { rows: 24, cols: 80 };
+    let start = ExecStart { terminal: Some(size), command: vec!["sh".into()], ..shell("x", "") };
+    sandbox.ask(Request::ExecStart(start)).await.unwrap();
+    let mut client = sandbox.connect().await;
+    let typed = b"cd /tmp\rpwdd\x7f\rexit 4\r";
+    client.ask_with_body(Request::ExecStdin { id: "x".into(), close: false }, typed).await.unwrap();
+    let (stdout, _, report) = sandbox.attach("x", 1).await.follow().await;
+    assert_eq!(stdout, "# cd /tmp\r\n# pwdd\x08 \x08\r\n/tmp\r\n# exit 4\r\n");
+    assert_eq!(code(&report), Some(4));
+}
+
+#[tokio::test]
 async fn files_are_written_read_and_changed() {
     let sandbox = Sandbox::new().await;
     let mut client = sandbox.connect().await;

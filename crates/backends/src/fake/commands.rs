@@ -280,8 +280,9 @@ impl Program {
         let mut buffer = BytesMut::with_capacity(PRINT_BYTES);
         while matches!(stdin.read_buf(&mut buffer).await, Ok(1..)) {
             let bytes = buffer.split().freeze();
-            // The end-of-file character, at the start of a line, ends what a terminal sends.
-            if self.exec.has_terminal && bytes.first() == Some(&4) {
+            let is_end = |byte: &u8| self.exec.has_terminal && *byte == shell::END_OF_FILE;
+            if let Some(end) = bytes.iter().position(is_end) {
+                self.put(&self.stdout, bytes.slice(..end)).await;
                 break;
             }
             self.put(&self.stdout, bytes).await;
@@ -344,6 +345,7 @@ impl Program {
     async fn sh(&self, arguments: &[String]) -> Ended {
         let script = match arguments {
             [option, script, ..] if option.starts_with('-') && option.ends_with('c') => script.clone(),
+            [] if self.exec.has_terminal => return Box::pin(shell::interact(self.clone())).await,
             [] => match &self.stdin {
                 Some(stdin) => {
                     let mut script = String::new();

@@ -294,7 +294,13 @@ impl Exec {
             }
             written += bytes.len() as u64;
         }
-        if close {
+        if close && self.has_terminal {
+            // A terminal has no end but the character for it.
+            let end = [super::shell::END_OF_FILE];
+            if let Some(pipe) = stdin.as_mut() {
+                tokio::io::AsyncWriteExt::write_all(pipe, &end).await.unwrap_or_default();
+            }
+        } else if close {
             *stdin = None;
         }
         Ok(Ok(Response::Written { bytes: written }))

@@ -241,7 +241,13 @@ impl Guest {
         let is_open = start.stdin || start.terminal.is_some();
         let stdin = is_open.then_some(ours);
         let exec = Arc::new(Exec::new(&start.id, pid, start.command.clone(), start.terminal, stdin));
-        lock(&self.execs).insert(start.id.clone(), Arc::clone(&exec));
+        let mut execs = lock(&self.execs);
+        if let Some(first) = execs.get(&start.id) {
+            // The same request came twice at once.
+            return first.pid;
+        }
+        execs.insert(start.id.clone(), Arc::clone(&exec));
+        drop(execs);
         exec.started();
         tokio::spawn(commands::run(Arc::clone(self), exec, start, theirs));
         pid

@@ -1,9 +1,11 @@
-//! A toy shell: words, quotes, `$NAME`, `;`, newlines, `&&`, `||`, `&`, `>`, `>>`, `>&2`, `cd`, `exit`, `trap '' TERM`.
+//! A toy shell: words, quotes, `$NAME`, `;`, newlines, `&&`, `||`, `&`, `>`, `>>`, `>&2`, `cd`, `exit`, `trap '' TERM`;
+//! and, at a terminal, a prompt.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use guest_protocol::WriteMode;
+use tokio::io::AsyncReadExt;
 
 use super::{
     commands::{Program, Sink},
@@ -11,6 +13,12 @@ use super::{
     guest::lock,
 };
 
+const PROMPT: &[u8] = b"# ";
+const INTERRUPT: u8 = 3;
+pub(super) const END_OF_FILE: u8 = 4;
+const BACKSPACE: u8 = 8;
+const DELETE: u8 = 127;
+const MAX_LINE_BYTES: usize = 4096;
 /// Processes that one exec may leave in the background.
 const MAX_CHILDREN: usize = 64;
 
@@ -25,8 +33,52 @@ const SIGNS: [&str; 8] = ["&&", "||", ">&2", ">>", ">", ";", "&", "\n"];
 
 /// Runs a script; the outcome of its last command is its own.
 pub(super) async fn run(mut shell: Program, script: &str) -> Ended {
-    let tokens = tokens(script, &shell);
+    match run_lines(&mut shell, script, Ended::Code(0)).await {
+        Step::Done(ended) => ended,
+        Step::Exit(code) => Ended::Code(code),
+    }
+}
+
+/// A person at a terminal: a prompt, an echo of what is typed, a line at a time.
+pub(super) async fn interact(mut shell: Program) -> Ended {
+    let Some(stdin) = shell.stdin.clone() else { return Ended::Code(0) };
     let mut last = Ended::Code(0);
+    let mut line = Vec::new();
+    shell.put(&shell.stdout, Bytes::from_static(PROMPT)).await;
+    loop {
+        // Held for one byte only: the programs of a line may read too.
+        let byte = stdin.lock().await.read_u8().await;
+        let echo = match byte {
+            Err(_) => return last,
+            Ok(END_OF_FILE) if line.is_empty() => return last,
+            Ok(b'\r' | b'\n') => {
+                shell.put(&shell.stdout, Bytes::from_static(b"\n")).await;
+                let script = String::from_utf8_lossy(&line).into_owned();
+                line.clear();
+                last = match run_lines(&mut shell, &script, last).await {
+                    Step::Done(ended @ Ended::Signal(_)) => return ended,
+                    Step::Done(ended) => ended,
+                    Step::Exit(code) => return Ended::Code(code),
+                };
+                Bytes::from_static(PROMPT)
+            }
+            Ok(INTERRUPT) => {
+                line.clear();
+                Bytes::from_static(b"^C\n# ")
+            }
+            Ok(BACKSPACE | DELETE) if line.pop().is_some() => Bytes::from_static(b"\x08 \x08"),
+            Ok(byte) if byte < b' ' || byte == DELETE || line.len() >= MAX_LINE_BYTES => continue,
+            Ok(byte) => {
+                line.push(byte);
+                Bytes::copy_from_slice(&[byte])
+            }
+        };
+        shell.put(&shell.stdout, echo).await;
+    }
+}
+
+async fn run_lines(shell: &mut Program, script: &str, mut last: Ended) -> Step {
+    let tokens = tokens(script, shell);
     let mut joined_by = ";";
     for (command, sign) in commands(&tokens) {
         let is_skipped = match joined_by {
@@ -38,26 +90,21 @@ pub(super) async fn run(mut shell: Program, script: &str) -> Ended {
         if is_skipped || command.is_empty() {
             continue;
         }
-        match simple(&mut shell, &command, sign == "&").await {
+        match simple(shell, &command, last, sign == "&").await {
             Step::Done(ended) => last = ended,
-            Step::Exit(code) => {
-                return Ended::Code(code.unwrap_or(match last {
-                    Ended::Code(code) => code,
-                    Ended::Signal(signal) => 128_u8.wrapping_add(signal as u8),
-                }));
-            }
+            exit @ Step::Exit(_) => return exit,
         }
         // A signal that a program sends itself ends the whole toy: they are all one process.
         if matches!(last, Ended::Signal(_)) {
-            return last;
+            break;
         }
     }
-    last
+    Step::Done(last)
 }
 
 enum Step {
     Done(Ended),
-    Exit(Option<u8>),
+    Exit(u8),
 }
 
 /// Commands with the sign that follows each.
@@ -76,7 +123,7 @@ fn commands(tokens: &[Token]) -> Vec<(Vec<Token>, &'static str)> {
     commands
 }
 
-async fn simple(shell: &mut Program, command: &[Token], in_background: bool) -> Step {
+async fn simple(shell: &mut Program, command: &[Token], last: Ended, in_background: bool) -> Step {
     let mut program = shell.clone();
     program.argv.clear();
     let mut tokens = command.iter();
@@ -100,7 +147,11 @@ async fn simple(shell: &mut Program, command: &[Token], in_background: bool) -> 
     let argument = program.argv.get(1).cloned();
     match program.argv.first().map(String::as_str) {
         None => Step::Done(Ended::Code(0)),
-        Some("exit") => Step::Exit(argument.map(|code| code.parse().unwrap_or(2))),
+        Some("exit") => Step::Exit(match (argument, last) {
+            (Some(code), _) => code.parse().unwrap_or(2),
+            (None, Ended::Code(code)) => code,
+            (None, Ended::Signal(signal)) => 128_u8.wrapping_add(signal as u8),
+        }),
         Some("cd") => Step::Done(change_directory(shell, argument).await),
         Some("trap") => {
             let signal = if program.argv.last().is_some_and(|name| name == "INT") { 2 } else { SIGTERM };
