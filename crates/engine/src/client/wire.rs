@@ -90,10 +90,13 @@ impl Wire {
 
     /// The next frame after the guest's greeting. Safe to drop and call again.
     pub(crate) async fn receive(&mut self) -> Result<Frame, GuestError> {
-        if !self.greeted {
-            self.greet().await?;
-        }
+        self.greeting().await?;
         self.next_frame().await
+    }
+
+    /// Returns once the guest has said who it is.
+    pub(crate) async fn greeting(&mut self) -> Result<(), GuestError> {
+        if self.greeted { Ok(()) } else { self.greet().await }
     }
 
     /// The guest's answer to the request just sent. A refusal is `GuestError::Refused`.
