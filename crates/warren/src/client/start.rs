@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::transport::unreachable;
-use crate::{daemon::Readiness, directories::Directories, env};
+use crate::{arguments, daemon::Readiness, directories::Directories, env};
 
 /// How long a command waits for a daemon that starts, or for one that is on its way out.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -81,6 +81,8 @@ async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness
     let log = open_log(&directories.log()).map_err(|error| failed("its log", error))?;
     let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
     let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
+    arguments::duration(&idle_exit)
+        .map_err(|error| Error::invalid(format!("{} is wrong: {error}", env::IDLE_EXIT)))?;
     let mut daemon = Command::new(program)
         .arg("--home")
         .arg(&directories.home)

@@ -1,0 +1,12 @@
+//! The real binary, from the outside: commands, a daemon, a socket. On the fake back end, and on the real one where it works.
+#![forbid(unsafe_code)]
+
+mod copying;
+mod daemon;
+mod execs;
+mod lifecycle;
+mod namespace;
+mod output;
+mod reference;
+mod support;
+mod terminal;
