@@ -14,7 +14,7 @@ use crate::{
     EngineConfig,
     clerk::Clerk,
     clock::Clock,
-    core::Core,
+    core::{Core, until},
     driver::Driver,
     error,
     events::EventLog,
@@ -87,7 +87,7 @@ async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
             let core = Arc::clone(core);
             // Nearly always there is nothing to do, so opening does not wait for it.
             tokio::spawn(async move {
-                core.closing.clone().run_until_cancelled(close_execs(&core, &shared)).await;
+                until(&core.closing, close_execs(&core, &shared)).await;
             });
         }
     }
@@ -130,11 +130,12 @@ async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Inst
     }
     let shared = Driver::adopt(core, record, Some(instance));
     let Some(life) = shared.status.borrow().life.clone() else { return };
+    shared.is_settled.send_replace(false);
     let execs = unfinished(core, &shared).await;
     let task = resume_execs(Arc::clone(core), Arc::clone(&shared), Arc::clone(&life), execs);
     let closing = core.closing.clone();
     life.pumps.spawn(async move {
-        closing.run_until_cancelled(task).await;
+        until(&closing, task).await;
     });
     core.emit(&shared.subject, EventKind::SandboxAdopted, None, "").await;
 }
@@ -250,6 +251,7 @@ async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, exe
     for id in done_but_open {
         reopen(&core, &shared, &life, &id).await;
     }
+    shared.is_settled.send_replace(true);
 }
 
 /// An exec whose end we know while something inside still holds its output.

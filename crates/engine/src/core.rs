@@ -181,3 +181,13 @@ impl Core {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Runs a task of the engine until the engine closes. From that moment on it does nothing more: another daemon may have
+/// taken over.
+pub(crate) async fn until(closing: &CancellationToken, task: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = closing.cancelled() => {}
+        () = task => {}
+    }
+}

@@ -76,6 +76,9 @@ impl Cursor {
                         last.changed().await.unwrap_or(());
                     }
                     News::NotOpen(mut progress) => progress.changed().await.unwrap_or(()),
+                    News::NotSettled(mut is_settled) => {
+                        drop(is_settled.wait_for(|settled| *settled).await);
+                    }
                     News::Over => return None,
                 },
             }
@@ -83,11 +86,15 @@ impl Cursor {
     }
 
     fn news(&self) -> News {
+        let is_settled = self.shared.is_settled.subscribe();
+        // Looked at before all else: once it holds, an exec that is open is found below.
+        let was_settled = *is_settled.borrow();
         // Asked for first: opening and closing the ledger are told there.
         let progress = self.shared.execs.get(&self.exec).map(|exec| exec.progress.subscribe());
         match (self.ledger.subscribe(&self.exec), progress) {
             (Some(last), _) => News::Growing(last),
             (None, Some(progress)) => News::NotOpen(progress),
+            (None, None) if !was_settled => News::NotSettled(is_settled),
             (None, None) => News::Over,
         }
     }
@@ -98,6 +105,8 @@ enum News {
     Growing(watch::Receiver<u64>),
     /// The ledger is about to be opened, or was closed just now.
     NotOpen(watch::Receiver<Progress>),
+    /// Whether it is open is known only to the guest, which is being asked.
+    NotSettled(watch::Receiver<bool>),
     Over,
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::{
     clerk::{Clerk, json},
     client::{ExecStream, GuestError, StartAnswer, Wire},
-    core::Core,
+    core::{Core, until},
     driver::Reply,
     error::{self, Refusal},
     live::LiveExec,
@@ -73,19 +73,19 @@ impl ExecTask {
                 Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
             }
         };
-        closing.run_until_cancelled(work).await;
+        until(&closing, work).await;
     }
 
     /// Follows an exec that an earlier daemon started.
     pub(crate) async fn run_again(mut self) {
         let closing = self.clerk.core.closing.clone();
-        closing.run_until_cancelled(self.follow(None)).await;
+        until(&closing, self.follow(None)).await;
     }
 
     /// Ends an exec of an earlier daemon that the guest knows nothing of.
     pub(crate) async fn run_lost(mut self) {
         let closing = self.clerk.core.closing.clone();
-        closing.run_until_cancelled(self.clerk.lose(self.life.kill_reason())).await;
+        until(&closing, self.clerk.lose(self.life.kill_reason())).await;
     }
 
     async fn start(&mut self) -> Result<Option<Wire>, Stop> {
@@ -222,7 +222,7 @@ impl ExecTask {
                 Err(error) => error,
             };
             if self.clerk.exec.last_guest_event() >= from {
-                (pause, n_nonsense) = (FIRST_RETRY, 0);
+                pause = FIRST_RETRY;
             }
             let is_unknown =
                 matches!(&error, GuestError::Refused(failure) if failure.kind == FailureKind::NotFound);

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) inbox: mpsc::Sender<Command>,
     pub(crate) execs: LiveExecs,
     pub(crate) activity: Arc<Activity>,
+    /// False until the guest of an adopted sandbox has told which execs are still open.
+    pub(crate) is_settled: watch::Sender<bool>,
     /// Execs that ended since the engine opened; now and then old ones are cleared away.
     pub(crate) n_ended: AtomicUsize,
     /// Rung when an exec ends.
@@ -80,6 +82,7 @@ impl Shared {
             inbox,
             execs: LiveExecs::default(),
             activity,
+            is_settled: watch::Sender::new(true),
             n_ended: AtomicUsize::new(0),
             exec_ended: Notify::new(),
             logs,

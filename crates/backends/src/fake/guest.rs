@@ -37,6 +37,7 @@ const LAST_ACKS: Duration = Duration::from_secs(2);
 pub(super) const ECHO_PORT: u16 = 7;
 pub(super) const ECHO_SOCKET: &str = "/run/echo.sock";
 const FIRST_PID: i32 = 2;
+const FIRST_CHILD_PID: i32 = 1_000_000;
 
 type Answer = std::result::Result<Response, Failure>;
 
@@ -379,15 +380,21 @@ impl Guest {
 
     fn processes(&self) -> Response {
         let execs = lock(&self.execs);
-        let processes = execs.values().filter(|exec| !exec.is_ended()).map(|exec| Process {
-            pid: exec.pid,
-            parent: 1,
-            user: 0,
-            state: 'S',
-            memory_bytes: super::instance::PROCESS_BYTES,
-            cpu_micros: 0,
-            command: exec.command.clone(),
-            exec: Some(exec.id.clone()),
+        let processes = execs.values().flat_map(|exec| {
+            let first = (!exec.is_ended()).then_some(exec.pid);
+            // What an exec left in the background has ids of its own, far from those of execs.
+            let children =
+                (1..).take(exec.state.borrow().n_children).map(|n: i32| FIRST_CHILD_PID + exec.pid * 64 + n);
+            first.into_iter().chain(children).map(|pid| Process {
+                pid,
+                parent: 1,
+                user: 0,
+                state: 'S',
+                memory_bytes: super::instance::PROCESS_BYTES,
+                cpu_micros: 0,
+                command: exec.command.clone(),
+                exec: Some(exec.id.clone()),
+            })
         });
         Response::Processes { processes: processes.collect() }
     }

@@ -5,7 +5,7 @@ use guest_protocol::{
 };
 
 use super::{
-    GuestClient, GuestError,
+    GuestClient, GuestError, exchange,
     wire::{Wire, within},
 };
 
@@ -48,8 +48,7 @@ impl GuestClient {
                 Some(wire) => wire,
                 None => self.checkout().await?,
             };
-            wire.request(&request).await?;
-            match wire.answer().await? {
+            match exchange(&mut wire, &request).await? {
                 Response::Attached { next } => Ok(ExecStream { wire, next, wanted: from }),
                 _ => Err(GuestError::Nonsense("another answer than `attached`")),
             }

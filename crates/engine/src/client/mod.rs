@@ -3,6 +3,7 @@
 //! The guest is hostile. Whatever it sends is bounded and checked; a guest that stays silent runs into a deadline; after
 //! any misbehaviour the connection is dropped, and only that connection suffers.
 
+mod answers;
 mod body;
 mod error;
 mod exec;
@@ -16,7 +17,7 @@ use std::{
 };
 
 use futures_util::StreamExt;
-use guest_protocol::{Body, FrameKind, Request, Response};
+use guest_protocol::{FrameKind, Request, Response};
 use sandbox::Instance;
 
 pub use self::port::PortStream;
@@ -61,9 +62,6 @@ impl GuestClient {
 
     async fn call_patiently(&self, request: &Request) -> Result<Response, GuestError> {
         let (answer, wire) = self.ask(request).await?;
-        if answer.body() != Body::None {
-            return Err(GuestError::Nonsense("an answer with a body where none was asked for"));
-        }
         self.keep(wire);
         Ok(answer)
     }
@@ -103,6 +101,7 @@ impl GuestClient {
             Some(after) => within(after, wire.answer()).await,
             None => wire.answer().await,
         };
+        let answer = answer.and_then(|answer| answers::checked(request, answer));
         if matches!(answer, Ok(_) | Err(GuestError::Refused(_))) {
             self.keep(wire);
         }
@@ -124,28 +123,19 @@ impl GuestClient {
         at_most: Option<u64>,
     ) -> Result<(Response, ByteStream), GuestError> {
         let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
-        if answer.body() != Body::Bytes {
-            return Err(GuestError::Nonsense("an answer without the body that was asked for"));
-        }
         Ok((answer, body::bytes(Arc::clone(self), wire, at_most)))
     }
 
     /// Frames of an endless body, each a whole message.
     pub(crate) async fn messages(self: &Arc<Self>, request: &Request) -> Result<ByteStream, GuestError> {
-        let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
-        if answer.body() != Body::Endless {
-            return Err(GuestError::Nonsense("an answer without the messages that were asked for"));
-        }
+        let (_watching, wire) = within(self.patience(request), self.ask(request)).await?;
         Ok(body::bytes(Arc::clone(self), wire, None))
     }
 
     /// Turns a connection into bytes to and from a port.
     pub(crate) async fn connect_port(&self, request: &Request) -> Result<PortStream, GuestError> {
-        let (answer, wire) = within(self.patience(request), self.ask(request)).await?;
-        match answer {
-            Response::Connected => Ok(PortStream::new(wire)),
-            _ => Err(GuestError::Nonsense("another answer than `connected`")),
-        }
+        let (_connected, wire) = within(self.patience(request), self.ask(request)).await?;
+        Ok(PortStream::new(wire))
     }
 
     /// Opens a connection ahead of the next request.
@@ -165,7 +155,10 @@ impl GuestClient {
         let mut wire = self.checkout().await?;
         let was_used = wire.is_used();
         let mut answer = exchange(&mut wire, request).await;
-        if was_used && is_repeatable(request) && answer.as_ref().is_err_and(GuestError::is_lost_stream) {
+        if was_used
+            && answers::is_repeatable(request)
+            && answer.as_ref().is_err_and(GuestError::is_lost_stream)
+        {
             // It went stale while it lay idle.
             wire = self.fresh().await?;
             answer = exchange(&mut wire, request).await;
@@ -221,39 +214,5 @@ impl GuestClient {
 
 async fn exchange(wire: &mut Wire, request: &Request) -> Result<Response, GuestError> {
     wire.request(request).await?;
-    wire.answer().await
-}
-
-/// Whether doing it twice is the same as doing it once.
-fn is_repeatable(request: &Request) -> bool {
-    match request {
-        Request::Ping
-        | Request::ExecStart(_)
-        | Request::ExecAttach { .. }
-        | Request::ExecResize { .. }
-        | Request::ExecList
-        | Request::Stat { .. }
-        | Request::List { .. }
-        | Request::Glob { .. }
-        | Request::Grep { .. }
-        | Request::Read { .. }
-        | Request::Readlink { .. }
-        | Request::Chmod { .. }
-        | Request::Chown { .. }
-        | Request::TarOut { .. }
-        | Request::Watch { .. }
-        | Request::Connect { .. }
-        | Request::Processes
-        | Request::KillAll { .. }
-        | Request::Shutdown { .. } => true,
-        Request::ExecStdin { .. }
-        | Request::ExecSignal { .. }
-        | Request::Write { .. }
-        | Request::Mkdir { .. }
-        | Request::Remove { .. }
-        | Request::Copy { .. }
-        | Request::Rename { .. }
-        | Request::Symlink { .. }
-        | Request::TarIn { .. } => false,
-    }
+    answers::checked(request, wire.answer().await?)
 }

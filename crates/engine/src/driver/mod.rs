@@ -23,7 +23,7 @@ use crate::{
     Force,
     client::GuestClient,
     clock,
-    core::Core,
+    core::{Core, until},
     error::{self, Refusal},
     shared::{Gone, Life, Shared, Status},
 };
@@ -150,7 +150,7 @@ impl Driver {
                     driver.run().await;
                 }
             };
-            closing.run_until_cancelled(lived).await;
+            until(&closing, lived).await;
         });
         Ok(Birth { shared, recorded: is_recorded, made })
     }
@@ -170,7 +170,7 @@ impl Driver {
         core.publish(&shared);
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
-            closing.run_until_cancelled(driver.run()).await;
+            until(&closing, driver.run()).await;
         });
         shared
     }

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use engine::{EntryKind, Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
@@ -13,7 +11,7 @@ use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, 
 /// Reads until `n` entries of the exec are in the ledger.
 async fn until_entries(world: &World, which: &SandboxRef, exec: &ExecId, n: usize) {
     let entries = world.engine.exec_entries(&world.who, which, exec, 1, Follow::Yes).await.unwrap();
-    in_time(entries.take(n).for_each(|item| std::future::ready(drop(item.unwrap())))).await;
+    in_time(entries.take(n).for_each(|item| async move { drop(item.unwrap()) })).await;
 }
 
 #[tokio::test]
@@ -209,16 +207,11 @@ async fn late_output_is_followed_by_the_next_daemon_too() {
     let exec = world.run(&which, "late 0.05 afterwards & echo now").await;
     world.event(EventKind::ExecEnded).await;
     let world = world.crash().await;
-    let entries = in_time(async {
-        loop {
-            let entries = world.entries(&which, &exec.id, Follow::No).await;
-            if kinds(&entries).last() == Some(&EntryKind::Closed) {
-                return entries;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
+    let mut entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    let next = entries.len() as u64 + 1;
+    let rest = world.engine.exec_entries(&world.who, &which, &exec.id, next, Follow::Yes).await.unwrap();
+    entries.extend(in_time(rest.map(Result::unwrap).collect::<Vec<_>>()).await);
+    assert_eq!(kinds(&entries).last(), Some(&EntryKind::Closed));
     assert_numbered(&entries);
     assert_eq!(text(&entries, EntryKind::Stdout), "now\nafterwards\n");
 }

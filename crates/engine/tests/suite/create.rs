@@ -14,7 +14,7 @@ async fn a_new_sandbox_runs_and_has_a_name_a_plan_and_a_private_directory() {
     assert_eq!(view.state, SandboxState::Running);
     assert_eq!(view.plan.hostname, view.name.as_str());
     assert!(view.isolation.is_some() && !view.warnings.is_empty(), "{view:?}");
-    assert_eq!(world.backend.live(), [view.id.clone()]);
+    assert_eq!(world.backend.live(), std::slice::from_ref(&view.id));
     let directory = world.directory(&view);
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
     assert!(directory.join("logs").is_dir());
@@ -126,7 +126,7 @@ async fn a_home_that_is_gone_is_a_clear_error_and_costs_no_other_sandbox() {
 
     std::fs::remove_file(&sandboxes).unwrap();
     std::fs::rename(&aside, &sandboxes).unwrap();
-    assert_eq!(world.backend.live(), [keeper.id.clone()]);
+    assert_eq!(world.backend.live(), std::slice::from_ref(&keeper.id));
     assert_eq!(world.run(&keeper.id.into(), "echo fine").await.exit_code, Some(0));
 }
 
@@ -154,6 +154,7 @@ async fn filters_select_by_state_label_and_part_of_the_name() {
     let mut spec = named("web-1");
     spec.labels.insert("team".into(), "red".into());
     world.create_from(spec).await;
+    world.clock.advance(Duration::from_secs(1));
     let other = world.create_named("db-1").await;
     world.stop(&other.id.into()).await;
 

@@ -1,1 +1,83 @@
+use engine::Follow;
+use futures_util::{StreamExt, TryStreamExt, future::join_all};
+use sandbox::EventKind;
 
+use super::support::{World, in_time};
+
+#[tokio::test]
+async fn a_life_is_told_in_order_and_read_again_from_any_number() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.engine.pause_sandbox(&world.who, &which).await.unwrap();
+    world.engine.resume_sandbox(&world.who, &which).await.unwrap();
+    world.stop(&which).await;
+    world.remove(&which).await;
+    world.event(EventKind::SandboxRemoved).await;
+
+    let read = async |from| -> Vec<(u64, EventKind)> {
+        let events = world.engine.events(&world.who, Some(from), Follow::No).await.unwrap();
+        events.map_ok(|event| (event.number, event.kind)).try_collect().await.unwrap()
+    };
+    let all = read(0).await;
+    let kinds: Vec<_> = all.iter().map(|(_, kind)| *kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            EventKind::SandboxCreated,
+            EventKind::SandboxStarted,
+            EventKind::SandboxPaused,
+            EventKind::SandboxResumed,
+            EventKind::SandboxStopped,
+            EventKind::SandboxRemoved
+        ]
+    );
+    assert_eq!(read(all[3].0).await, all[3..]);
+}
+
+#[tokio::test]
+async fn a_follower_gets_every_event_once_however_slowly_it_reads() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let mut events = world.engine.events(&world.who, Some(0), Follow::Yes).await.unwrap();
+    // Far more than one read brings, while the follower does not look.
+    in_time(join_all((0..300).map(|_| world.run(&which, "true")))).await;
+    world.stop(&which).await;
+    let mut numbers = Vec::new();
+    in_time(async {
+        while let Some(event) = events.next().await {
+            let event = event.unwrap();
+            numbers.push(event.number);
+            if event.kind == EventKind::SandboxStopped {
+                break;
+            }
+        }
+    })
+    .await;
+    assert!(numbers.len() > 600);
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "gaps or doubles");
+}
+
+#[tokio::test]
+async fn from_now_on_means_from_now_on_also_after_a_restart() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.run(&which, "true").await;
+    world.event(EventKind::ExecEnded).await;
+    let world = world.restart().await;
+    let mut events = world.engine.events(&world.who, None, Follow::Yes).await.unwrap();
+    world.engine.pause_sandbox(&world.who, &which).await.unwrap();
+    // Adoption itself may still be told; nothing older is.
+    let first = in_time(events.next()).await.unwrap().unwrap();
+    assert!(matches!(first.kind, EventKind::SandboxAdopted | EventKind::SandboxPaused), "{first:?}");
+}
+
+#[tokio::test]
+async fn followers_end_when_the_engine_closes() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "sleep").await;
+    let events = world.engine.events(&world.who, None, Follow::Yes).await.unwrap();
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+    let close = world.engine.close();
+    in_time(async { tokio::join!(events.count(), entries.count(), close) }).await;
+}

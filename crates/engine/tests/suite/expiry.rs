@@ -26,7 +26,8 @@ async fn still_runs(world: &World, which: &SandboxRef) -> bool {
         tokio::task::yield_now().await;
     }
     // A round trip to the guest gives a probe of the guest time to come back.
-    world.engine.processes(&world.who, which).await.is_ok() && world.state(which).await == SandboxState::Running
+    world.engine.processes(&world.who, which).await.is_ok()
+        && world.state(which).await == SandboxState::Running
 }
 
 #[tokio::test]
@@ -66,8 +67,10 @@ async fn a_sandbox_can_be_removed_when_its_time_is_up() {
 #[tokio::test]
 async fn lifetimes_survive_the_daemon() {
     let world = World::new().await;
-    let ttl: SandboxRef = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
-    let idle: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let ttl: SandboxRef =
+        world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
+    let idle: SandboxRef =
+        world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
     world.clock.advance(5 * MINUTE);
     let world = world.crash().await;
     assert!(still_runs(&world, &ttl).await && still_runs(&world, &idle).await);
@@ -82,7 +85,8 @@ async fn lifetimes_survive_the_daemon() {
 #[tokio::test]
 async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
     let world = World::new().await;
-    let which: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let which: SandboxRef =
+        world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
     for _ in 0..5 {
         world.clock.advance(9 * MINUTE);
         assert!(still_runs(&world, &which).await);
@@ -105,7 +109,8 @@ async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
 #[tokio::test]
 async fn a_process_left_in_the_background_is_work() {
     let world = World::new().await;
-    let which: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let which: SandboxRef =
+        world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
     let exec = world.run(&which, "sleep & echo started").await;
     assert_eq!(exec.exit_code, Some(0));
     for _ in 0..5 {
@@ -113,7 +118,8 @@ async fn a_process_left_in_the_background_is_work() {
         assert!(still_runs(&world, &which).await);
     }
     // An open stream is work too, with nothing else alive.
-    let other: SandboxRef = world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let other: SandboxRef =
+        world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
     let port = world.engine.connect(&world.who, &other, engine::Target::Tcp(7)).await.unwrap();
     world.clock.advance(60 * MINUTE);
     assert!(still_runs(&world, &other).await);
@@ -125,7 +131,8 @@ async fn a_process_left_in_the_background_is_work() {
 #[tokio::test]
 async fn renewing_counts_from_now() {
     let world = World::new().await;
-    let which: SandboxRef = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
+    let which: SandboxRef =
+        world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await.id.into();
     world.clock.advance(9 * MINUTE);
     let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
     let view = world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();

@@ -1,1 +1,149 @@
+//! Guests that do not keep to the protocol hurt their own request, in time, and nothing else.
 
+use backends::fake::Hostility;
+use engine::{EntryKind, Follow};
+use futures_util::StreamExt;
+use sandbox::{ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxState};
+
+use super::support::{World, assert_numbered, in_time, seq, text};
+
+const ALL: [Hostility; 10] = [
+    Hostility::TooLong,
+    Hostility::Garbage,
+    Hostility::WrongOrder,
+    Hostility::EventGap,
+    Hostility::EventTwice,
+    Hostility::Endless,
+    Hostility::Silence,
+    Hostility::SilenceAfterHello,
+    Hostility::Truncated,
+    Hostility::NoHello,
+];
+const FOR_EVER: usize = 1_000_000;
+
+fn is_fitting(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Internal | ErrorKind::Unavailable)
+}
+
+#[tokio::test]
+async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
+    for hostility in ALL {
+        let world = World::new().await;
+        let bad = world.create_named("bad").await.id.into();
+        world.backend.be_hostile(hostility, FOR_EVER);
+        let error = in_time(world.engine.stat(&world.who, &bad, "/", true)).await.unwrap_err();
+        assert!(is_fitting(error.kind()) && error.message().contains("bad"), "{hostility:?}: {error}");
+        assert!(error.hint().is_some());
+        let error = in_time(world.engine.processes(&world.who, &bad)).await.unwrap_err();
+        assert!(is_fitting(error.kind()), "{hostility:?}: {error}");
+        let write =
+            world.engine.write_file(&world.who, &bad, "/a", Default::default(), super::support::bytes("x"));
+        let error = in_time(write).await.unwrap_err();
+        assert!(is_fitting(error.kind()), "{hostility:?}: {error}");
+        // Behaving again, it is as good as any.
+        world.backend.be_hostile(hostility, 0);
+        assert_eq!(world.run(&bad, "echo well").await.exit_code, Some(0), "{hostility:?}");
+        in_time(world.remove(&bad)).await;
+        world.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn an_exec_in_a_hostile_guest_ends_and_the_neighbour_does_not_notice() {
+    for hostility in ALL.into_iter().filter(|hostility| *hostility != Hostility::Endless) {
+        let world = World::new().await;
+        let good = world.create_named("good").await.id.into();
+        world.run(&good, "true").await;
+        let long = world.start_exec(&good, "echo still here; sleep").await;
+        let bad = world.create_named("bad").await.id.into();
+        world.backend.be_hostile(hostility, FOR_EVER);
+        // Started or not, it gets an end within our patience, with an error or an outcome.
+        match in_time(world.engine.exec(&world.who, &bad, ExecSpec::shell("seq 10"))).await {
+            Err(error) => assert!(is_fitting(error.kind()), "{hostility:?}: {error}"),
+            Ok(exec) => {
+                let done = world.wait(&bad, &exec.id).await;
+                assert_eq!(
+                    done.outcome,
+                    Some(ExecOutcome::Killed { reason: KillReason::SandboxLost }),
+                    "{hostility:?}"
+                );
+                assert_numbered(&world.entries(&bad, &exec.id, Follow::Yes).await);
+            }
+        }
+        world.backend.be_hostile(hostility, 0);
+        for exec in world.engine.execs(&world.who, &bad).await.unwrap() {
+            assert!(exec.outcome.is_some(), "{hostility:?}: {exec:?}");
+        }
+        assert_eq!(world.view(&good).await.n_running_execs, 1);
+        assert!(world.engine.exec_view(&world.who, &good, &long.id).await.unwrap().outcome.is_none());
+    }
+}
+
+#[tokio::test]
+async fn output_without_end_is_held_to_the_cap_and_stops_with_the_sandbox() {
+    let world = World::with(|config| {
+        config.ledger.per_sandbox_bytes = 2 << 20;
+        config.ledger.segment_bytes = 256 << 10;
+    })
+    .await;
+    let which = world.create().await;
+    world.backend.be_hostile(Hostility::Endless, FOR_EVER);
+    let exec = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
+    // It prints more than the cap by far.
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+    in_time(entries.take(40).for_each(|item| async move { drop(item.unwrap()) })).await;
+    let stopped =
+        in_time(world.engine.stop_sandbox(&world.who, &which, Some(Default::default()))).await.unwrap();
+    assert_eq!(stopped.state, SandboxState::Stopped);
+    assert!(world.wait(&which, &exec.id).await.outcome.is_some());
+    let logs = world.directory(&stopped).join("logs").join(exec.id.as_str());
+    let on_disk: u64 =
+        std::fs::read_dir(logs).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(on_disk <= 3 << 20, "{on_disk} bytes");
+}
+
+#[tokio::test]
+async fn a_body_longer_than_was_asked_for_is_cut_off() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.backend.be_hostile(Hostility::Endless, FOR_EVER);
+    let (_, bytes) = world.engine.read_file(&world.who, &which, "/root/x", 0, Some(1000)).await.unwrap();
+    let parts: Vec<_> = in_time(bytes.collect()).await;
+    assert_eq!(parts.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Internal);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "seq 200000; exit 4").await;
+    // A second attach takes over, as the guest must allow: ours is closed, again and again.
+    let meddler =
+        sandbox::Backend::adopt(&world.backend, &world.view(&which).await.plan).await.unwrap().unwrap();
+    for n in [2, 8, 16] {
+        let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+        in_time(entries.take(n).for_each(|item| async move { drop(item.unwrap()) })).await;
+        world.backend.fail_next_connects(3);
+        steal(&*meddler, exec.id.as_str()).await;
+    }
+    world.backend.fail_next_connects(0);
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(4));
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_numbered(&entries);
+    assert!(text(&entries, EntryKind::Stdout) == seq(200_000));
+}
+
+/// Attaches to an exec and leaves without acknowledging anything.
+async fn steal(instance: &dyn sandbox::Instance, exec: &str) {
+    use guest_protocol::{Frame, FrameKind, Request};
+    use tokio::io::AsyncWriteExt;
+    let Ok(mut stream) = instance.connect().await else { return };
+    let request = Request::ExecAttach { id: exec.to_owned(), from: 1 };
+    let frame = Frame::json(FrameKind::Request, &request).unwrap();
+    let mut out = bytes::BytesMut::new();
+    guest_protocol::encode(&frame, &mut out).unwrap();
+    stream.write_all(&out).await.unwrap();
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}

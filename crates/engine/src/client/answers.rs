@@ -1,0 +1,74 @@
+//! What may be answered to what.
+
+use guest_protocol::{Request, Response};
+
+use super::GuestError;
+
+/// Refuses an answer that belongs to another request, with the connection it came over.
+pub(super) fn checked(request: &Request, answer: Response) -> Result<Response, GuestError> {
+    let fits = match request {
+        Request::ExecStart(_) => matches!(answer, Response::Started { .. } | Response::NotStarted { .. }),
+        Request::ExecAttach { .. } => matches!(answer, Response::Attached { .. }),
+        Request::ExecStdin { .. } | Request::Write { .. } | Request::TarIn { .. } => {
+            matches!(answer, Response::Written { .. })
+        }
+        Request::ExecList => matches!(answer, Response::Execs { .. }),
+        Request::Stat { .. } => matches!(answer, Response::Entry { .. }),
+        Request::List { .. } => matches!(answer, Response::Entries { .. }),
+        Request::Glob { .. } => matches!(answer, Response::Paths { .. }),
+        Request::Grep { .. } => matches!(answer, Response::Matches { .. }),
+        Request::Read { .. } => matches!(answer, Response::Reading { .. }),
+        Request::Readlink { .. } => matches!(answer, Response::Link { .. }),
+        Request::TarOut { .. } => matches!(answer, Response::Packing),
+        Request::Watch { .. } => matches!(answer, Response::Watching),
+        Request::Connect { .. } => matches!(answer, Response::Connected),
+        Request::Processes => matches!(answer, Response::Processes { .. }),
+        Request::Ping
+        | Request::ExecSignal { .. }
+        | Request::ExecResize { .. }
+        | Request::Mkdir { .. }
+        | Request::Remove { .. }
+        | Request::Copy { .. }
+        | Request::Rename { .. }
+        | Request::Symlink { .. }
+        | Request::Chmod { .. }
+        | Request::Chown { .. }
+        | Request::KillAll { .. }
+        | Request::Shutdown { .. } => matches!(answer, Response::Done),
+    };
+    if fits { Ok(answer) } else { Err(GuestError::Nonsense("an answer to another question")) }
+}
+
+/// Whether doing it twice is the same as doing it once.
+pub(super) fn is_repeatable(request: &Request) -> bool {
+    match request {
+        Request::Ping
+        | Request::ExecStart(_)
+        | Request::ExecAttach { .. }
+        | Request::ExecResize { .. }
+        | Request::ExecList
+        | Request::Stat { .. }
+        | Request::List { .. }
+        | Request::Glob { .. }
+        | Request::Grep { .. }
+        | Request::Read { .. }
+        | Request::Readlink { .. }
+        | Request::Chmod { .. }
+        | Request::Chown { .. }
+        | Request::TarOut { .. }
+        | Request::Watch { .. }
+        | Request::Connect { .. }
+        | Request::Processes
+        | Request::KillAll { .. }
+        | Request::Shutdown { .. } => true,
+        Request::ExecStdin { .. }
+        | Request::ExecSignal { .. }
+        | Request::Write { .. }
+        | Request::Mkdir { .. }
+        | Request::Remove { .. }
+        | Request::Copy { .. }
+        | Request::Rename { .. }
+        | Request::Symlink { .. }
+        | Request::TarIn { .. } => false,
+    }
+}
