@@ -8,6 +8,7 @@
 //!
 //! One thread runs everything; only work on files, which can block, goes to a few short-lived threads.
 
+mod background;
 mod connect;
 mod end;
 mod exec;
@@ -64,6 +65,8 @@ pub(crate) struct Guest {
     /// Set by `Shutdown`: nothing is started any more.
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) leave: Notify,
+    /// Told when a connection has ended, after which there may be memory to give back.
+    pub(crate) was_active: Notify,
 }
 
 impl Guest {
@@ -83,6 +86,7 @@ impl Guest {
 /// Must be called before this process has any thread. Takes over the process's signals and reaps all its children.
 pub fn run(config: GuestConfig) -> io::Result<()> {
     sys::occupy_stdio()?;
+    sys::share_one_heap();
     let signals = sys::own_signals()?;
     // The workload may be root inside too: without this it could open our descriptors and memory through /proc/1.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -101,21 +105,19 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         oom_counter: config.oom_counter,
         rlimits,
         is_init,
-        may_set_groups: may_set_groups(),
+        // A user namespace made without privilege forbids it for good; then groups stay as they are. We need none ourselves.
+        may_set_groups: rustix::thread::set_thread_groups(&[]).is_ok(),
         has_children: Cell::new(true),
         children_gone: Notify::new(),
         is_stopping: Cell::new(false),
         leave: Notify::new(),
+        was_active: Notify::new(),
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(limits::MAX_BLOCKING_THREADS)
-        .thread_keep_alive(limits::BLOCKING_KEEP_ALIVE)
-        .thread_stack_size(limits::BLOCKING_STACK_BYTES)
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
+        tokio::task::spawn_local(tidy(Rc::clone(&guest)));
         tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
         guest.leave.notified().await;
         Ok(())
@@ -143,7 +145,13 @@ fn keep_descriptor_limit(mut rlimits: Vec<(u32, u64, u64)>) -> Vec<(u32, u64, u6
     rlimits
 }
 
-/// A user namespace made without privilege forbids it for good; then groups stay as they are.
-fn may_set_groups() -> bool {
-    std::fs::read_to_string("/proc/self/setgroups").map_or(true, |text| text.trim() != "deny")
+/// Gives memory back some time after the last connection ended, so that an idle guest owns next to nothing. Not at once: what
+/// one connection leaves is what the next one takes.
+async fn tidy(guest: Rc<Guest>) {
+    loop {
+        guest.was_active.notified().await;
+        tokio::time::sleep(limits::TIDY_AFTER).await;
+        exec::drop_scratch();
+        sys::give_back_memory();
+    }
 }

@@ -28,6 +28,8 @@ pub(crate) const MAX_EXEC_ID_BYTES: usize = 128;
 pub(crate) const MAX_BLOCKING_THREADS: usize = 4;
 pub(crate) const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 pub(crate) const BLOCKING_STACK_BYTES: usize = 512 * 1024;
+/// How long after the end of a connection unused memory is given back: longer than a thread stays.
+pub(crate) const TIDY_AFTER: Duration = Duration::from_millis(1500);
 /// How long a shutdown waits for hosts to take the last events.
 pub(crate) const LAST_ACKS: Duration = Duration::from_secs(2);
 /// How long we wait for killed processes to be gone. Frozen or uninterruptible ones may outlast it.

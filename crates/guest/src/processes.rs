@@ -1,13 +1,13 @@
 //! Processes inside, read from `/proc`.
 
-use std::{fs, io::Read, path::Path};
+use std::{collections::HashMap, fs, io::Read, path::Path};
 
 use guest_protocol::{Process, Response};
 
-use crate::exec::Execs;
+use crate::files::Room;
 
 /// Processes told at most.
-const MAX_PROCESSES: usize = 4096;
+const MAX_PROCESSES: u32 = 4096;
 /// Bytes of one process's command line that are told.
 const MAX_COMMAND_BYTES: u64 = 4096;
 
@@ -60,7 +60,7 @@ pub(crate) fn family_of(session: i32) -> Vec<i32> {
     loop {
         let known = family.len();
         others.retain(|(pid, stat)| {
-            let belongs = stat.session == session || family.contains(&stat.parent);
+            let belongs = stat.state != 'Z' && (stat.session == session || family.contains(&stat.parent));
             if belongs {
                 family.push(*pid);
             }
@@ -72,13 +72,19 @@ pub(crate) fn family_of(session: i32) -> Vec<i32> {
     }
 }
 
-/// Lists processes; `execs` names the exec that each belongs to, by session or by its nearest ancestor that has one.
-pub(crate) fn list(execs: &Execs) -> Response {
+/// Lists processes; `execs` names the exec of a session, to which its processes and their descendants belong.
+pub(crate) fn list(execs: &HashMap<i32, String>) -> Response {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
     let mut processes = Vec::new();
-    for pid in pids().into_iter().take(MAX_PROCESSES) {
+    let mut room = Room::new(MAX_PROCESSES);
+    for pid in pids() {
         let Some(stat) = Stat::of(pid) else { continue };
+        let command = command(pid).unwrap_or_else(|| vec![format!("[{}]", stat.name)]);
+        let texts: Vec<&str> = command.iter().map(String::as_str).collect();
+        if !room.take(&texts) {
+            break;
+        }
         processes.push(Process {
             pid,
             parent: stat.parent,
@@ -86,8 +92,8 @@ pub(crate) fn list(execs: &Execs) -> Response {
             state: stat.state,
             memory_bytes: stat.resident_pages.saturating_mul(page),
             cpu_micros: stat.cpu_ticks.saturating_mul(1_000_000) / ticks,
-            command: command(pid).unwrap_or_else(|| vec![format!("[{}]", stat.name)]),
-            exec: execs.by_session(stat.session),
+            command,
+            exec: execs.get(&stat.session).cloned(),
         });
     }
     inherit_execs(&mut processes);

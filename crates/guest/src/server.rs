@@ -14,7 +14,7 @@ use crate::{
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
     limits::MAX_CONNECTIONS,
-    processes, sys, wire,
+    processes, wire,
     wire::{FrameReader, FrameWriter},
 };
 
@@ -33,7 +33,7 @@ pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
                     // A connection ends for reasons of the host's; the execs do not care.
                     serve(&guest, stream).await.ok();
                     drop(place);
-                    sys::give_back_memory();
+                    guest.was_active.notify_one();
                 });
             }
             Err(_out_of_descriptors) => tokio::time::sleep(ACCEPT_REST).await,
@@ -104,7 +104,11 @@ impl Connection<'_, '_> {
             }
             Request::ExecResize { id, size } => self.tell(guest.execs.resize(&id, size)).await,
             Request::ExecList => self.tell(Ok(guest.execs.list())).await,
-            Request::Processes => self.tell(Ok(processes::list(&guest.execs))).await,
+            Request::Processes => {
+                let execs = guest.execs.by_session();
+                let answer = files::in_background(self.reader, move |_| Ok(processes::list(&execs))).await?;
+                self.tell(answer).await
+            }
             Request::KillAll { disk } => {
                 let answer = end::kill_all(guest, disk).await;
                 self.tell(Ok(answer)).await

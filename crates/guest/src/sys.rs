@@ -307,6 +307,15 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets all threads allocate from one heap: one for each would cost more than it gives a program with one busy thread.
+pub(crate) fn share_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes integers only; called before any thread exists.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Gives memory that the allocator keeps for later back to the kernel.
 pub(crate) fn give_back_memory() {
     #[cfg(target_env = "gnu")]

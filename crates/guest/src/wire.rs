@@ -22,6 +22,9 @@ pub(crate) enum ConnectionError {
     Protocol(#[from] ProtocolError),
     #[error("the host went away")]
     Gone,
+    /// Something failed in the middle of a body, where nothing can be told but the end of the connection.
+    #[error(transparent)]
+    BrokenBody(Failure),
 }
 
 pub(crate) type Result<T, E = ConnectionError> = std::result::Result<T, E>;

@@ -16,7 +16,7 @@ mod window;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     os::fd::OwnedFd,
     rc::Rc,
 };
@@ -27,6 +27,7 @@ use guest_protocol::{
 use tokio::{io::unix::AsyncFd, sync::Notify};
 
 pub(crate) use attach::attach;
+pub(crate) use output::drop_scratch;
 pub(crate) use start::start;
 pub(crate) use stdin::{BodyLeft, feed_stdin};
 
@@ -35,6 +36,9 @@ use crate::{
     limits::{MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES},
     processes, sys,
 };
+
+/// Looks at an exec's family while it is being killed.
+const KILL_ROUNDS: usize = 8;
 
 /// How a process ended, as `wait` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,11 +131,17 @@ impl Exec {
 
     /// SIGKILL to the group, and to whoever left the group but not the session or the family.
     fn kill_family(&self) {
-        let family = processes::family_of(self.pid);
-        // Those that are gone already need no signal.
-        sys::kill(-self.pid, libc::SIGKILL).ok();
-        for pid in family {
-            sys::kill(pid, libc::SIGKILL).ok();
+        // Again while someone is found: a family that forks fast is larger than one look at it.
+        for _ in 0..KILL_ROUNDS {
+            let family = processes::family_of(self.pid);
+            // Those that are gone already need no signal.
+            sys::kill(-self.pid, libc::SIGKILL).ok();
+            for pid in &family {
+                sys::kill(*pid, libc::SIGKILL).ok();
+            }
+            if family.is_empty() {
+                return;
+            }
         }
     }
 
@@ -175,9 +185,9 @@ impl Execs {
         Response::Execs { execs }
     }
 
-    /// The exec whose session a process belongs to.
-    pub(crate) fn by_session(&self, session: i32) -> Option<String> {
-        self.known.borrow().values().find(|exec| exec.pid == session).map(|exec| exec.id.clone())
+    /// Every exec by the number of its session.
+    pub(crate) fn by_session(&self) -> HashMap<i32, String> {
+        self.known.borrow().values().map(|exec| (exec.pid, exec.id.clone())).collect()
     }
 
     /// Takes note that a child was reaped; most orphans are nobody's.

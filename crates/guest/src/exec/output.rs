@@ -41,6 +41,11 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Gives the buffer back that all reads share; the next read makes another.
+pub(crate) fn drop_scratch() {
+    SCRATCH.with_borrow_mut(|scratch| *scratch = Vec::new());
+}
+
 impl Output {
     pub(crate) fn pipe(fd: Rc<AsyncFd<OwnedFd>>, stream: Stream) -> Self {
         Self { fd, stream, is_terminal: false }

@@ -20,20 +20,20 @@ const ITEM_BYTES: usize = 192;
 
 /// Keeps an answer within one frame.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     items: usize,
     bytes: usize,
 }
 
 impl Room {
-    pub(super) fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         let items = usize::try_from(limit).unwrap_or(MAX_ITEMS).min(MAX_ITEMS);
         Self { items, bytes: MAX_ANSWER_BYTES }
     }
 
     /// Takes room for an item with these texts; `false` when there is none.
-    pub(super) fn take(&mut self, texts: &[&str]) -> bool {
-        let bytes = ITEM_BYTES + texts.iter().map(|text| json_bytes(text)).sum::<usize>();
+    pub(crate) fn take(&mut self, texts: &[&str]) -> bool {
+        let bytes = ITEM_BYTES + texts.iter().map(|text| json_bytes(text) + 3).sum::<usize>();
         if self.items == 0 || bytes > self.bytes {
             return false;
         }

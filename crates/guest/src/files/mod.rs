@@ -28,11 +28,10 @@ use std::{
 
 use guest_protocol::{Failure, FailureKind, Response};
 use rustix::io::Errno;
-use tokio::task::spawn_blocking;
 
 pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
 pub(crate) use copy::copy;
-pub(crate) use list::{list, stat};
+pub(crate) use list::{Room, list, stat};
 pub(crate) use pack::pack;
 pub(crate) use read::read;
 pub(crate) use search::{Grep, glob, grep};
@@ -40,7 +39,7 @@ pub(crate) use unpack::unpack;
 pub(crate) use watch::watch;
 pub(crate) use write::write;
 
-use crate::{wire, wire::FrameReader};
+use crate::{background, wire, wire::FrameReader};
 
 /// The answer to a request on files.
 pub(crate) type Answer<T = Response> = Result<T, Failure>;
@@ -70,8 +69,12 @@ pub(crate) async fn in_background<T: Send + 'static>(
 ) -> wire::Result<Answer<T>> {
     let cancel = Cancel::default();
     let theirs = cancel.clone();
+    let running = match background::spawn(move || job(&theirs)) {
+        Ok(running) => running,
+        Err(failure) => return Ok(Err(failure)),
+    };
     tokio::select! {
-        result = spawn_blocking(move || job(&theirs)) => Ok(result.unwrap_or_else(|_panic| Err(broken()))),
+        result = running.done() => Ok(result.flatten()),
         () = reader.gone() => {
             cancel.cancel();
             Err(wire::ConnectionError::Gone)

@@ -11,15 +11,15 @@ use bytes::{Bytes, BytesMut};
 use guest_protocol::{MAX_DATA_BYTES, Response};
 use rustix::fs::{FileType, Stat};
 use tar::{Builder, EntryType, Header};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::sync::mpsc;
 
 use super::{
-    Answer, Cancel, absolute, broken, failure, in_background, named,
+    Answer, Cancel, absolute, failure, in_background, named,
     place::{Place, kind_of, open_directory, open_regular_at},
     walk::{Flow, Item, Trouble, Visit, walk},
 };
 use crate::{
-    wire,
+    background, wire,
     wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
@@ -58,22 +58,24 @@ pub(crate) async fn pack(
         Ok(top) => top,
         Err(failure) => return Ok(Err(failure)),
     };
-    writer.respond(&Response::Packing).await?;
     let (sender, mut pieces) = mpsc::channel(QUEUED_PIECES);
     let cancel = Cancel::default();
     let theirs = cancel.clone();
-    let job = spawn_blocking(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+    let job = background::spawn(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+    let job = match job {
+        Ok(job) => job,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    writer.respond(&Response::Packing).await?;
     while let Some(piece) = pieces.recv().await {
         if let Err(error) = writer.data(&piece).await {
             cancel.cancel();
             return Err(error);
         }
     }
-    match job.await.unwrap_or_else(|_panic| Err(broken())) {
-        Ok(()) => writer.end().await?,
-        // The body has begun, so the only honest answer is an end that is no end.
-        Err(failure) => return Err(ConnectionError::Io(io::Error::other(failure))),
-    }
+    // The body has begun, so the only honest answer to a failure is an end that is no end.
+    job.done().await.flatten().map_err(ConnectionError::BrokenBody)?;
+    writer.end().await?;
     Ok(Ok(()))
 }
 

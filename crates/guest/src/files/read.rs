@@ -4,15 +4,14 @@ use std::{fs::File, io, sync::Arc};
 
 use guest_protocol::{FileEntry, MAX_DATA_BYTES, Response};
 use rustix::{fs::FileType, io::Errno};
-use tokio::task::spawn_blocking;
 
 use super::{
-    Answer, absolute, broken, in_background,
+    Answer, absolute, in_background,
     list::entry,
     place::{kind_of, open_readable},
 };
 use crate::{
-    wire,
+    background, wire,
     wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
@@ -129,7 +128,7 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
     loop {
         let next = (!block.is_last).then(|| {
             let buffer = std::mem::take(&mut spare);
-            spawn_blocking(move || {
+            background::spawn(move || {
                 let next = cursor.next(buffer);
                 (cursor, next)
             })
@@ -139,7 +138,7 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
         }
         let Some(next) = next else { return Ok(()) };
         spare = block.buffer;
-        let read = next.await.map_err(|_panic| ConnectionError::Io(io::Error::other(broken())))?;
+        let read = next.map_err(ConnectionError::BrokenBody)?.done().await.map_err(ConnectionError::BrokenBody)?;
         cursor = read.0;
         block = read.1?;
     }

@@ -19,14 +19,14 @@ use rustix::{
     io::Errno,
 };
 use tar::{Archive, Entry, EntryType};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::sync::mpsc;
 
 use super::{
-    Answer, absolute, broken, failure,
+    Answer, absolute, failure,
     place::{QUIET, c_name, open_directory},
     write::BodyLeft,
 };
-use crate::{wire, wire::FrameReader};
+use crate::{background, wire, wire::FrameReader};
 
 /// Pieces of the stream that wait to be unpacked.
 const QUEUED_PIECES: usize = 4;
@@ -39,31 +39,33 @@ pub(crate) async fn unpack(
     keep_ids: bool,
 ) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUED_PIECES);
-    let mut job = spawn_blocking(move || {
+    let job = background::spawn(move || {
         let root = absolute(&path).and_then(|path| open_directory(&path))?;
         Unpack { root, is_root: Path::new(&path).parent().is_none(), keep_ids }.all(receiver)
     });
-    let mut sender = Some(sender);
+    let mut job = match job {
+        Ok(job) => Some(job),
+        Err(failure) => return Ok(Err((failure, BodyLeft::Yes))),
+    };
     let mut bytes = 0;
     loop {
         let Some(piece) = reader.body().await? else { break };
         bytes += piece.len() as u64;
-        let Some(queue) = &sender else { continue };
-        tokio::select! {
-            sent = queue.send(piece) => {
-                if sent.is_err() {
-                    // The job has ended: with a failure, or because the archive did and what follows is padding.
-                    if let Err(failure) = (&mut job).await.unwrap_or_else(|_panic| Err(broken())) {
-                        return Ok(Err((failure, BodyLeft::Yes)));
-                    }
-                    sender = None;
-                }
-            }
+        let sent = tokio::select! {
+            sent = sender.send(piece) => sent,
             () = reader.gone() => return Err(wire::ConnectionError::Gone),
+        };
+        // The job has ended: with a failure, or because the archive did and what follows is padding.
+        if sent.is_err()
+            && let Some(job) = job.take()
+            && let Err(failure) = job.done().await.flatten()
+        {
+            return Ok(Err((failure, BodyLeft::Yes)));
         }
     }
-    if sender.take().is_some()
-        && let Err(failure) = job.await.unwrap_or_else(|_panic| Err(broken()))
+    drop(sender);
+    if let Some(job) = job
+        && let Err(failure) = job.done().await.flatten()
     {
         return Ok(Err((failure, BodyLeft::No)));
     }

@@ -19,16 +19,16 @@ use rustix::{
     },
     io::Errno,
 };
-use tokio::{io::unix::AsyncFd, task::spawn_blocking};
+use tokio::io::unix::AsyncFd;
 
 use super::{
-    Answer, Cancel, absolute, broken, failure, in_background, named,
+    Answer, Cancel, absolute, failure, in_background, named,
     place::{kind_of, open_directory},
     walk::{Flow, Trouble, Visit, walk},
 };
 use crate::{
-    sys, wire,
-    wire::{FrameReader, FrameWriter},
+    background, sys, wire,
+    wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
 /// Directories that one watch follows at most. The kernel's own limit for a user may be lower.
@@ -81,11 +81,12 @@ async fn send_events(writer: FrameWriter<'_>, inotify: AsyncFd<OwnedFd>, mut tre
         };
         // Following new directories can block; the descriptor goes along and comes back.
         let fd = inotify.get_ref().try_clone()?;
-        let told = spawn_blocking(move || {
+        let told = background::spawn(move || {
             let events = tree.take(&fd, happened);
             (tree, events)
         });
-        let (same, events) = told.await.map_err(|_panic| std::io::Error::other(broken()))?;
+        let told = told.map_err(ConnectionError::BrokenBody)?.done().await;
+        let (same, events) = told.map_err(ConnectionError::BrokenBody)?;
         tree = same;
         for event in events {
             let json = serde_json::to_vec(&event).map_err(std::io::Error::other)?;

@@ -14,7 +14,6 @@ use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
     io::Errno,
 };
-use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
     Answer, absolute, broken,
@@ -23,7 +22,7 @@ use super::{
     place::{Place, QUIET, kind_of, make_directories},
     wrong_state,
 };
-use crate::{wire, wire::FrameReader};
+use crate::{background, background::Running, wire, wire::FrameReader};
 
 /// Bytes gathered before they are handed to a thread; as many again are being written meanwhile.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -50,13 +49,13 @@ pub(crate) async fn write(
     parents: bool,
 ) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
     let mut wanted = Some(Wanted { path, write, mode, parents });
-    let mut job: Option<JoinHandle<Answer<Draft>>> = None;
+    let mut job: Option<Running<Answer<Draft>>> = None;
     let mut total = 0;
     loop {
         let (batch, is_end) = gather(reader).await?;
         total += batch.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let draft = match job.take() {
-            Some(job) => match job.await.unwrap_or_else(|_panic| Err(broken())) {
+            Some(job) => match job.done().await.flatten() {
                 Ok(draft) => Some(draft),
                 Err(failure) => return Ok(Err((failure, left(is_end)))),
             },
@@ -73,13 +72,19 @@ pub(crate) async fn write(
             Ok(draft)
         };
         if is_end {
-            let done = spawn_blocking(move || step()?.commit()).await.unwrap_or_else(|_panic| Err(broken()));
+            let done = match background::spawn(move || step()?.commit()) {
+                Ok(running) => running.done().await.flatten(),
+                Err(failure) => Err(failure),
+            };
             return Ok(match done {
                 Ok(()) => Ok(Response::Written { bytes: total }),
                 Err(failure) => Err((failure, BodyLeft::No)),
             });
         }
-        job = Some(spawn_blocking(step));
+        job = match background::spawn(step) {
+            Ok(running) => Some(running),
+            Err(failure) => return Ok(Err((failure, BodyLeft::Yes))),
+        };
     }
 }
 

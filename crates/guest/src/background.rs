@@ -1,0 +1,96 @@
+//! A few threads for work that blocks, gone again when there is none.
+//!
+//! Not Tokio's own pool: that one panics when the system has no thread to give, and a workload can see to that.
+
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use guest_protocol::{Failure, FailureKind};
+use tokio::sync::oneshot;
+
+use crate::limits::{BLOCKING_KEEP_ALIVE, BLOCKING_STACK_BYTES, MAX_BLOCKING_THREADS};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    /// As many as there are connections at most: each waits for one job.
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0 });
+static WORK: Condvar = Condvar::new();
+
+fn state() -> MutexGuard<'static, State> {
+    // Nothing panics while it holds the lock; and if it did, the state would still be whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A job that has been handed over. Dropping it does not stop the job.
+#[derive(Debug)]
+pub(crate) struct Running<T>(oneshot::Receiver<T>);
+
+impl<T> Running<T> {
+    /// Waits for the job; a failure when it broke off.
+    pub(crate) async fn done(self) -> Result<T, Failure> {
+        self.0.await.map_err(|_panicked| Failure::new(FailureKind::Internal, "a file operation broke off"))
+    }
+}
+
+/// Hands a job to a thread.
+pub(crate) fn spawn<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<Running<T>, Failure> {
+    let (sender, receiver) = oneshot::channel();
+    let job: Job = Box::new(move || {
+        // Nobody waits any more: the result is dropped, and with it what it holds.
+        sender.send(job()).ok();
+    });
+    let mut state = state();
+    state.queue.push_back(job);
+    if state.idle >= state.queue.len() {
+        WORK.notify_one();
+    } else if state.threads < MAX_BLOCKING_THREADS {
+        let spawned = thread::Builder::new()
+            .name("guest-files".to_owned())
+            .stack_size(BLOCKING_STACK_BYTES)
+            .spawn(work);
+        match spawned {
+            Ok(_detached) => state.threads += 1,
+            // Some other thread will come to it.
+            Err(_) if state.threads > 0 => {}
+            Err(error) => {
+                drop(state.queue.pop_back());
+                let message = format!("no thread for a file operation: {error}");
+                return Err(Failure::new(FailureKind::LimitReached, message));
+            }
+        }
+    }
+    Ok(Running(receiver))
+}
+
+fn work() {
+    let mut state = state();
+    loop {
+        if let Some(job) = state.queue.pop_front() {
+            drop(state);
+            // A job that panics breaks off alone: its sender is dropped, which its caller notices.
+            catch_unwind(AssertUnwindSafe(job)).ok();
+            state = self::state();
+            continue;
+        }
+        state.idle += 1;
+        let (woken, waited) =
+            WORK.wait_timeout(state, BLOCKING_KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
+        state = woken;
+        state.idle -= 1;
+        if waited.timed_out() && state.queue.is_empty() {
+            state.threads -= 1;
+            return;
+        }
+    }
+}
