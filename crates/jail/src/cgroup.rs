@@ -3,13 +3,13 @@
 //! In every hierarchy that we use:
 //!
 //! ```text
-//!   <base>/warren/guests      every guest, and the spawner it was born from; no limits
-//!   <base>/warren/<id>        the workload of one sandbox, with its limits
+//!   <base>/<parent>/guests    every guest, and the spawner it was born from; no limits
+//!   <base>/<parent>/<id>      the workload of one sandbox, with its limits
 //! ```
 //!
 //! Guests stay out of their workload's group, so that an out-of-memory kill takes the workload and never the guest. They share one:
 //! the spawner enters it once, its children are born in it, and making a sandbox costs one directory for each
-//! hierarchy instead of three.
+//! hierarchy instead of three. The parent's name is the caller's: two daemons on one host do not sweep each other's.
 
 mod detect;
 
@@ -31,7 +31,8 @@ const FREEZE_TIME: Duration = Duration::from_secs(5);
 /// How long the kernel may take to let go of a group whose processes are dead.
 const REMOVE_TIME: Duration = Duration::from_secs(10);
 const RETRY_EVERY: Duration = Duration::from_millis(2);
-const PARENT: &str = "warren";
+/// How old an empty parent must be before it is taken for one that a daemon left for ever.
+const STALE: Duration = Duration::from_secs(60);
 const GUESTS: &str = "guests";
 
 /// A file that could not be read or written, and what was to go into it.
@@ -58,7 +59,7 @@ pub struct CgroupLimits {
 struct Hierarchy {
     is_v2: bool,
     controllers: Vec<Controller>,
-    /// `<base>/warren`.
+    /// `<base>/<parent>`.
     directory: PathBuf,
 }
 
@@ -90,11 +91,13 @@ pub struct CgroupUsage {
 }
 
 impl Cgroups {
-    /// Finds what this process may use, by making our parent groups. Calling it twice does no harm.
-    pub fn detect() -> Self {
+    /// Finds what this process may use, by making groups named `parent`. Calling it twice does no harm.
+    ///
+    /// Empty groups whose names begin like `parent` up to its first `-` and which nobody uses any more are removed.
+    pub fn detect(parent: &str) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
-        Self::prepare(found, rustix::process::geteuid().is_root())
+        Self::prepare(found, parent, rustix::process::geteuid().is_root())
     }
 
     /// For hosts, or tests, without any.
@@ -102,14 +105,15 @@ impl Cgroups {
         Self { version: Version::None, hierarchies: Vec::new(), missing: Vec::new() }
     }
 
-    fn prepare(found: Found, is_root: bool) -> Self {
+    fn prepare(found: Found, parent: &str, is_root: bool) -> Self {
         let mut cgroups = Self { version: found.version, ..Self::none() };
         for mount in found.mounts {
             // Root takes the top: the same place whichever service or session starts the daemon. Others have what was delegated.
             let candidates = if is_root { vec![&mount.top, &mount.own] } else { vec![&mount.own] };
             let mut refused = None;
             let made = candidates.into_iter().find_map(|base| {
-                make_parent(base, mount.is_v2, &mount.controllers).map_err(|error| refused = Some(error)).ok()
+                remove_stale(base, parent);
+                make_parent(base, parent, mount.is_v2, &mount.controllers).map_err(|error| refused = Some(error)).ok()
             });
             match made {
                 Some((directory, controllers)) if !controllers.is_empty() => {
@@ -328,13 +332,30 @@ fn make_directory(path: &Path) -> Result<(), CgroupError> {
     }
 }
 
-/// Makes `warren` and `warren/guests` below `base`; returns the former with the controllers that work in it.
+/// Removes parents of daemons that are gone. The kernel refuses while anything is in them.
+fn remove_stale(base: &Path, parent: &str) {
+    let Some((prefix, _)) = parent.split_once('-') else { return };
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let is_alike = entry.file_name().to_str().is_some_and(|name| {
+            name != parent && name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
+        });
+        let made = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        if is_alike && made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age > STALE) {
+            for directory in [entry.path().join(GUESTS), entry.path()] {
+                drop(fs::remove_dir(directory));
+            }
+        }
+    }
+}
+
+/// Makes the parent and its `guests` below `base`; returns the former with the controllers that work in it.
 fn make_parent(
     base: &Path,
+    name: &str,
     is_v2: bool,
     controllers: &[Controller],
 ) -> Result<(PathBuf, Vec<Controller>), CgroupError> {
-    let parent = base.join(PARENT);
+    let parent = base.join(name);
     if is_v2 {
         enable(base, controllers);
     }

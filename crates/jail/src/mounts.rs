@@ -78,9 +78,11 @@ pub(crate) fn overlay(
 
 /// The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount it again while it is there.
 fn forget_volatile(work: &Path) {
-    let incompatible = work.join("work/incompat");
-    if rustix::fs::rmdir(incompatible.join("volatile")).is_ok() {
-        let _gone = rustix::fs::rmdir(incompatible);
+    let mark = work.join("work/incompat/volatile");
+    if rustix::fs::unlink(mark.join("dirty")).is_ok() {
+        for directory in [mark.as_path(), &work.join("work/incompat")] {
+            let _gone = rustix::fs::rmdir(directory);
+        }
     }
 }
 

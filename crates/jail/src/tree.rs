@@ -57,7 +57,11 @@ impl Removal<'_> {
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(error) => return Err(error),
         }
-        let directory = open_for_removal(parent, name)?;
+        let directory = match open_for_removal(parent, name) {
+            // Somebody else removes it too, which is fine.
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened?,
+        };
         // Names are gathered first: what a listing shows while entries vanish is not defined.
         for (name, kind) in entries(directory.as_fd())? {
             if kind == FileType::Directory && depth >= MAX_DEPTH {
@@ -67,7 +71,10 @@ impl Removal<'_> {
             }
         }
         drop(directory);
-        unlinkat(parent, name, AtFlags::REMOVEDIR)
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Moves a directory that lies too deep beside the top, to be removed from there later, so that neither the stack nor

@@ -148,13 +148,17 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
 }
 
-/// Lower directories on the host: those of `/`, topmost first, then, for image `host`, `/usr`.
+/// Lower directories on the host, topmost first: those of `/`; for image `host` the one of `/`, then those of `/usr`.
 struct Sources(Vec<PathBuf>);
 
 impl Sources {
     fn of(plan: &SandboxPlan, ground: &Ground) -> Self {
         match &plan.rootfs {
-            RootfsPlan::Host => Self(vec![ground.skeleton.directory.clone(), PathBuf::from("/usr")]),
+            RootfsPlan::Host => {
+                let Skeleton { directory, usr, .. } = &ground.skeleton;
+                let lowers = [Some(directory.clone()), usr.clone(), Some(PathBuf::from("/usr"))];
+                Self(lowers.into_iter().flatten().collect())
+            }
             RootfsPlan::Layers { layers } => Self(layers.clone()),
         }
     }
@@ -195,9 +199,9 @@ fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, ste
         });
     };
     match (&plan.rootfs, lowers) {
-        (RootfsPlan::Host, [skeleton, usr]) => {
+        (RootfsPlan::Host, [skeleton, usr @ ..]) => {
             overlay(root, "root", std::slice::from_ref(skeleton));
-            overlay(&root.join("usr"), "usr", std::slice::from_ref(usr));
+            overlay(&root.join("usr"), "usr", usr);
         }
         (_, lowers) => overlay(root, "root", lowers),
     }

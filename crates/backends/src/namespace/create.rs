@@ -7,9 +7,9 @@ use std::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _},
         net::UnixListener,
     },
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jail::{Reply, Request, cgroup::CgroupLimits};
@@ -20,8 +20,8 @@ use super::{
     cage::{self, Decided, Ids, MAX_LAYERS},
     error,
     ids::IdLease,
-    instance::NamespaceInstance,
-    names::{FileNames, OWN_DIRECTORIES, PlaceNames},
+    instance::{self, NamespaceInstance},
+    names::{FileNames, OWN_DIRECTORIES, PlaceNames, own_files},
     receive,
     record::Record,
     socket,
@@ -32,26 +32,50 @@ use super::{
 /// A cage takes milliseconds; a host that needs longer than this is not working.
 const CREATE_TIME: Duration = Duration::from_secs(30);
 
-pub(crate) async fn create(host: &Arc<Host>, plan: &SandboxPlan) -> Result<NamespaceInstance, BackendError> {
+/// What making one sandbox took, for `bench` and `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateCosts {
+    /// Directories, cgroups, socket: until the request was sent.
+    pub begin: Duration,
+    /// From then until the guest took over.
+    pub cage: Duration,
+    /// The parts of `cage` in the child, in order.
+    pub steps: Vec<(String, Duration)>,
+}
+
+pub(crate) async fn create(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
+    let began = Instant::now();
     let (worker, plan) = (Arc::clone(host), plan.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
-    let Begun { half_made, reply, isolation, lease } = begun;
-    let answered = tokio::time::timeout(CREATE_TIME, receive(reply)).await;
-    let (reply, descriptors) = answered.map_err(|_elapsed| BackendError::TimedOut {
-        what: format!("making sandbox {}", half_made.id),
-        after: CREATE_TIME,
-    })??;
-    match (reply, descriptors.into_iter().next()) {
-        (Reply::Ready { step_micros, .. }, Some(pidfd)) => {
-            tracing::debug!(sandbox = %half_made.id, ?step_micros, "cage stands");
-            let id = half_made.keep();
-            NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)
-        }
-        (Reply::Failed(failure), _) => {
-            Err(error::from_failure(format!("could not make sandbox {}", half_made.id), failure))
-        }
+    let begin = began.elapsed();
+    let Begun { half_made, reply, isolation, lease, steps } = begun;
+    let id = half_made.id.clone();
+    let what = format!("making sandbox {id}");
+    let answered = match tokio::time::timeout(CREATE_TIME, receive(reply)).await {
+        Ok(answered) => answered,
+        Err(_elapsed) => Err(BackendError::TimedOut { what, after: CREATE_TIME }),
+    };
+    let made = answered.and_then(|(reply, descriptors)| match (reply, descriptors.into_iter().next()) {
+        (Reply::Ready { step_micros, .. }, Some(pidfd)) => Ok((step_micros, pidfd)),
+        (Reply::Failed(failure), _) => Err(error::from_failure(format!("could not make sandbox {id}"), failure)),
         (other, _) => Err(unexpected(&other)),
-    }
+    });
+    let (step_micros, pidfd) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            half_made.undo().await;
+            return Err(error);
+        }
+    };
+    let times = step_micros.into_iter().map(|micros| Duration::from_micros(micros.into()));
+    let steps = steps.into_iter().zip(times).collect();
+    let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
+    tracing::debug!(sandbox = %id, ?costs, "cage stands");
+    half_made.keep();
+    Ok((NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)?, costs))
 }
 
 struct Begun {
@@ -59,6 +83,8 @@ struct Begun {
     reply: jail::ReplySocket,
     isolation: Isolation,
     lease: Option<IdLease>,
+    /// Names of the cage's steps.
+    steps: Vec<String>,
 }
 
 /// Everything up to the request to the spawner, on a thread that may block.
@@ -96,12 +122,13 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     let decided =
         Decided { first_id, has_image: false, affinity: holds.affinity, rlimits: holds.rlimits };
     let cage = Box::new(cage::build(plan, &host.ground, &decided));
+    let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };
     let mut beside: Vec<BorrowedFd<'_>> = vec![listener.as_fd(), pid_file.as_fd()];
     beside.extend(cgroup.oom_counter.iter().map(OwnedFd::as_fd));
     beside.extend(cgroup.enter.iter().map(OwnedFd::as_fd));
     let reply = host.spawner.request(&request, &beside).map_err(super::spawner_gone)?;
-    Ok(Begun { half_made, reply, isolation, lease })
+    Ok(Begun { half_made, reply, isolation, lease, steps })
 }
 
 fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
@@ -139,41 +166,56 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 struct HalfMade {
     host: Option<Arc<Host>>,
     id: SandboxId,
-    /// The sandbox's own files, if they were not there before.
-    made_files: Option<FileNames>,
+    /// The sandbox's own files, or their topmost directory that was not there before.
+    made_files: Option<PathBuf>,
 }
 
 impl HalfMade {
-    fn keep(mut self) -> SandboxId {
+    fn keep(mut self) {
         self.host = None;
-        self.id.clone()
+    }
+
+    /// Takes everything back and waits until it is gone.
+    async fn undo(mut self) {
+        let Some(host) = self.host.take() else { return };
+        let (worker, id) = (Arc::clone(&host), self.id.clone());
+        drop(tokio::task::spawn_blocking(move || instance::clean(&worker, &id)).await);
+        if let Some(path) = self.made_files.take() {
+            drop(host.ask(&Request::Remove { path }).await);
+        }
     }
 
     fn make_files(&mut self, plan: &SandboxPlan) -> io::Result<()> {
         let files = FileNames::of(&plan.directory);
         match fs::create_dir(&files.own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&files.own)?,
-            made => made?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.made_files = Some(plan.directory.clone());
+                fs::create_dir_all(&files.own)?;
+            }
+            made => {
+                made?;
+                self.made_files = Some(files.own.clone());
+            }
         }
-        self.made_files = Some(files.clone());
         for name in OWN_DIRECTORIES {
             fs::create_dir(files.own.join(name))?;
+        }
+        for (name, text) in own_files(&plan.hostname) {
+            fs::write(files.own.join(name), text)?;
         }
         Ok(())
     }
 }
 
 impl Drop for HalfMade {
+    /// For a request that was given up: nobody waits, so nothing here does. A child that is still on its way finds nobody to
+    /// report to and ends.
     fn drop(&mut self) {
         let Some(host) = self.host.take() else { return };
-        // A child that is still on its way finds nobody to report to and ends.
-        if let Err(error) = host.means.cgroups.remove(self.id.as_str()) {
-            tracing::warn!(sandbox = %self.id, %error, "a cgroup of a failed sandbox stays");
-        }
-        drop(fs::remove_dir_all(host.directories.place(&self.id).run));
-        if let Some(files) = self.made_files.take() {
-            drop(host.spawner.request(&Request::Remove { path: files.own }, &[]));
+        instance::clean(&host, &self.id);
+        if let Some(path) = self.made_files.take() {
+            drop(host.spawner.request(&Request::Remove { path }, &[]));
         }
     }
 }

@@ -1,6 +1,10 @@
 //! What is derived from a sandbox's id, so that everything of it can be found again from the id alone.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash as _, Hasher as _},
+    path::{Path, PathBuf},
+};
 
 use sandbox::SandboxId;
 
@@ -20,6 +24,14 @@ impl Directories {
 
     pub(crate) fn sandboxes(&self) -> PathBuf {
         self.home.join("sandboxes")
+    }
+
+    /// Name of the cgroup above all sandboxes of this home: a second daemon with another home has another.
+    pub(crate) fn cgroup_parent(&self) -> String {
+        let home = self.home.canonicalize().unwrap_or_else(|_missing| self.home.clone());
+        let mut hasher = DefaultHasher::new();
+        home.hash(&mut hasher);
+        format!("warren-{:016x}", hasher.finish())
     }
 
     pub(crate) fn place(&self, id: &SandboxId) -> PlaceNames {
@@ -65,5 +77,14 @@ impl FileNames {
 }
 
 /// Below `own`, or at the top of the image: layers of `/` and of `/usr`.
-pub(crate) const OWN_DIRECTORIES: [&str; 6] =
-    ["root", "root/upper", "root/work", "usr", "usr/upper", "usr/work"];
+pub(crate) const OWN_DIRECTORIES: [&str; 7] =
+    ["root", "root/upper", "root/upper/etc", "root/work", "usr", "usr/upper", "usr/work"];
+
+/// What a new sandbox has of its own from the start: its name, so that programs which look themselves up find something.
+pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
+    let hosts = format!("127.0.0.1\tlocalhost {hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    vec![
+        ("root/upper/etc/hostname".to_owned(), format!("{hostname}\n")),
+        ("root/upper/etc/hosts".to_owned(), hosts),
+    ]
+}

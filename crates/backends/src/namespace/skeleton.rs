@@ -12,11 +12,16 @@ use std::{
 };
 
 /// Grows when what is written below changes, so that old layers are not taken for new ones.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Most entries taken from the host's `/etc`: a few hundred certificates and links are usual.
 const MAX_COPIED: usize = 20_000;
 /// Largest file taken from the host's `/etc`.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// How deep the directories of `/usr`, and of `/usr/local`, become our own for daemons without root.
+const USR_DEPTH: usize = 2;
+const USR_LOCAL_DEPTH: usize = 5;
+const MAX_USR_DIRECTORIES: usize = 4096;
 
 /// What is copied from the host's `/etc`, where it is there. Directories come whole.
 const COPIED: &[&str] = &[
@@ -31,9 +36,12 @@ const COPIED: &[&str] = &[
     // What system this is.
     "os-release", "debian_version", "lsb-release", "redhat-release", "fedora-release", "alpine-release", "arch-release", "system-release",
     // Language runtimes and tools that look here.
-    "python3", "perl", "maven", "fonts", "terminfo", "inputrc", "bash.bashrc", "bash_completion.d", "gai.conf", "host.conf",
-    "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk", "java", "R", "vim", "groff", "manpath.config",
+    "perl", "maven", "fonts", "terminfo", "inputrc", "bash.bashrc", "bash_completion.d", "gai.conf", "host.conf", "java", "R", "vim",
+    "groff", "manpath.config",
 ];
+
+/// The same for names that carry a version.
+const COPIED_PREFIXES: &[&str] = &["python3", "java-"];
 
 const DIRECTORIES: &[(&str, u32)] = &[
     ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("home/sandbox", 0o755), ("media", 0o755), ("mnt", 0o755),
@@ -98,34 +106,79 @@ const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Skeleton {
     pub(crate) directory: PathBuf,
+    /// The directories of the host's `/usr`, empty and our own, to lie over it where we are not root: files can then be added
+    /// and removed in them, which their true owner would not let us do.
+    pub(crate) usr: Option<PathBuf>,
     /// Directories of the host's root that are no links into `/usr`, to be shown read-only.
     pub(crate) bound: Vec<PathBuf>,
 }
 
-/// Finds the skeleton for the host as it is now, or makes it. `layers`: where it is kept.
-pub(crate) fn prepare(layers: &Path) -> io::Result<Skeleton> {
-    prepare_from(Path::new("/"), layers)
+/// Whose ids the daemon can show as its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The host's, so that its `/usr` belongs to root inside.
+    Root,
+    /// Only the user's.
+    User,
 }
 
-fn prepare_from(host: &Path, layers: &Path) -> io::Result<Skeleton> {
+/// Finds the skeleton for the host as it is now, or makes it. `layers`: where it is kept.
+pub(crate) fn prepare(layers: &Path, owner: Owner) -> io::Result<Skeleton> {
+    prepare_from(Path::new("/"), layers, owner)
+}
+
+fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton> {
     let sources = sources(&host.join("etc"))?;
-    let directory = layers.join(format!("host-{:016x}", fingerprint(host, &sources)));
+    let mut usr = Vec::new();
+    if owner == Owner::User {
+        gather_directories(&host.join("usr"), Path::new(""), 0, &mut usr);
+    }
+    let layer = layers.join(format!("host-{:016x}", fingerprint(host, &sources, &usr)));
+    let directory = layer.join("root");
     let bound = MERGED
         .iter()
         .map(|name| host.join(name))
         .filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
         .collect();
-    if !directory.exists() {
+    if !layer.exists() {
         fs::create_dir_all(layers)?;
         let unfinished = tempdir_in(layers)?;
-        build(host, &sources, &unfinished)?;
-        match fs::rename(&unfinished, &directory) {
+        fs::create_dir(unfinished.join("root"))?;
+        build(host, &sources, &unfinished.join("root"))?;
+        fs::create_dir(unfinished.join("usr"))?;
+        for path in &usr {
+            fs::create_dir(unfinished.join("usr").join(path))?;
+        }
+        match fs::rename(&unfinished, &layer) {
             // Another daemon of the same home was quicker.
-            Err(_) if directory.exists() => fs::remove_dir_all(&unfinished)?,
+            Err(_) if layer.exists() => fs::remove_dir_all(&unfinished)?,
             renamed => renamed?,
         }
     }
-    Ok(Skeleton { directory, bound })
+    let usr = (owner == Owner::User).then(|| layer.join("usr"));
+    Ok(Skeleton { directory, usr, bound })
+}
+
+/// Directories of `/usr` by their paths below it, parents first: those that programs are installed into.
+fn gather_directories(usr: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let deepest = if below.starts_with("local") { USR_LOCAL_DEPTH } else { USR_DEPTH };
+    if depth >= deepest {
+        return;
+    }
+    let mut names: Vec<_> = fs::read_dir(usr.join(below))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.file_name())
+        .collect();
+    names.sort_unstable();
+    for name in names {
+        if found.len() < MAX_USR_DIRECTORIES {
+            found.push(below.join(&name));
+            gather_directories(usr, &below.join(name), depth + 1, found);
+        }
+    }
 }
 
 fn tempdir_in(layers: &Path) -> io::Result<PathBuf> {
@@ -147,6 +200,15 @@ struct Source {
 fn sources(etc: &Path) -> io::Result<Vec<Source>> {
     let mut found = Vec::new();
     for name in COPIED {
+        gather(etc, PathBuf::from(name), &mut found)?;
+    }
+    let mut versioned: Vec<_> = fs::read_dir(etc)?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| COPIED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
+    versioned.sort_unstable();
+    for name in versioned {
         gather(etc, PathBuf::from(name), &mut found)?;
     }
     Ok(found)
@@ -172,9 +234,9 @@ fn gather(etc: &Path, path: PathBuf, found: &mut Vec<Source>) -> io::Result<()> 
 }
 
 /// Changes when anything that goes into the skeleton changed.
-fn fingerprint(host: &Path, sources: &[Source]) -> u64 {
+fn fingerprint(host: &Path, sources: &[Source], usr: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES).hash(&mut hasher);
+    (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES, usr).hash(&mut hasher);
     for name in MERGED {
         fs::read_link(host.join(name)).ok().hash(&mut hasher);
         host.join(name).is_dir().hash(&mut hasher);
@@ -273,7 +335,7 @@ mod tests {
     #[test]
     fn it_has_what_programs_need_and_nothing_secret() {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
-        let skeleton = prepare_from(host.path(), layers.path()).unwrap();
+        let skeleton = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
         let has = |path: &str| fs::symlink_metadata(skeleton.directory.join(path)).is_ok();
         for path in ["etc/ssl/certs/ca.crt", "etc/services", "etc/passwd", "tmp", "home/sandbox", "etc/mtab", "bin", "sbin", "usr"] {
             assert!(has(path), "{path}");
@@ -287,12 +349,23 @@ mod tests {
     }
 
     #[test]
+    fn a_user_gets_the_directories_of_usr_as_its_own() {
+        let (host, layers) = (host(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(host.path().join("usr/local/lib/python3.9/dist-packages")).unwrap();
+        fs::create_dir_all(host.path().join("usr/share/doc/a/b")).unwrap();
+        let usr = prepare_from(host.path(), layers.path(), Owner::User).unwrap().usr.unwrap();
+        assert!(usr.join("local/lib/python3.9/dist-packages").is_dir());
+        assert!(usr.join("share/doc").is_dir() && !usr.join("share/doc/a").exists());
+        assert_eq!(prepare_from(host.path(), layers.path(), Owner::Root).unwrap().usr, None);
+    }
+
+    #[test]
     fn it_is_made_once_and_again_when_the_host_changed() {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
-        let first = prepare_from(host.path(), layers.path()).unwrap();
-        assert_eq!(prepare_from(host.path(), layers.path()).unwrap(), first);
+        let first = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
+        assert_eq!(prepare_from(host.path(), layers.path(), Owner::User).unwrap(), first);
         fs::write(host.path().join("etc/services"), "changed on the host").unwrap();
-        let second = prepare_from(host.path(), layers.path()).unwrap();
+        let second = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
         assert_ne!(first, second);
         assert_eq!(fs::read_dir(layers.path()).unwrap().count(), 2);
     }

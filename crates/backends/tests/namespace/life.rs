@@ -1,20 +1,176 @@
-//! From creation to the end.
+//! From creation to the end, and what stays behind: nothing.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
-use sandbox::Backend as _;
+use guest_protocol::{Request, Response};
+use sandbox::{Backend as _, BackendError, SandboxSpec};
 
-use crate::world::{World, sh};
+use crate::world::{Client, World, sh};
 
 pub(crate) async fn a_sandbox_is_made_runs_a_command_and_goes(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;
-    let output = sh(&*instance, "echo hello from $(hostname); id; ls /; cat /proc/1/comm").await;
-    println!("{}{}", output.stdout, output.stderr);
-    assert_eq!(output.code(), Some(0));
+    let output = sh(&*instance, "hostname; cat /etc/hostname; id -u; echo $$ > /tmp/x; cat /tmp/x").await;
+    assert!(output.stdout.starts_with("box\nbox\n0\n"), "{output:?}");
     instance.stop().await.unwrap();
     instance.stop().await.unwrap();
     instance.ended().await;
+    assert!(matches!(instance.connect().await, Err(BackendError::Gone(_))));
+    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
     world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
     assert!(!plan.directory.exists());
+}
+
+pub(crate) async fn a_stopped_sandbox_keeps_its_files(world: Arc<World>) {
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    assert_eq!(sh(&*instance, "echo kept > /root/note; echo gone > /tmp/note; rm -r /srv; mkdir /usr/local/new").await.code(), Some(0));
+    instance.stop().await.unwrap();
+
+    let instance = world.create(&plan).await;
+    let found = sh(&*instance, "cat /root/note /tmp/note; ls -d /srv /usr/local/new").await;
+    assert_eq!(found.stdout, "kept\n/usr/local/new\n");
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
+    sweep_all(&world).await;
+    let before = Traces::now(&world);
+    let mut ids = Vec::new();
+    for _life in 0..3 {
+        let plan = world.plan();
+        let instance = world.create(&plan).await;
+        sh(&*instance, "sleep 1000 & setsid sleep 1000 & mkdir -m 000 /root/locked").await;
+        instance.stop().await.unwrap();
+        world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+        ids.push(plan.id);
+    }
+    // Cleaning goes on behind `stop`; a sweep finds nothing to do once it is through.
+    sweep_all(&world).await;
+    assert_eq!(Traces::now(&world), before);
+    for id in ids {
+        assert!(!world.run_directory(&id).exists());
+    }
+}
+
+/// Clears what other stories left. Cleaning behind a stop may still be under way, so until there is nothing more.
+async fn sweep_all(world: &World) {
+    while !world.backend.sweep(&[], &[]).await.unwrap().is_empty() {}
+}
+
+/// Everything on the host that could be a sandbox's.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    mounts: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+    entries: BTreeSet<String>,
+    loops: BTreeSet<String>,
+}
+
+impl Traces {
+    fn now(world: &World) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let names = |directory: &Path| {
+            let read = fs::read_dir(directory).into_iter().flatten().flatten();
+            read.map(|entry| entry.path().display().to_string()).collect::<BTreeSet<_>>()
+        };
+        let groups = |controller: &&str| names(&Path::new("/sys/fs/cgroup").join(controller));
+        let cgroups = ["memory", "cpu", "pids", "freezer", "cpuacct", "unified"]
+            .iter()
+            .flat_map(groups)
+            .filter(|path| path.contains("/warren-"))
+            .flat_map(|path| names(Path::new(&path)))
+            .filter(|path| path.contains("/sbx-"))
+            .collect();
+        let entries = names(&world.directories.run).into_iter().chain(names(&world.directories.home.join("sandboxes")));
+        let backing = names(Path::new("/sys/block")).into_iter().filter(|path| Path::new(path).join("loop").exists());
+        Self {
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            cgroups,
+            entries: entries.collect(),
+            loops: backing.collect(),
+        }
+    }
+}
+
+pub(crate) async fn a_sandbox_that_ends_by_itself_is_noticed(world: Arc<World>) {
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    let mut client = Client::connect(&*instance).await;
+    let answer = client.ask(&Request::Shutdown { grace_ms: 0 }).await;
+    assert_eq!(answer, Response::Done);
+    tokio::time::timeout(Duration::from_secs(20), instance.ended()).await.unwrap();
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc<World>) {
+    let (kept, dropped) = (world.plan(), world.plan());
+    let kept_instance = world.create(&kept).await;
+    drop(world.create(&dropped).await);
+    sh(&*kept_instance, "echo here > /tmp/note").await;
+    drop(kept_instance);
+
+    let adopted = world.backend.adopt(&kept).await.unwrap().expect("it lives");
+    assert_eq!(sh(&*adopted, "cat /tmp/note").await.stdout, "here\n");
+    let swept = world.backend.sweep(std::slice::from_ref(&kept.id), std::slice::from_ref(&kept.id)).await.unwrap();
+    assert!(swept.contains(&dropped.id) && !swept.contains(&kept.id), "{swept:?}");
+    assert!(!dropped.directory.exists() && kept.directory.exists());
+    assert!(world.backend.adopt(&dropped).await.unwrap().is_none());
+    assert_eq!(sh(&*adopted, "cat /tmp/note").await.stdout, "here\n");
+    adopted.stop().await.unwrap();
+    assert!(world.backend.adopt(&kept).await.unwrap().is_none());
+}
+
+pub(crate) async fn a_recycled_pid_is_never_taken_for_a_guest(world: Arc<World>) {
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    // The pid file of a sandbox now names a live process that is not its guest.
+    let file = world.run_directory(&plan.id).join("pid");
+    let true_pid = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{} 1\n", std::process::id())).unwrap();
+    assert!(world.backend.adopt(&plan).await.unwrap().is_none());
+    fs::write(&file, true_pid).unwrap();
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn a_create_that_fails_leaves_nothing(world: Arc<World>) {
+    sweep_all(&world).await;
+    let mut plan = world.plan();
+    plan.rootfs = sandbox::RootfsPlan::Layers { layers: vec!["/does/not/exist".into()] };
+    let error = world.backend.create(&plan).await.expect_err("no such layer");
+    assert!(error.to_string().contains(plan.id.as_str()), "{error}");
+    assert!(!world.run_directory(&plan.id).exists());
+    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    assert_eq!(world.backend.sweep(&[], &[]).await.unwrap(), []);
+}
+
+pub(crate) async fn a_root_of_given_layers(world: Arc<World>) {
+    let place = tempfile::tempdir().unwrap();
+    let (upper, lower) = (place.path().join("a"), place.path().join("b,c:d"));
+    for layer in [&upper, &lower] {
+        for directory in ["dev", "proc", "sys", "tmp", "run", "etc"] {
+            fs::create_dir_all(layer.join(directory)).unwrap();
+        }
+        fs::write(layer.join("which"), layer.file_name().unwrap().as_encoded_bytes()).unwrap();
+    }
+    fs::write(lower.join("below"), "below").unwrap();
+    let mut plan = world.plan();
+    plan.rootfs = sandbox::RootfsPlan::Layers { layers: vec![upper, lower] };
+    let instance = world.create(&plan).await;
+    let mut client = Client::connect(&*instance).await;
+    let Response::Entry { entry } = client.ask(&Request::Stat { path: "/below".into(), follow: false }).await else {
+        panic!("no entry");
+    };
+    assert_eq!((entry.size, entry.uid), (5, 0));
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn many_at_once(world: Arc<World>) {
+    let plans: Vec<_> = (0..20).map(|_| world.plan_with(&SandboxSpec::default())).collect();
+    let made = futures_util::future::join_all(plans.iter().map(|plan| world.create(plan))).await;
+    let outputs = futures_util::future::join_all(made.iter().map(|instance| sh(&**instance, "echo $((6 * 7))"))).await;
+    assert!(outputs.iter().all(|output| output.stdout == "42\n"));
+    for stopped in futures_util::future::join_all(made.iter().map(|instance| instance.stop())).await {
+        stopped.unwrap();
+    }
 }

@@ -3,6 +3,7 @@
 //! Run as root, it runs everything, then itself again as users without privileges: one with a single id, one with
 //! subordinate ids. Names given as arguments choose tests, as with the standard harness.
 
+mod escape;
 mod life;
 mod world;
 
@@ -31,7 +32,25 @@ macro_rules! stories {
     };
 }
 
-const STORIES: &[Story] = stories![life::a_sandbox_is_made_runs_a_command_and_goes,];
+const STORIES: &[Story] = stories![
+    life::a_sandbox_is_made_runs_a_command_and_goes,
+    life::a_stopped_sandbox_keeps_its_files,
+    life::nothing_is_left_on_the_host,
+    life::a_sandbox_that_ends_by_itself_is_noticed,
+    life::a_new_daemon_finds_what_lives_and_sweeps_the_rest,
+    life::a_recycled_pid_is_never_taken_for_a_guest,
+    life::a_create_that_fails_leaves_nothing,
+    life::a_root_of_given_layers,
+    life::many_at_once,
+    escape::capabilities_are_few_and_cannot_grow,
+    escape::dangerous_calls_are_refused,
+    escape::the_kernels_files_are_masked_or_read_only,
+    escape::the_hosts_files_are_not_there,
+    escape::only_loopback_and_only_its_own_processes,
+    escape::the_guest_cannot_be_looked_into_or_killed,
+    escape::root_inside_is_nobody_outside,
+    escape::usr_is_writable_inside_and_untouched_outside,
+];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
     let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;

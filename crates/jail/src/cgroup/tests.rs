@@ -22,7 +22,7 @@ fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> 
         }
         Mount { is_v2: *is_v2, controllers: controllers.to_vec(), top: base.clone(), own: base }
     });
-    Cgroups::prepare(Found { version, mounts: mounts.collect() }, true)
+    Cgroups::prepare(Found { version, mounts: mounts.collect() }, "warren", true)
 }
 
 fn read(top: &Path, file: &str) -> String {
@@ -83,7 +83,7 @@ fn a_host_that_lets_us_make_nothing_says_so() {
         top: nowhere.clone(),
         own: nowhere,
     };
-    let cgroups = Cgroups::prepare(Found { version: Version::V1, mounts: vec![mount] }, true);
+    let cgroups = Cgroups::prepare(Found { version: Version::V1, mounts: vec![mount] }, "warren", true);
     assert_eq!(cgroups.version(), Version::None);
     assert!(cgroups.missing()[0].contains("memory"), "{:?}", cgroups.missing());
 }

@@ -1,0 +1,80 @@
+//! Prints what each part of making a sandbox takes here: `cargo run -p backends --example create_cost [runs]`.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use backends::namespace::{Directories, NamespaceBackend};
+use sandbox::{Backend as _, Defaults, SandboxId, SandboxPlan, SandboxSpec};
+
+fn guest_main(handoff: jail::Handoff) -> i32 {
+    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;
+    i32::from(guest::run(guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits }).is_err())
+}
+
+fn plan(number: u64, directories: &Directories) -> SandboxPlan {
+    let id = SandboxId::from_random((number | u64::from(std::process::id()) << 32).to_be_bytes());
+    let directory = directories.home.join("sandboxes").join(id.as_str());
+    let name = "box".parse().expect("a name");
+    sandbox::plan(&id, &name, &SandboxSpec::default(), directory, &Defaults::default()).expect("a plan")
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let spawner = jail::start_spawner(guest_main)?;
+    let runs: u64 = std::env::args().nth(1).map_or(Ok(200), |word| word.parse())?;
+    let place = tempfile::tempdir()?;
+    let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let began = Instant::now();
+        let backend = NamespaceBackend::new(spawner, directories.clone()).await?;
+        println!("{:>9.3} ms  new", began.elapsed().as_secs_f64() * 1000.0);
+        let mut times: BTreeMap<(usize, String), Vec<Duration>> = BTreeMap::new();
+        for number in 0..runs {
+            let plan = plan(number, &directories);
+            let began = Instant::now();
+            let (instance, costs) = backend.create_measured(&plan).await?;
+            let total = began.elapsed();
+            let connected = Instant::now();
+            let mut stream = instance.connect().await?;
+            tokio::io::AsyncReadExt::read_u8(&mut stream).await?;
+            let hello = connected.elapsed();
+            let stopping = Instant::now();
+            instance.stop().await?;
+            let stop = stopping.elapsed();
+            let removing = Instant::now();
+            backend.remove_files(&plan.id, plan.directory.clone()).await?;
+            let all = [("total", total), ("begin", costs.begin), ("cage", costs.cage), ("hello", hello), ("stop", stop), ("remove", removing.elapsed())];
+            for (position, (name, time)) in all.into_iter().enumerate() {
+                times.entry((position, name.to_owned())).or_default().push(time);
+            }
+            for (position, (name, time)) in costs.steps.into_iter().enumerate() {
+                times.entry((position + 10, format!("  {name}"))).or_default().push(time);
+            }
+        }
+        for ((_, name), mut times) in times {
+            times.sort_unstable();
+            let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1000.0;
+            println!("{:>9.3} ms p50 {:>9.3} p95  {name}", at(50), at(95));
+        }
+        burst(&backend, &directories).await
+    })
+}
+
+async fn burst(backend: &NamespaceBackend, directories: &Directories) -> Result<(), Box<dyn std::error::Error>> {
+    let plans: Vec<_> = (0..100).map(|number| plan(1_000_000 + number, directories)).collect();
+    let began = Instant::now();
+    let made = futures_util::future::join_all(plans.iter().map(|plan| backend.create(plan))).await;
+    println!("{:>9.3} ms  burst of 100", began.elapsed().as_secs_f64() * 1000.0);
+    let began = Instant::now();
+    let stopped = made.into_iter().map(|instance| async { instance?.stop().await });
+    for stopped in futures_util::future::join_all(stopped).await {
+        stopped?;
+    }
+    println!("{:>9.3} ms  stop of 100", began.elapsed().as_secs_f64() * 1000.0);
+    for plan in &plans {
+        backend.remove_files(&plan.id, plan.directory.clone()).await?;
+    }
+    Ok(())
+}
