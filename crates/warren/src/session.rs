@@ -93,7 +93,9 @@ pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> Com
     }
     let raw = if how.terminal && terminal::stdin_is_terminal() { Some(RawMode::enter()?) } else { None };
     let leave = Arc::new(Notify::new());
-    let feeding = how.stdin.then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
+    let feeding = how
+        .stdin
+        .then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
 
     let ended = watch(client, exec, how, &leave).await;
 

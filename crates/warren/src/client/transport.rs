@@ -130,7 +130,8 @@ impl Client {
             }
             kept.daemon
         };
-        let theirs = response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+        let theirs =
+            response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
         if theirs != frontends::rest::SERVER_NAME {
             let ours = frontends::rest::SERVER_NAME;
             let pid = daemon.and_then(|daemon| daemon.pid).map_or("<pid>".to_owned(), |pid| pid.to_string());

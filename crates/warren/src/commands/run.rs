@@ -94,7 +94,9 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     spec.stdin = how.stdin;
     spec.terminal = how.terminal_size();
     spec.timeout = args.attach.timeout;
-    if how.terminal && let Some(term) = crate::env::text("TERM") {
+    if how.terminal
+        && let Some(term) = crate::env::text("TERM")
+    {
         spec.env.insert("TERM".to_owned(), term);
     }
     spec.check()?;
@@ -147,12 +149,7 @@ fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecS
     Some(spec)
 }
 
-async fn run_captured(
-    client: &Client,
-    sandbox: v1::Sandbox,
-    spec: ExecSpec,
-    is_kept: bool,
-) -> CommandResult {
+async fn run_captured(client: &Client, sandbox: v1::Sandbox, spec: ExecSpec, is_kept: bool) -> CommandResult {
     let result = captured(client, &sandbox, spec).await;
     if !is_kept {
         remove(client, &sandbox).await;

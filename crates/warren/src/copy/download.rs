@@ -13,11 +13,7 @@ use futures_util::{Stream, TryStreamExt as _};
 use sandbox::{Error, ErrorKind, FileKind};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{
-    Progress,
-    place::base_name,
-    tree,
-};
+use super::{Progress, place::base_name, tree};
 use crate::{
     client::Client,
     error::{CommandResult, io_failure},

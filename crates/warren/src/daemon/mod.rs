@@ -78,8 +78,11 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     directories.make()?;
     let lock = Lock::take(&directories.home)?;
     let store = Store::open(&directories.home).map_err(|error| {
-        Error::new(ErrorKind::Unavailable, format!("could not open the records in {}", directories.home.display()))
-            .with_source(error)
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("could not open the records in {}", directories.home.display()),
+        )
+        .with_source(error)
     })?;
     let backend = roles.backend(directories).await?;
     let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;

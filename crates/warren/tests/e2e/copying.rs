@@ -26,7 +26,10 @@ fn a_file_goes_in_and_comes_out() {
     assert!(fs::read(files.join("other.txt")).unwrap() == bytes);
     let copied = world.run(&["--json", "cp", "dev:/root/note.txt", back.to_str().unwrap()]).expect(0).json();
     assert_eq!(copied["bytes"], bytes.len());
-    let left: Vec<_> = fs::read_dir(&files).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let left: Vec<_> = fs::read_dir(&files)
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
     assert!(!left.iter().any(|name| name.contains("warren-cp")), "{left:?}");
 }
 
@@ -88,7 +91,10 @@ fn a_dash_is_a_tar_stream() {
         entry.read_to_string(&mut text).unwrap();
         found.push((entry.path().unwrap().display().to_string(), text));
     }
-    assert!(found.iter().any(|(path, text)| path.trim_end_matches('/') == "src/sub/b" && text == "two"), "{found:?}");
+    assert!(
+        found.iter().any(|(path, text)| path.trim_end_matches('/') == "src/sub/b" && text == "two"),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::support::{PATIENCE, World, finish};
 #[test]
 fn eight_commands_at_once_start_one_daemon() {
     let world = World::new();
-    let children: Vec<_> = (0..8).map(|n| world.command(&["create", "--name", &format!("s{n}")]).spawn().unwrap()).collect();
+    let children: Vec<_> =
+        (0..8).map(|n| world.command(&["create", "--name", &format!("s{n}")]).spawn().unwrap()).collect();
     for child in children {
         finish(child).expect(0);
     }
@@ -44,7 +45,8 @@ fn an_idle_daemon_leaves_and_the_next_command_starts_another() {
 #[test]
 fn a_daemon_with_something_alive_stays() {
     let world = World::new();
-    finish(world.command(&["create", "--name", "dev"]).env("WARREN_IDLE_EXIT", "50ms").spawn().unwrap()).expect(0);
+    finish(world.command(&["create", "--name", "dev"]).env("WARREN_IDLE_EXIT", "50ms").spawn().unwrap())
+        .expect(0);
     let daemon = world.daemon().unwrap();
     assert!(!daemon.ends_within(Duration::from_millis(500)));
     world.run(&["rm", "-f", "dev"]).expect(0);

@@ -84,7 +84,8 @@ fn logs_are_read_from_anywhere_and_followed() {
     let tail = world.run(&["logs", "--tail", "3", "dev"]).expect(0);
     assert_eq!((tail.text().as_str(), tail.stderr.as_str()), ("99\n100\n", "oops\n"));
     let json = world.run(&["logs", "--json", "dev"]).expect(0).text();
-    let kinds: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&kinds[0]["kind"], &kinds[0]["number"]), (&json!("started"), &json!(1)));
     let from = kinds[2]["number"].to_string();
     let part = world.run(&["logs", "--json", "--from", &from, "dev"]).expect(0).text();

@@ -5,14 +5,19 @@ use crate::support::World;
 #[test]
 fn a_sandbox_goes_through_its_life() {
     let world = World::new();
-    let made = world.run(&["create", "--name", "web", "--memory", "64m", "--label", "team=red", "--ttl", "1h"]);
+    let made =
+        world.run(&["create", "--name", "web", "--memory", "64m", "--label", "team=red", "--ttl", "1h"]);
     assert_eq!(made.expect(0).text(), "web\n");
     let listed = world.run(&["ps"]).expect(0).text();
     assert!(listed.starts_with("NAME") && listed.contains("web") && listed.contains("running"), "{listed}");
 
-    for (verb, state) in
-        [("pause", "paused"), ("resume", "running"), ("stop", "stopped"), ("start", "running"), ("restart", "running")]
-    {
+    for (verb, state) in [
+        ("pause", "paused"),
+        ("resume", "running"),
+        ("stop", "stopped"),
+        ("start", "running"),
+        ("restart", "running"),
+    ] {
         assert_eq!(world.run(&[verb, "web"]).expect(0).text(), "web\n");
         assert_eq!(world.run(&["inspect", "web"]).expect(0).json()["state"], state, "{verb}");
     }
@@ -134,4 +139,23 @@ fn bad_names_and_sizes_are_refused_before_anything_happens() {
     assert!(tiny.stderr.contains("memory") && tiny.stderr.contains("hint:"), "{tiny:?}");
     world.run(&["create", "--cwd", "relative"]).expect(125);
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
+}
+
+#[test]
+fn the_doctor_tries_and_tells() {
+    let world = World::new();
+    let told = world.run(&["doctor"]).expect(0).text();
+    for thing in ["kernel", "user namespaces", "cgroups", "data directory", "daemon", "a sandbox"] {
+        assert!(told.contains(thing), "{thing}: {told}");
+    }
+    let explained = world.run(&["doctor", "--explain"]).expect(0).text();
+    assert!(explained.contains("A sandbox here") && explained.contains("syscall filter"), "{explained}");
+    world.run(&["ps"]).expect(0);
+    let json = world.run(&["--json", "doctor"]).expect(0).json();
+    assert_eq!(json["ok"], true);
+    let daemon = json["checks"].as_array().unwrap().iter().find(|check| check["name"] == "daemon").unwrap();
+    assert!(daemon["detail"].as_str().unwrap().contains("back end fake"), "{daemon}");
+    let left = std::fs::read_dir(world.home()).unwrap();
+    let left: Vec<_> = left.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    assert!(!left.iter().any(|name| name.contains("doctor")), "the trial leaves nothing: {left:?}");
 }

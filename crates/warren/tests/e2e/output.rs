@@ -14,7 +14,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     drop(lines);
     let ended = finish(child).expect(0);
     assert_eq!(ended.stderr, "");
-    for args in [&["ps"][..], &["logs", "dev"], &["--help"], &["completions", "bash"], &["reference", "cli"]] {
+    for args in [&["ps"][..], &["logs", "dev"], &["--help"], &["completions", "bash"], &["reference", "cli"]]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let child = world.command(args).stdout(Stdio::from(writer)).spawn().unwrap();

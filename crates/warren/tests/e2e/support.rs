@@ -150,7 +150,8 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn find(pid: i32) -> Option<Self> {
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let is_ours = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(5).any(|w| w == b"serve"));
+        let is_ours =
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(5).any(|w| w == b"serve"));
         is_ours.then_some(Self { pid, pidfd })
     }
 

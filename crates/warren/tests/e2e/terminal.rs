@@ -31,7 +31,8 @@ impl Pty {
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let slave =
+            rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let master = File::from(master);
         let (sender, output) = mpsc::channel();
         let mut reader = master.try_clone().unwrap();
@@ -49,7 +50,8 @@ impl Pty {
     }
 
     fn resize(&self, rows: u16, cols: u16) {
-        tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 })
+            .unwrap();
     }
 
     fn start(&self, world: &World, args: &[&str]) -> Child {
@@ -65,7 +67,10 @@ impl Pty {
     #[track_caller]
     fn expect(&mut self, text: &str) {
         while !self.seen.contains(text) {
-            let piece = self.output.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
+            let piece = self
+                .output
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
             self.seen.push_str(&String::from_utf8_lossy(&piece));
         }
         self.seen.clear();
@@ -151,7 +156,8 @@ fn errors_are_coloured_on_a_terminal_unless_told_not_to() {
     pty.expect("\u{1b}[");
     let side = || Stdio::from(pty.slave.try_clone().unwrap());
     let mut plain = world.command(&["inspect", "nobody"]);
-    finish(plain.env("NO_COLOR", "1").stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()).expect(125);
+    finish(plain.env("NO_COLOR", "1").stdin(side()).stdout(side()).stderr(side()).spawn().unwrap())
+        .expect(125);
     let shown: Vec<u8> = pty.output.try_iter().flatten().collect();
     assert!(!shown.contains(&0x1b));
 }
