@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    arguments::AttachArgs,
     client::{Client, EntryStream},
     error::CommandResult,
     output,
@@ -38,7 +39,13 @@ pub(crate) struct Attachment {
 
 impl Attachment {
     /// `-i` and `-t`, refused where they cannot work.
-    pub(crate) fn checked(interactive: bool, tty: bool) -> CommandResult<Self> {
+    pub(crate) fn checked(attach: &AttachArgs, json: bool) -> CommandResult<Self> {
+        let AttachArgs { interactive, tty, .. } = *attach;
+        if json && (interactive || tty) {
+            return Err(Error::invalid("--json captures the output; -i and -t pass it through")
+                .with_hint("Leave one of them away.")
+                .into());
+        }
         if interactive && tty && !terminal::stdin_is_terminal() {
             return Err(Error::invalid("-it needs a terminal, and stdin is none")
                 .with_hint("Use -i alone to pass a pipe or a file along.")

@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let how = Attachment::checked(args.attach.interactive, args.attach.tty)?;
+    let how = Attachment::checked(&args.attach, context.json)?;
     let spec = spec(&args, how)?;
     let client = context.client().await?;
     if args.attach.detach {

@@ -113,7 +113,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 }
 
 fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
         let mut received = signal(kind)?;
         let stop = stop.clone();
         tokio::spawn(async move {

@@ -3,9 +3,11 @@
 use std::{fs, time::Instant};
 
 use frontends::rest::v1;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 use sandbox::{ExecSpec, Isolation, SandboxSpec};
-use tokio::io::unix::AsyncFd;
 
 use super::Check;
 use crate::{
@@ -15,6 +17,8 @@ use crate::{
 };
 
 const NAME: &str = "a sandbox";
+/// How long the trial's daemon may take to leave.
+const LAST_WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Tries, tidies up, and tells. The isolation is what the sandbox got.
 pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Isolation>) {
@@ -64,9 +68,10 @@ async fn use_sandbox(client: &Client) -> CommandResult<(f64, Option<Isolation>)>
 /// Ends the trial's daemon, which is a child of ours, and waits until it is gone.
 async fn stop(client: &Client) {
     let pid = client.daemon().and_then(|daemon| daemon.pid).and_then(Pid::from_raw);
-    let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok()) else { return };
+    let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
     pidfd_send_signal(&pidfd, Signal::TERM).ok();
-    if let Ok(pidfd) = AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE) {
-        pidfd.readable().await.map(drop).ok();
-    }
+    let waiting = tokio::task::spawn_blocking(move || {
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&LAST_WAIT)).ok();
+    });
+    waiting.await.ok();
 }

@@ -37,6 +37,8 @@ fn run_makes_and_removes_a_sandbox() {
     let background = world.run(&["run", "-d", "sleep", "60"]).expect(0).text();
     assert!(!background.trim().is_empty());
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
+    world.run(&["run", "-d", "no-such-program"]).expect(127);
+    assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
     let missing = world.run(&["run", "python", "-c", "1"]).expect(127);
     assert!(missing.stderr.contains("python3"), "{missing:?}");
 }
@@ -101,7 +103,7 @@ fn logs_are_read_from_anywhere_and_followed() {
 }
 
 #[test]
-fn signals_are_passed_on_and_the_second_one_is_for_us() {
+fn signals_are_passed_on() {
     use std::io::Read as _;
     let world = World::with_dev();
     let start = |script: &str| {

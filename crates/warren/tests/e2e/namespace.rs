@@ -1,10 +1,15 @@
 //! The same binary with real sandboxes.
 
-use std::io::Read as _;
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::process::CommandExt as _,
+};
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, finish, real_sandboxes};
+use crate::support::{PATIENCE, World, finish, real_sandboxes};
+
+const NOBODY: u32 = 65_534;
 
 #[test]
 fn real_programs_run_and_their_ends_pass_through() {
@@ -45,4 +50,41 @@ fn a_command_outlives_the_daemon_and_its_reader_misses_nothing() {
     let expected: String = (1..=LINES).map(|n| format!("{n}\n")).collect();
     assert!(begin == expected.as_bytes(), "{} of {} bytes", begin.len(), expected.len());
     assert_ne!(world.daemon().unwrap().pid, daemon.pid);
+}
+
+#[test]
+fn the_second_signal_is_for_us() {
+    let Some(world) = real_sandboxes() else { return };
+    world.run(&["create", "--name", "dev"]).expect(0);
+    let script = "trap 'echo again' INT; echo ready; while :; do sleep 1; done";
+    let mut child = world.command(&["exec", "dev", "sh", "-c", script]).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "again");
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    finish(child).expect(130);
+    let listed = world.run(&["ps", "--json"]).expect(0).json();
+    assert_eq!(listed["sandboxes"][0]["runningExecs"], 1, "the command itself goes on");
+}
+
+#[test]
+fn an_ordinary_user_gets_sandboxes_too() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: these tests run as an ordinary user already");
+        return;
+    }
+    let world = World::on("namespace");
+    world.give_to(NOBODY);
+    let as_nobody = |args: &[&str]| {
+        let mut command = world.command(args);
+        command.uid(NOBODY).gid(NOBODY);
+        finish(command.spawn().unwrap())
+    };
+    assert_eq!(as_nobody(&["run", "sh", "-c", "echo hi; exit 4"]).expect(4).text(), "hi\n");
+    // Root may use anyone's daemon; the walls of the sandbox say that it is rootless.
+    let made = as_nobody(&["--json", "create", "--name", "mine"]).expect(0).json();
+    assert_eq!(made["isolation"]["rootless"], true);
+    as_nobody(&["rm", "-f", "mine"]).expect(0);
 }

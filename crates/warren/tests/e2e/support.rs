@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -73,6 +73,20 @@ impl World {
         self.home().join("run/warren.sock")
     }
 
+    /// Lets another user have this world, and the binary in it.
+    pub(crate) fn give_to(&self, uid: u32) {
+        fs::create_dir_all(self.home()).unwrap();
+        fs::set_permissions(self.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for path in [self.place.path(), &self.home()] {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+        }
+        fs::copy(env!("CARGO_BIN_EXE_warren"), self.binary()).unwrap();
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.place.path().join("warren")
+    }
+
     /// A directory for the test's own files.
     pub(crate) fn files(&self) -> PathBuf {
         let files = self.place.path().join("files");
@@ -81,7 +95,9 @@ impl World {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_warren"));
+        let own = self.binary();
+        let program = if own.exists() { own } else { PathBuf::from(env!("CARGO_BIN_EXE_warren")) };
+        let mut command = Command::new(program);
         command
             .args(args)
             .env_clear()
