@@ -31,10 +31,14 @@ async fn a_reader_is_told_what_the_cap_took_away() {
 async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     let world = small().await;
     let which = world.create().await;
+    // What is older is told by the clock.
+    let tick = || world.clock.advance(std::time::Duration::from_secs(1));
     let first = world.run(&which, "seq 20000").await;
+    tick();
     let running = world.start_exec(&which, "echo early; sleep").await;
     let mut last = world.run(&which, "seq 20000").await;
     for _ in 0..8 {
+        tick();
         last = world.run(&which, "seq 20000").await;
     }
     in_time(async {
