@@ -44,7 +44,9 @@ impl<T> Running<T> {
 }
 
 /// Hands a job to a thread.
-pub(crate) fn spawn<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<Running<T>, Failure> {
+pub(crate) fn spawn<T: Send + 'static>(
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<Running<T>, Failure> {
     let (sender, receiver) = oneshot::channel();
     let job: Job = Box::new(move || {
         // Nobody waits any more: the result is dropped, and with it what it holds.

@@ -75,10 +75,12 @@ impl Guest {
         let Some(counter) = &self.oom_counter else { return 0 };
         let mut buffer = [0; 1024];
         let Ok(n) = rustix::io::pread(counter, &mut buffer, 0) else { return 0 };
-        let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
-        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-        count.unwrap_or(0)
+        oom_kills_in(&String::from_utf8_lossy(&buffer[..n]))
     }
+}
+
+fn oom_kills_in(text: &str) -> u64 {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Serves until `Shutdown`, or until it is killed.
@@ -153,5 +155,18 @@ async fn tidy(guest: Rc<Guest>) {
         tokio::time::sleep(limits::TIDY_AFTER).await;
         exec::drop_scratch();
         sys::give_back_memory();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_for_memory_are_read_from_either_cgroup_version() {
+        assert_eq!(oom_kills_in("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), 3);
+        assert_eq!(oom_kills_in("low 0\nhigh 1\nmax 9\noom 7\noom_kill 2\noom_group_kill 5\n"), 2);
+        assert_eq!(oom_kills_in("oom_kill_disable 0\nunder_oom 0\n"), 0);
+        assert_eq!(oom_kills_in("oom_kill x"), 0);
     }
 }

@@ -48,7 +48,9 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
     writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
     while let Some(frame) = reader.next().await? {
         if frame.kind != FrameKind::Request {
-            return Err(guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into());
+            return Err(
+                guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into()
+            );
         }
         let request = match frame.parse::<Request>() {
             Ok(request) => request,
@@ -191,7 +193,6 @@ impl Connection<'_, '_> {
         Ok(Next::Request)
     }
 }
-
 
 /// Requests on files whose answer is one message.
 fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {

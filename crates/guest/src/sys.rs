@@ -153,9 +153,7 @@ fn become_program(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> ChildFailure {
 }
 
 fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), ChildFailure> {
-    let at = |stage| {
-        move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() }
-    };
+    let at = |stage| move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() };
     rustix::process::setsid().map_err(at(Stage::Session))?;
     for cgroup in &plan.cgroups {
         rustix::io::write(cgroup, b"0").map_err(at(Stage::Cgroup))?;

@@ -57,11 +57,7 @@ impl<'a> FrameReader<'a> {
             }
             self.stream.readable().await?;
             if self.read_some()? == Some(0) {
-                return if self.buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(ProtocolError::Truncated.into())
-                };
+                return if self.buffer.is_empty() { Ok(None) } else { Err(ProtocolError::Truncated.into()) };
             }
         }
     }

@@ -95,10 +95,8 @@ async fn send_events(exec: &Exec, writer: FrameWriter<'_>, mut next: u64) -> wir
             batch.push((head, payload));
             next += 1;
         }
-        let mut pieces: Vec<IoSlice<'_>> = batch
-            .iter()
-            .flat_map(|(head, payload)| [IoSlice::new(head), IoSlice::new(payload)])
-            .collect();
+        let mut pieces: Vec<IoSlice<'_>> =
+            batch.iter().flat_map(|(head, payload)| [IoSlice::new(head), IoSlice::new(payload)]).collect();
         writer.write_all(&mut pieces).await?;
         batch.clear();
     }

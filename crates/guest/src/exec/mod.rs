@@ -108,6 +108,13 @@ impl Exec {
         self.inner.borrow().ended.is_some()
     }
 
+    /// Whether the number of the first process still stands for this exec's group and session. The kernel gives a number to
+    /// another process only when no process, group or session has it; so a process of this number after the end of ours is
+    /// a stranger, and everything of ours is gone.
+    fn owns_number(&self) -> bool {
+        !self.is_ended() || sys::kill(self.pid, 0).is_err()
+    }
+
     /// Remembers why the guest kills it, for the report. Too late for one that has ended already.
     fn blame(&self, cause: Cause) {
         let mut inner = self.inner.borrow_mut();
@@ -131,6 +138,9 @@ impl Exec {
 
     /// SIGKILL to the group, and to whoever left the group but not the session or the family.
     fn kill_family(&self) {
+        if !self.owns_number() {
+            return;
+        }
         // Again while someone is found: a family that forks fast is larger than one look at it.
         for _ in 0..KILL_ROUNDS {
             let family = processes::family_of(self.pid);
@@ -187,13 +197,13 @@ impl Execs {
 
     /// Every exec by the number of its session.
     pub(crate) fn by_session(&self) -> HashMap<i32, String> {
-        self.known.borrow().values().map(|exec| (exec.pid, exec.id.clone())).collect()
+        let known = self.known.borrow();
+        known.values().filter(|exec| exec.owns_number()).map(|exec| (exec.pid, exec.id.clone())).collect()
     }
 
     /// Takes note that a child was reaped; most orphans are nobody's.
     pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills_now: u64) {
-        let exec =
-            self.known.borrow().values().find(|exec| exec.pid == pid && !exec.is_ended()).cloned();
+        let exec = self.known.borrow().values().find(|exec| exec.pid == pid && !exec.is_ended()).cloned();
         if let Some(exec) = exec {
             exec.change(|inner| {
                 inner.ended = Some(ended);
@@ -211,6 +221,7 @@ impl Execs {
         let target = match scope {
             // After the reaping the number may belong to someone else.
             SignalScope::Process if exec.is_ended() => return Err(over()),
+            SignalScope::Group if !exec.owns_number() => return Err(over()),
             SignalScope::Process => exec.pid,
             SignalScope::Group => -exec.pid,
         };
@@ -223,7 +234,8 @@ impl Execs {
 
     pub(crate) fn resize(&self, id: &str, size: TerminalSize) -> Result<Response, Failure> {
         if size.rows == 0 || size.cols == 0 {
-            let message = format!("a terminal of {} rows and {} columns cannot be made", size.rows, size.cols);
+            let message =
+                format!("a terminal of {} rows and {} columns cannot be made", size.rows, size.cols);
             return Err(Failure::new(FailureKind::InvalidRequest, message));
         }
         let exec = self.find(id)?;
@@ -248,6 +260,9 @@ impl Execs {
     pub(crate) fn terminate_all(&self, signals: &[i32]) {
         for exec in self.known.borrow().values() {
             exec.blame(Cause::Shutdown);
+            if !exec.owns_number() {
+                continue;
+            }
             for signal in signals {
                 sys::kill(-exec.pid, *signal).ok();
             }

@@ -149,9 +149,8 @@ fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, posit
 }
 
 async fn room(guest: &Guest, exec: &Exec) {
-    // Room can come from other execs too; whoever frees it wakes everyone.
-    exec.until(|_| Some(())).await;
     loop {
+        // Room can come from other execs too; whoever frees it wakes everyone.
         let changed = exec.changed.notified();
         if guest.execs.has_room(exec) {
             return;
@@ -190,4 +189,3 @@ async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
         }
     }
 }
-

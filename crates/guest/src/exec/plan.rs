@@ -75,9 +75,8 @@ pub(crate) fn command(request: &ExecStart, defaults: &[(u32, u64, u64)]) -> Resu
 }
 
 fn c_string(text: &str, what: &str) -> Result<CString, Failure> {
-    CString::new(text).map_err(|_nul| {
-        Failure::new(FailureKind::InvalidRequest, format!("{what} contains a NUL byte"))
-    })
+    CString::new(text)
+        .map_err(|_nul| Failure::new(FailureKind::InvalidRequest, format!("{what} contains a NUL byte")))
 }
 
 fn variable(name: &str, value: &str) -> Result<CString, Failure> {

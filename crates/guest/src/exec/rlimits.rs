@@ -39,7 +39,9 @@ pub(crate) fn decide(
             return Err(invalid(format!("{shown:?} is not a resource limit")));
         };
         if soft > hard {
-            return Err(invalid(format!("the soft limit {soft} of {resource} is above the hard limit {hard}")));
+            return Err(invalid(format!(
+                "the soft limit {soft} of {resource} is above the hard limit {hard}"
+            )));
         }
         decided.retain(|(other, ..)| *other != number);
         decided.push((number, *soft, *hard));

@@ -182,9 +182,9 @@ async fn limit_time(exec: Rc<Exec>, timeout: Duration) {
 /// The reason for an error number that any step may give.
 fn reason_of(errno: Option<i32>) -> StartFailure {
     match errno {
-        Some(
-            libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG,
-        ) => StartFailure::LimitReached,
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG) => {
+            StartFailure::LimitReached
+        }
         _ => StartFailure::Other,
     }
 }
@@ -228,8 +228,15 @@ fn explain_exec(errno: i32, error: &io::Error, program: &str, told: &Told) -> Re
             }
             not_started(StartFailure::NotFound, format!("no program {program}"))
         }
-        libc::EACCES | libc::ENOEXEC | libc::EISDIR | libc::EPERM | libc::ELIBBAD | libc::EINVAL
-        | libc::ETXTBSY | libc::ELOOP | libc::ENAMETOOLONG => {
+        libc::EACCES
+        | libc::ENOEXEC
+        | libc::EISDIR
+        | libc::EPERM
+        | libc::ELIBBAD
+        | libc::EINVAL
+        | libc::ETXTBSY
+        | libc::ELOOP
+        | libc::ENAMETOOLONG => {
             not_started(StartFailure::NotExecutable, format!("{program} cannot be run: {error}"))
         }
         _ => not_started(reason_of(Some(errno)), format!("could not run {program}: {error}")),
@@ -281,8 +288,7 @@ fn our_read_end() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 
 /// For ends that only we use: the flag belongs to the open file, so the child's end stays blocking.
 fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
-    rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
     sys::watched(fd)
 }
 

@@ -79,7 +79,8 @@ fn empty(directory: std::os::fd::OwnedFd, path: &Path, cancel: &Cancel) -> Answe
     // First the plain files of a directory that may be too large to be walked.
     loop {
         cancel.check()?;
-        let names = read_names(&directory, REMOVE_BATCH).map_err(|error| failure(named("list", path), error))?;
+        let names =
+            read_names(&directory, REMOVE_BATCH).map_err(|error| failure(named("list", path), error))?;
         let removed = names
             .iter()
             .filter(|name| rustix::fs::unlinkat(&directory, name.as_c_str(), AtFlags::empty()).is_ok())
@@ -130,7 +131,10 @@ pub(crate) fn rename(from: &str, to: &str, replace: bool) -> Answer {
 pub(crate) fn symlink(target: &str, path: &str) -> Answer {
     let path = absolute(path)?;
     if target.is_empty() || target.contains('\0') {
-        return Err(Failure::new(FailureKind::InvalidRequest, "the target of a symlink is empty or has a NUL"));
+        return Err(Failure::new(
+            FailureKind::InvalidRequest,
+            "the target of a symlink is empty or has a NUL",
+        ));
     }
     rustix::fs::symlink(target, &path).map_err(|error| failure(named("make the symlink", &path), error))?;
     Ok(Response::Done)
@@ -184,10 +188,19 @@ fn is_directory(path: &Path) -> Answer<bool> {
     Ok(kind_of(&stat) == FileType::Directory)
 }
 
-pub(crate) fn chown(path: &str, uid: Option<u32>, gid: Option<u32>, recursive: bool, cancel: &Cancel) -> Answer {
+pub(crate) fn chown(
+    path: &str,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    recursive: bool,
+    cancel: &Cancel,
+) -> Answer {
     let path = absolute(path)?;
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-        return Err(Failure::new(FailureKind::InvalidRequest, format!("{} is not a user or group", u32::MAX)));
+        return Err(Failure::new(
+            FailureKind::InvalidRequest,
+            format!("{} is not a user or group", u32::MAX),
+        ));
     }
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
     let failed = |path: &Path, error| match error {

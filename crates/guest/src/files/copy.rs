@@ -15,7 +15,7 @@ use rustix::{
 
 use super::{
     Answer, Cancel, absolute, failure, named,
-    place::{Place, QUIET, kind_of, open_directory, open_regular_at},
+    place::{Place, QUIET, kind_of, open_directory, open_readable, open_regular_at},
     walk::{Flow, Item, Trouble, Visit, walk},
     write::Draft,
     wrong_state,
@@ -33,6 +33,11 @@ pub(crate) fn copy(from: &str, to: &str, recursive: bool, cancel: &Cancel) -> An
         FileType::RegularFile => {
             let (file, stat) = open_regular_at(source.directory.as_fd(), &source.name)
                 .map_err(|error| failure(named("copy", &from), error))?;
+            copy_file(file, &stat, Place::followed(&to)?, cancel)?;
+        }
+        FileType::Symlink if !recursive => {
+            // As `cp` does: a link that is named itself stands for what it leads to.
+            let (file, stat) = open_readable(&from)?;
             copy_file(file, &stat, Place::followed(&to)?, cancel)?;
         }
         FileType::Symlink => {
@@ -141,7 +146,8 @@ fn copy_tree(from: &Path, stat: &Stat, to: &Path, cancel: &Cancel) -> Answer<()>
         copy_item(item, &mut open, &target, cancel)
     })?;
     if let Some(root) = open.first() {
-        rustix::fs::fchmod(root, copied_mode(stat)).map_err(|error| failure(named("set the mode of", to), error))?;
+        rustix::fs::fchmod(root, copied_mode(stat))
+            .map_err(|error| failure(named("set the mode of", to), error))?;
     }
     Ok(())
 }

@@ -104,11 +104,25 @@ pub(crate) fn failure(doing: impl Display, error: impl Into<io::Error>) -> Failu
         Some(Errno::EXIST) => FailureKind::AlreadyExists,
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => FailureKind::Denied,
         Some(
-            Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::NOTEMPTY | Errno::BUSY | Errno::XDEV | Errno::NXIO
-            | Errno::TXTBSY | Errno::STALE | Errno::NODEV,
+            Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::LOOP
+            | Errno::NOTEMPTY
+            | Errno::BUSY
+            | Errno::XDEV
+            | Errno::NXIO
+            | Errno::TXTBSY
+            | Errno::STALE
+            | Errno::NODEV,
         ) => FailureKind::WrongState,
         Some(
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::MLINK
+            Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::FBIG
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::MLINK
             | Errno::AGAIN,
         ) => FailureKind::LimitReached,
         Some(Errno::INVAL | Errno::NAMETOOLONG) => FailureKind::InvalidRequest,

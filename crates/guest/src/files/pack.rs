@@ -61,7 +61,8 @@ pub(crate) async fn pack(
     let (sender, mut pieces) = mpsc::channel(QUEUED_PIECES);
     let cancel = Cancel::default();
     let theirs = cancel.clone();
-    let job = background::spawn(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+    let job =
+        background::spawn(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
     let job = match job {
         Ok(job) => job,
         Err(failure) => return Ok(Err(failure)),
@@ -113,7 +114,11 @@ fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
     if let Some(place) = &top.place {
         let parent = place.directory.as_fd();
         let (name, visit) = (place.name.as_c_str(), Visit::Enter);
-        append(&mut archive, &top.name, &Item { parent, name, relative: Path::new(""), stat: &top.stat, visit })?;
+        append(
+            &mut archive,
+            &top.name,
+            &Item { parent, name, relative: Path::new(""), stat: &top.stat, visit },
+        )?;
     }
     if kind_of(&top.stat) == FileType::Directory {
         walk(open_directory(&top.path)?, &top.path, Trouble::Skip, cancel, |item| {

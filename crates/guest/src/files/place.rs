@@ -107,7 +107,9 @@ impl Place {
 /// A path's directory and last component. The root, `.` and `..` at the end have none.
 pub(super) fn split(path: &Path) -> Answer<(&Path, &OsStr)> {
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) if !path.as_os_str().as_encoded_bytes().ends_with(b"/.") => Ok((parent, name)),
+        (Some(parent), Some(name)) if !path.as_os_str().as_encoded_bytes().ends_with(b"/.") => {
+            Ok((parent, name))
+        }
         _ => Err(wrong_state(format!("{} is not a name in a directory", path.display()))),
     }
 }
@@ -125,7 +127,8 @@ pub(super) fn make_directories(path: &Path, mode: Mode) -> Answer<()> {
         match rustix::fs::mkdirat(CWD, &made, mode) {
             Ok(()) => {}
             Err(error) => {
-                let is_there = rustix::fs::stat(&made).is_ok_and(|stat| kind_of(&stat) == FileType::Directory);
+                let is_there =
+                    rustix::fs::stat(&made).is_ok_and(|stat| kind_of(&stat) == FileType::Directory);
                 if !is_there {
                     // EEXIST would say "already exists" where the trouble is that it is no directory.
                     let error = if error == Errno::EXIST { Errno::NOTDIR } else { error };

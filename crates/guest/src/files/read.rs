@@ -86,7 +86,11 @@ fn open(path: &str, offset: u64, length: Option<u64>) -> Answer<(FileEntry, Curs
     let (file, stat) = open_readable(&path)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     // One more than there is: a read that comes back short was the last one.
-    let block = if size == 0 { UNSIZED_BYTES } else { size.saturating_sub(offset).saturating_add(1).min(BLOCK_BYTES) };
+    let block = if size == 0 {
+        UNSIZED_BYTES
+    } else {
+        size.saturating_sub(offset).saturating_add(1).min(BLOCK_BYTES)
+    };
     let cursor = Cursor {
         file: Arc::new(file),
         offset: offset.min(MAX_OFFSET),
@@ -138,7 +142,8 @@ async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Blo
         }
         let Some(next) = next else { return Ok(()) };
         spare = block.buffer;
-        let read = next.map_err(ConnectionError::BrokenBody)?.done().await.map_err(ConnectionError::BrokenBody)?;
+        let read =
+            next.map_err(ConnectionError::BrokenBody)?.done().await.map_err(ConnectionError::BrokenBody)?;
         cursor = read.0;
         block = read.1?;
     }

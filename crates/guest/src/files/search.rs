@@ -9,8 +9,9 @@ use guest_protocol::{Failure, FailureKind, GrepMatch, Response};
 use rustix::fs::FileType;
 
 use super::{
-    Answer, Cancel, absolute, failure, named,
+    Answer, Cancel, absolute, failure,
     list::Room,
+    named,
     place::{kind_of, open_directory, open_readable, open_regular_at},
     walk::{Flow, Trouble, Visit, Walked, walk},
 };

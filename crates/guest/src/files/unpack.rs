@@ -149,16 +149,19 @@ impl Unpack {
             }
             EntryType::Directory => self.directory(entry, &spot).map_err(failed),
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().ok_or_else(|| invalid(&name, "a symlink without a target"))?;
+                let target =
+                    entry.link_name_bytes().ok_or_else(|| invalid(&name, "a symlink without a target"))?;
                 clear(&spot).map_err(|error| failed(error.into()))?;
                 rustix::fs::symlinkat(OsStr::from_bytes(&target), &spot.directory, &spot.name)
                     .map_err(|error| failed(error.into()))?;
                 self.own(entry, &spot).map_err(failed)
             }
             EntryType::Link => {
-                let target = entry.link_name_bytes().ok_or_else(|| invalid(&name, "a link without a target"))?;
+                let target =
+                    entry.link_name_bytes().ok_or_else(|| invalid(&name, "a link without a target"))?;
                 let target = Path::new(OsStr::from_bytes(&target)).to_owned();
-                let target = self.spot(&target)?.ok_or_else(|| invalid(&name, "a link to the directory itself"))?;
+                let target =
+                    self.spot(&target)?.ok_or_else(|| invalid(&name, "a link to the directory itself"))?;
                 clear(&spot).map_err(|error| failed(error.into()))?;
                 let flags = AtFlags::empty();
                 rustix::fs::linkat(&target.directory, &target.name, &spot.directory, &spot.name, flags)

@@ -98,11 +98,8 @@ pub(super) fn walk(
 ) -> Answer<Walked> {
     let device = rustix::fs::fstat(&root).map_err(|error| failure(named("read", path), error))?.st_dev;
     let mut walked = Walked::All;
-    let mut levels = Vec::new();
-    match names_of(&root, path) {
-        Ok(names) => levels.push(Level { directory: root, names, relative: PathBuf::new(), device, own: None }),
-        Err(failure) => return Err(failure),
-    }
+    let names = names_of(&root, path)?;
+    let mut levels = vec![Level { directory: root, names, relative: PathBuf::new(), device, own: None }];
     while let Some(level) = levels.last_mut() {
         cancel.check()?;
         let Some(name) = level.names.pop() else {
@@ -113,7 +110,9 @@ pub(super) fn walk(
         };
         let relative = level.relative.join(OsStr::from_bytes(name.to_bytes()));
         // Gone since we read the directory: nothing to visit.
-        let Ok(stat) = rustix::fs::statat(&level.directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let Ok(stat) = rustix::fs::statat(&level.directory, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
         let parent = level.directory.as_fd();
         let item = Item { parent, name: &name, relative: &relative, stat: &stat, visit: Visit::Enter };
         match visit(&item)? {
@@ -172,7 +171,8 @@ fn is_pseudo(directory: &OwnedFd) -> bool {
 
 /// The names in a directory, sorted backwards.
 fn names_of(directory: &OwnedFd, path: &Path) -> Answer<Vec<CString>> {
-    let mut names = read_names(directory, MAX_NAMES + 1).map_err(|error| failure(named("list", path), error))?;
+    let mut names =
+        read_names(directory, MAX_NAMES + 1).map_err(|error| failure(named("list", path), error))?;
     if names.len() > MAX_NAMES {
         let message = format!("{} holds more than {MAX_NAMES} names", path.display());
         return Err(Failure::new(FailureKind::LimitReached, message));

@@ -173,7 +173,8 @@ impl Tree {
                 match self.add(inotify, &child) {
                     Ok(()) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
                     Err(Errno::NOSPC) => {
-                        let message = format!("{} holds more than {MAX_WATCHES} directories", self.root.display());
+                        let message =
+                            format!("{} holds more than {MAX_WATCHES} directories", self.root.display());
                         return Err(Failure::new(FailureKind::LimitReached, message));
                     }
                     Err(error) => return Err(failure(named("watch", &child), error)),
@@ -241,7 +242,9 @@ impl Tree {
         let cancel = Cancel::default();
         let added = self.add(inotify, path).map_err(|error| failure(named("watch", path), error));
         let added = added.and_then(|()| {
-            self.add_below(inotify, path, &cancel, &mut |child, _| told.push(WatchKind::Created, &child, None))
+            self.add_below(inotify, path, &cancel, &mut |child, _| {
+                told.push(WatchKind::Created, &child, None);
+            })
         });
         // Gone again is no loss; too many to follow is.
         if added.is_err_and(|failure| failure.kind == FailureKind::LimitReached) {
@@ -276,9 +279,8 @@ struct Told {
 
 impl Told {
     fn push(&mut self, kind: WatchKind, path: &Path, from: Option<&Path>) {
-        let text = |path: &Path| {
-            String::from_utf8_lossy(&path.as_os_str().to_owned().into_vec()).into_owned()
-        };
+        let text =
+            |path: &Path| String::from_utf8_lossy(&path.as_os_str().to_owned().into_vec()).into_owned();
         let event = WatchEvent { kind, path: text(path), from: from.map(text) };
         // A file that is written in many steps changed once.
         if self.events.last() != Some(&event) {

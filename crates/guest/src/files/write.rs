@@ -151,7 +151,12 @@ impl Draft {
     }
 
     /// A new file next to `place`, with the owner and mode of the one that it will replace.
-    pub(super) fn beside(place: Place, existing: Option<&Stat>, mode: Option<Mode>, replace: bool) -> Answer<Self> {
+    pub(super) fn beside(
+        place: Place,
+        existing: Option<&Stat>,
+        mode: Option<Mode>,
+        replace: bool,
+    ) -> Answer<Self> {
         let (file, name) = temporary(&place)?;
         let draft = Self { place, file, kind: Kind::Beside { name, replace }, is_committed: false };
         let mode = match existing {

@@ -15,7 +15,17 @@ fn build_static() -> PathBuf {
     let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-guest");
     let triple = host_triple();
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "guest", "--bin", "guest", "--target", &triple, "--target-dir"])
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "guest",
+            "--bin",
+            "guest",
+            "--target",
+            &triple,
+            "--target-dir",
+        ])
         .arg(&target_directory)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -67,12 +77,8 @@ fn the_static_guest_is_init_of_an_empty_root() {
     let mut host = Host::connect(&root.path().join("socket"));
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
 
-    let write = Request::Write {
-        path: "/notes/first".into(),
-        write: WriteMode::Replace,
-        mode: None,
-        parents: true,
-    };
+    let write =
+        Request::Write { path: "/notes/first".into(), write: WriteMode::Replace, mode: None, parents: true };
     host.ask_with_body(&write, b"hello").unwrap();
     assert_eq!(fs::read(root.path().join("notes/first")).unwrap(), b"hello");
     assert!(host.ask(&Request::Read { path: "/notes/first".into(), offset: 1, length: Some(3) }).is_ok());

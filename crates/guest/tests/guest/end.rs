@@ -24,7 +24,9 @@ fn kill_all_ends_the_workload_and_the_guest_stays() {
 #[test]
 fn shutdown_is_graceful_and_the_last_events_arrive() {
     let mut guest = TestGuest::start();
-    guest.connect().start(&shell("polite", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"));
+    guest
+        .connect()
+        .start(&shell("polite", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"));
     let mut events = guest.connect();
     events.attach("polite", 1);
     events.wait_for("ready");
@@ -44,7 +46,8 @@ fn shutdown_is_graceful_and_the_last_events_arrive() {
 #[test]
 fn shutdown_kills_what_will_not_go() {
     let mut guest = TestGuest::start();
-    let pid = guest.connect().start(&shell("stubborn", "trap '' TERM; echo ready; while :; do sleep 0.01; done"));
+    let pid =
+        guest.connect().start(&shell("stubborn", "trap '' TERM; echo ready; while :; do sleep 0.01; done"));
     let mut events = guest.connect();
     events.attach("stubborn", 1);
     events.wait_for("ready");

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use guest_protocol::{
-    ExecEvent, FailureKind, Request, Response, Rlimit, SignalScope,
-    StartFailure, TerminalSize,
-};
 use crate::support::{TestGuest, command, eventually, exited, killed, shell, write_file};
+use guest_protocol::{
+    ExecEvent, ExecStatus, FailureKind, Request, Response, Rlimit, SignalScope, StartFailure, TerminalSize,
+};
 
 #[test]
 fn a_command_says_something_and_ends() {
@@ -33,7 +32,8 @@ fn the_environment_is_exactly_what_was_given() {
 #[test]
 fn the_child_has_a_clean_state() {
     let guest = TestGuest::start();
-    let mut start = shell("e", "pwd; umask; ulimit -n; ls -l /proc/self/fd | wc -l; grep -h ^Sig /proc/self/status");
+    let mut start =
+        shell("e", "pwd; umask; ulimit -n; ls -l /proc/self/fd | wc -l; grep -h ^Sig /proc/self/status");
     start.cwd = "/usr".to_owned();
     start.rlimits = vec![Rlimit { resource: "nofile".to_owned(), soft: 99, hard: 99 }];
     let ran = guest.connect().run(&start);
@@ -72,16 +72,17 @@ fn each_way_not_to_start_has_its_own_reason() {
     write_file(guest.path("lost"), 0o755, "#!/no/such/interpreter\n");
     let (plain, garbage, lost) = (guest.path("plain"), guest.path("garbage"), guest.path("lost"));
     let mut n = 0;
-    let mut check = |program: &str, change: &dyn Fn(&mut guest_protocol::ExecStart), expected, names: &str| {
-        n += 1;
-        let mut start = command(&format!("e{n}"), &[program]);
-        change(&mut start);
-        let (reason, message) = host.not_started(&start);
-        assert_eq!(reason, expected, "{program}: {message}");
-        assert!(message.contains(names), "{message:?} does not name {names:?}");
-        // Asked again, answered as the first time.
-        assert_eq!(host.not_started(&start), (reason, message));
-    };
+    let mut check =
+        |program: &str, change: &dyn Fn(&mut guest_protocol::ExecStart), expected, names: &str| {
+            n += 1;
+            let mut start = command(&format!("e{n}"), &[program]);
+            change(&mut start);
+            let (reason, message) = host.not_started(&start);
+            assert_eq!(reason, expected, "{program}: {message}");
+            assert!(message.contains(names), "{message:?} does not name {names:?}");
+            // Asked again, answered as the first time.
+            assert_eq!(host.not_started(&start), (reason, message));
+        };
     let same = &|_: &mut guest_protocol::ExecStart| {};
     check("no-such-program", same, StartFailure::NotFound, "no-such-program");
     check("/no/such/program", same, StartFailure::NotFound, "/no/such/program");
@@ -91,7 +92,12 @@ fn each_way_not_to_start_has_its_own_reason() {
     check(&garbage, same, StartFailure::NotExecutable, &garbage);
     check(&lost, same, StartFailure::NotExecutable, "interpreter");
     check("true", &|start| start.cwd = "/no/such".into(), StartFailure::BadWorkingDirectory, "/no/such");
-    check("true", &|start| start.cwd = "/etc/passwd".into(), StartFailure::BadWorkingDirectory, "/etc/passwd");
+    check(
+        "true",
+        &|start| start.cwd = "/etc/passwd".into(),
+        StartFailure::BadWorkingDirectory,
+        "/etc/passwd",
+    );
     check("true", &|start| start.user = "nobody-here".into(), StartFailure::BadUser, "nobody-here");
     check("true", &|start| start.user = "0:no-group".into(), StartFailure::BadUser, "no-group");
     let too_high = Rlimit { resource: "nofile".into(), soft: u64::MAX - 1, hard: u64::MAX - 1 };
@@ -185,6 +191,15 @@ fn a_million_lines_survive_lost_connections_once_and_in_order() {
 }
 
 #[test]
+fn the_exit_comes_after_everything_that_was_printed() {
+    let guest = TestGuest::start();
+    for n in 0..10 {
+        let ran = guest.connect().run(&command(&format!("e{n}"), &["seq", "1", "300000"]));
+        assert_eq!((ran.stdout.lines().count(), ran.late.as_str()), (300_000, ""));
+    }
+}
+
+#[test]
 fn a_second_attach_takes_over() {
     let guest = TestGuest::start();
     guest.connect().start(&shell("e", "echo one; read x; echo two"));
@@ -225,11 +240,22 @@ fn a_writer_that_nobody_reads_waits_and_memory_stays_bounded() {
 #[test]
 fn output_of_a_child_left_behind_follows_the_exit() {
     let guest = TestGuest::start();
+    let fifo = guest.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let script = format!("(read x < {fifo}; echo late) & echo early");
+    guest.connect().start(&shell("e", &script));
     let mut host = guest.connect();
-    host.start(&shell("f", "(sleep 0.2; echo late) & echo early"));
-    let ran = host.follow("f");
-    assert_eq!((ran.stdout.as_str(), ran.late.as_str()), ("early\n", "late\n"));
-    assert_eq!(ran.report, exited(0));
+    host.attach("e", 1);
+    assert_eq!(host.wait_for("early\n"), "early\n");
+    assert_eq!(host.event().1, ExecEvent::Exited(exited(0)));
+    let status = match guest.connect().ask(&Request::ExecList) {
+        Ok(Response::Execs { execs }) => execs[0].status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status, ExecStatus::Exited);
+    std::fs::write(&fifo, "go\n").unwrap();
+    assert_eq!(host.event().1, ExecEvent::Stdout("late\n".into()));
+    assert_eq!(host.event().1, ExecEvent::Closed);
 }
 
 #[test]

@@ -8,9 +8,7 @@ use std::{
     },
 };
 
-use guest_protocol::{
-    EntryKind, FailureKind, FileEntry, Frame, FrameKind, Request, Response, WriteMode,
-};
+use guest_protocol::{EntryKind, FailureKind, FileEntry, Frame, FrameKind, Request, Response, WriteMode};
 
 use crate::support::{Host, TestGuest, eventually, write_file};
 
@@ -201,9 +199,18 @@ fn listings_are_sorted_bounded_and_follow_no_symlinks() {
     assert_eq!(list(&mut host, &root, false, 100), (["/a", "/b", "/c"].map(str::to_owned).to_vec(), false));
     let all = ["/a", "/a/x", "/b", "/b/deep", "/b/deep/z", "/b/up", "/b/y", "/c"];
     assert_eq!(list(&mut host, &root, true, 100), (all.map(str::to_owned).to_vec(), false));
-    assert_eq!(list(&mut host, &root, true, 3), (all[..3].iter().map(|&name| name.to_owned()).collect(), true));
-    assert_eq!(host.fails(&Request::List { path: format!("{root}/c"), recursive: false, limit: 9 }), FailureKind::WrongState);
-    assert_eq!(host.fails(&Request::List { path: format!("{root}/no"), recursive: false, limit: 9 }), FailureKind::NotFound);
+    assert_eq!(
+        list(&mut host, &root, true, 3),
+        (all[..3].iter().map(|&name| name.to_owned()).collect(), true)
+    );
+    assert_eq!(
+        host.fails(&Request::List { path: format!("{root}/c"), recursive: false, limit: 9 }),
+        FailureKind::WrongState
+    );
+    assert_eq!(
+        host.fails(&Request::List { path: format!("{root}/no"), recursive: false, limit: 9 }),
+        FailureKind::NotFound
+    );
 
     let file = stat(&mut host, &format!("{root}/c"), true);
     assert_eq!((file.kind, file.size), (EntryKind::File, 5));
@@ -251,9 +258,13 @@ fn a_tree_deeper_than_we_walk_is_refused_and_the_guest_lives() {
     let guest = TestGuest::start();
     let mut host = guest.connect();
     let root = guest.path("deep");
-    let script = format!("mkdir {root}; cd {root}; i=0; while [ $i -lt 1500 ]; do mkdir d; cd -P d; i=$((i+1)); done");
+    let script =
+        format!("mkdir {root}; cd {root}; i=0; while [ $i -lt 1500 ]; do mkdir d; cd -P d; i=$((i+1)); done");
     guest.shell("dig", &script);
-    assert_eq!(host.fails(&Request::Remove { path: root.clone(), recursive: true }), FailureKind::LimitReached);
+    assert_eq!(
+        host.fails(&Request::Remove { path: root.clone(), recursive: true }),
+        FailureKind::LimitReached
+    );
     assert!(list(&mut host, &root, true, 10_000).1);
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
     guest.shell("rm", &format!("rm -rf {root}"));
@@ -279,6 +290,8 @@ fn copies_keep_modes_and_symlinks_and_stay_out_of_themselves() {
     }
     assert_eq!(host.ask(&copy(format!("{root}/sub/run"), guest.path("one"), false)), Ok(Response::Done));
     assert_eq!(fs::read_to_string(guest.path("one")).unwrap(), "#!/bin/sh\n");
+    assert_eq!(host.ask(&copy(format!("{root}/sub/link"), guest.path("two"), false)), Ok(Response::Done));
+    assert_eq!(fs::read_to_string(guest.path("two")).unwrap(), "#!/bin/sh\n");
     assert_eq!(host.fails(&copy(guest.path("one"), guest.path("to"), false)), FailureKind::WrongState);
     assert_eq!(host.fails(&copy(guest.path("one"), guest.path("one"), false)), FailureKind::WrongState);
     assert_eq!(host.fails(&copy(guest.path("no"), guest.path("x"), true)), FailureKind::NotFound);
@@ -302,7 +315,10 @@ fn names_links_modes_and_owners_change() {
     assert_eq!(host.fails(&away), FailureKind::WrongState);
 
     assert_eq!(host.ask(&Request::Symlink { target: "/etc".into(), path: link.clone() }), Ok(Response::Done));
-    assert_eq!(host.fails(&Request::Symlink { target: "/etc".into(), path: link.clone() }), FailureKind::AlreadyExists);
+    assert_eq!(
+        host.fails(&Request::Symlink { target: "/etc".into(), path: link.clone() }),
+        FailureKind::AlreadyExists
+    );
     assert_eq!(host.ask(&Request::Readlink { path: link }), Ok(Response::Link { target: "/etc".into() }));
     assert_eq!(host.fails(&Request::Readlink { path: b.clone() }), FailureKind::WrongState);
 
@@ -311,7 +327,10 @@ fn names_links_modes_and_owners_change() {
     fs::write(format!("{tree}/sub/f"), "").unwrap();
     symlink(&b, format!("{tree}/link")).unwrap();
     let before = fs::metadata(&b).unwrap();
-    assert_eq!(host.ask(&Request::Chmod { path: tree.clone(), mode: 0o711, recursive: true }), Ok(Response::Done));
+    assert_eq!(
+        host.ask(&Request::Chmod { path: tree.clone(), mode: 0o711, recursive: true }),
+        Ok(Response::Done)
+    );
     let chown = Request::Chown { path: tree.clone(), uid: Some(7), gid: None, recursive: true };
     assert_eq!(host.ask(&chown), Ok(Response::Done));
     for name in ["", "/sub", "/sub/f"] {
@@ -335,7 +354,8 @@ fn a_full_disk_is_a_failure_and_leaves_no_rest() {
         return;
     }
     let path = format!("{small}/file");
-    let failure = host.ask_with_body(&write(&path, WriteMode::Replace), &vec![1; 8 * 1024 * 1024]).unwrap_err();
+    let failure =
+        host.ask_with_body(&write(&path, WriteMode::Replace), &vec![1; 8 * 1024 * 1024]).unwrap_err();
     assert_eq!(failure.kind, FailureKind::LimitReached, "{failure}");
     assert_eq!(names(&small), [""; 0]);
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use guest_protocol::{FailureKind, Frame, FrameKind, Request, Response};
+use guest_protocol::{FailureKind, Frame, FrameKind, Request, Response, StartFailure};
 
 use crate::support::{Host, TestGuest, command, eventually, exited, shell};
 
@@ -108,7 +108,8 @@ fn requests_with_odd_values_are_answered() {
 #[test]
 fn no_zombie_stays() {
     let guest = TestGuest::start();
-    let ran = guest.shell("z", "for i in 1 2 3 4 5 6 7 8 9; do (setsid true &) ; done; (sleep 0.05 &); echo done");
+    let ran =
+        guest.shell("z", "for i in 1 2 3 4 5 6 7 8 9; do (setsid true &) ; done; (sleep 0.05 &); echo done");
     assert_eq!(ran.stdout, "done\n");
     eventually("all orphans are reaped", || guest.zombies().is_empty());
 }
@@ -138,6 +139,29 @@ fn too_many_execs_are_refused_until_some_are_taken() {
     assert_eq!(host.fails(&one_more), FailureKind::LimitReached);
     guest.connect().follow("e7");
     eventually("there is room again", || host.ask(&one_more).is_ok());
+}
+
+#[test]
+fn an_ordinary_user_can_have_a_guest() {
+    let guest = TestGuest::start_as(54_321, 64);
+    let mut start = shell("own", "id -u; id -g");
+    assert_eq!(guest.connect().not_started(&start).0, StartFailure::BadUser);
+    start.id = "own again".to_owned();
+    start.user = "54321:54321".to_owned();
+    assert_eq!(guest.connect().run(&start).stdout, "54321\n54321\n");
+}
+
+#[test]
+fn a_guest_without_a_process_to_spare_still_answers() {
+    let guest = TestGuest::start_as(54_322, 1);
+    let mut host = guest.connect();
+    let mut start = command("e", &["true"]);
+    start.user = "54322:54322".to_owned();
+    let (reason, message) = host.not_started(&start);
+    assert_eq!(reason, StartFailure::LimitReached, "{message}");
+    // Not even a thread for files.
+    assert_eq!(host.fails(&Request::Stat { path: "/".into(), follow: true }), FailureKind::LimitReached);
+    assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
 }
 
 #[test]

@@ -43,7 +43,12 @@ fn globs_find_paths_without_following_symlinks() {
     assert_eq!(host.fails(&missing), FailureKind::NotFound);
 }
 
-fn grep(host: &mut Host, root: &str, pattern: &str, change: impl FnOnce(&mut Request)) -> (Vec<(String, u64, String)>, bool) {
+fn grep(
+    host: &mut Host,
+    root: &str,
+    pattern: &str,
+    change: impl FnOnce(&mut Request),
+) -> (Vec<(String, u64, String)>, bool) {
     let mut request = Request::Grep {
         root: root.to_owned(),
         pattern: pattern.to_owned(),
@@ -97,7 +102,10 @@ fn grep_finds_lines_and_skips_binaries() {
     });
     assert_eq!((found.as_slice(), truncated), (&deep[..1], true));
     // One file alone.
-    assert_eq!(grep(&mut host, &format!("{root}/notes.txt"), "thing", |_| {}).0, [line("", 1, "no such thing")]);
+    assert_eq!(
+        grep(&mut host, &format!("{root}/notes.txt"), "thing", |_| {}).0,
+        [line("", 1, "no such thing")]
+    );
     let bad = Request::Grep {
         root,
         pattern: "(".into(),
@@ -151,7 +159,10 @@ fn a_watch_tells_what_happens_even_in_new_directories() {
     // The guest is still there when we leave in the middle.
     drop(host);
     let mut other = guest.connect();
-    assert_eq!(other.fails(&Request::Watch { path: guest.path("no"), recursive: false }), FailureKind::NotFound);
+    assert_eq!(
+        other.fails(&Request::Watch { path: guest.path("no"), recursive: false }),
+        FailureKind::NotFound
+    );
     assert_eq!(other.ask(&Request::Ping), Ok(Response::Done));
 }
 
@@ -163,7 +174,8 @@ fn a_flood_of_changes_is_told_as_an_overflow() {
     let mut host = guest.connect();
     assert_eq!(host.ask(&Request::Watch { path: root.clone(), recursive: false }), Ok(Response::Watching));
     // Nobody reads: the socket fills up, then the kernel's queue.
-    let script = format!("cd {root}; for r in 1 2 3 4 5; do seq 1 20000 | xargs touch; seq 1 20000 | xargs rm; done");
+    let script =
+        format!("cd {root}; for r in 1 2 3 4 5; do seq 1 20000 | xargs touch; seq 1 20000 | xargs rm; done");
     let ran = guest.connect().run(&shell("flood", &script));
     assert_eq!(ran.report.code, Some(0));
     wait(&mut host, WatchKind::Overflow, &root);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use guest_protocol::{FrameKind, MAX_DATA_BYTES, Frame, Request, Response, WriteMode};
+use guest_protocol::{Frame, FrameKind, MAX_DATA_BYTES, Request, Response, WriteMode};
 
 use crate::support::{Host, TestGuest, command};
 

@@ -37,7 +37,9 @@ fn check_reversed(mut host: Host) {
 #[test]
 fn a_stream_to_a_port_half_closes_both_ways() {
     let guest = TestGuest::start();
-    for listener in [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap()] {
+    for listener in
+        [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap()]
+    {
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || reverse(listener.accept().unwrap().0));
         check_reversed(open(&guest, Target::Tcp(port)));

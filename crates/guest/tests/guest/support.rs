@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -26,10 +26,32 @@ pub(crate) struct TestGuest {
 impl TestGuest {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_guest"))
+        // Another build of it may be put to the test: an optimised one for numbers, the static one.
+        let built = std::env::var_os("GUEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_guest").into());
+        let child = Command::new(built)
             .arg("--listen")
             .arg(directory.path().join("guest.sock"))
             .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// A guest of an ordinary user, whose processes and threads are limited to `processes` with the guest itself.
+    pub(crate) fn start_as(uid: u32, processes: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(uid), Some(uid)).unwrap();
+        // A copy, since the user may not be allowed to where it was built.
+        let program = directory.path().join("guest");
+        std::fs::copy(env!("CARGO_BIN_EXE_guest"), &program).unwrap();
+        let child = Command::new("/bin/bash")
+            .args(["-c", "ulimit -u $0; exec \"$@\"", &processes.to_string()])
+            .arg(&program)
+            .arg("--listen")
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
+            .uid(uid)
+            .gid(uid)
             .spawn()
             .unwrap();
         Self { child, directory }
@@ -70,12 +92,26 @@ impl TestGuest {
 
 impl Drop for TestGuest {
     fn drop(&mut self) {
-        for pid in children(self.pid()) {
+        // One that has ended was reaped, and its number may be another's by now.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        for pid in descendants(self.pid()) {
             rustix::process::kill_process(pid_of(pid), rustix::process::Signal::KILL).ok();
         }
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+fn descendants(parent: u32) -> Vec<i32> {
+    let mut found = children(parent);
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children(pid.unsigned_abs()));
+        next += 1;
+    }
+    found
 }
 
 pub(crate) fn pid_of(pid: i32) -> rustix::process::Pid {
@@ -175,6 +211,7 @@ impl Host {
                 Ok(0) => return None,
                 Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error}"),
             }
         }

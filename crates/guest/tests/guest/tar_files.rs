@@ -83,7 +83,10 @@ fn a_tree_survives_the_way_out_and_in() {
     let single = pack(&mut host, &format!("{root}/empty"));
     assert_eq!(Archive::new(&single[..]).entries().unwrap().count(), 1);
     assert_eq!(host.fails(&Request::TarOut { path: format!("{root}/no") }), FailureKind::NotFound);
-    assert_eq!(unpack(&mut host, &format!("{root}/no"), true, &archive).unwrap_err().kind, FailureKind::NotFound);
+    assert_eq!(
+        unpack(&mut host, &format!("{root}/no"), true, &archive).unwrap_err().kind,
+        FailureKind::NotFound
+    );
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
 }
 
@@ -102,14 +105,20 @@ fn archives_cannot_leave_their_directory() {
         Crafted::new().entry(EntryType::Symlink, "l", &outside, "").entry(file, "l/evil", "", "x"),
         Crafted::new().entry(EntryType::Symlink, "l", "../outside", "").entry(file, "l/evil", "", "x"),
         Crafted::new().entry(EntryType::Symlink, "l", "..", "").entry(file, "l/outside/evil", "", "x"),
-        Crafted::new()
-            .entry(EntryType::Symlink, "l", "../outside", "")
-            .entry(EntryType::Directory, "l/evil/deep", "", ""),
+        Crafted::new().entry(EntryType::Symlink, "l", "../outside", "").entry(
+            EntryType::Directory,
+            "l/evil/deep",
+            "",
+            "",
+        ),
         Crafted::new().entry(EntryType::Link, "evil", "../outside/secret", ""),
         Crafted::new().entry(EntryType::Link, "evil", &format!("{outside}/secret"), ""),
-        Crafted::new()
-            .entry(EntryType::Symlink, "l", "../outside", "")
-            .entry(EntryType::Link, "evil", "l/secret", ""),
+        Crafted::new().entry(EntryType::Symlink, "l", "../outside", "").entry(
+            EntryType::Link,
+            "evil",
+            "l/secret",
+            "",
+        ),
         Crafted::new().entry(EntryType::Char, "evil", "", ""),
         Crafted::new().entry(EntryType::Block, "evil", "", ""),
     ];
@@ -200,6 +209,7 @@ fn a_file_that_changes_while_it_is_packed_does_not_shift_the_others() {
             (entry.path().unwrap().display().to_string(), entry.size())
         })
         .collect();
-    let expected = [("tree/", 0), ("tree/a", size as u64), ("tree/b", 5)].map(|(name, size)| (name.to_owned(), size));
+    let expected =
+        [("tree/", 0), ("tree/a", size as u64), ("tree/b", 5)].map(|(name, size)| (name.to_owned(), size));
     assert_eq!(entries, expected);
 }

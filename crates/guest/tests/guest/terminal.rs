@@ -7,7 +7,8 @@ use guest_protocol::{
 use crate::support::{Host, TestGuest, eventually, exited, is_alive, killed, shell, state};
 
 fn feed(host: &mut Host, id: &str, bytes: &[u8], close: bool) -> Result<Response, FailureKind> {
-    host.ask_with_body(&Request::ExecStdin { id: id.to_owned(), close }, bytes).map_err(|failure| failure.kind)
+    host.ask_with_body(&Request::ExecStdin { id: id.to_owned(), close }, bytes)
+        .map_err(|failure| failure.kind)
 }
 
 #[test]
