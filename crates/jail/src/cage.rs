@@ -59,8 +59,9 @@ impl fmt::Display for IdRange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandedLayer {
     Directory { path: PathBuf, read_only: bool },
-    /// A file system in a file, mounted for this sandbox alone. The directories are made in it when they are missing.
-    Image { path: PathBuf, directories: Vec<String> },
+    /// A file system in a file, mounted for this sandbox alone. Directories and files (name, text) are made in it
+    /// when they are missing.
+    Image { path: PathBuf, directories: Vec<String>, files: Vec<(String, String)> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -189,3 +189,46 @@ pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> io::Result<()> 
     // SAFETY: reads one `rlimit`, which lives through the call.
     check(c_long::from(unsafe { libc::setrlimit(resource as _, &raw const limit) })).map(drop)
 }
+
+const LOOP_CTL_GET_FREE: u64 = 0x4C82;
+const LOOP_CONFIGURE: u64 = 0x4C0A;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+
+/// `struct loop_info64` of `linux/loop.h`.
+#[repr(C)]
+struct LoopInfo {
+    before_flags: [u64; 5],
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    names_and_key: [u8; 64 + 64 + 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of `linux/loop.h`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+/// The number of a loop device that was free a moment ago.
+pub(crate) fn free_loop_device(control: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: LOOP_CTL_GET_FREE takes no argument.
+    let rc = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+    Ok(check(c_long::from(rc))? as u32)
+}
+
+/// Makes a loop device show a file, and free itself when its last user is gone.
+pub(crate) fn configure_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: `LoopConfig` is plain numbers, for which all zeroes is a value.
+    let mut config: LoopConfig = unsafe { mem::zeroed() };
+    config.fd = file.as_raw_fd() as u32;
+    config.info.flags = LO_FLAGS_AUTOCLEAR;
+    // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    check(c_long::from(rc)).map(drop)
+}

@@ -7,7 +7,11 @@ use std::path::{Path, PathBuf};
 use jail::{Cage, HandedLayer, IdMap, MountFlag, Namespace, PtsOptions, Step, WORKLOAD_CAPABILITIES};
 use sandbox::{RootfsPlan, SandboxPlan};
 
-use super::{ids::RANGE, names::FileNames, skeleton::Skeleton};
+use super::{
+    ids::RANGE,
+    names::{self, FileNames},
+    skeleton::Skeleton,
+};
 
 /// Most layers of one image: each is a descriptor in one message to the spawner.
 pub(crate) const MAX_LAYERS: usize = 24;
@@ -120,7 +124,10 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
 
     let sources = Sources::of(plan, ground);
     let (lowers, own, layers) = match ground.ids {
-        Ids::OwnRange => sources.handed(stage, &files, decided.has_image, &mut steps),
+        Ids::OwnRange => {
+            let image_for = decided.has_image.then_some(plan.hostname.as_str());
+            sources.handed(stage, &files, image_for, &mut steps)
+        }
         Ids::Shared(_) => (sources.0.clone(), files.own.clone(), Vec::new()),
     };
     overlays(plan, &root, &lowers, &own, &mut steps);
@@ -163,21 +170,21 @@ impl Sources {
         }
     }
 
-    /// As mounts with the sandbox's own ids, at places below `stage`.
+    /// As mounts with the sandbox's own ids, at places below `stage`. `image_for`: its own files are in an image; its name.
     fn handed(
         &self,
         stage: &Path,
         files: &FileNames,
-        has_image: bool,
+        image_for: Option<&str>,
         steps: &mut Vec<Step>,
     ) -> (Vec<PathBuf>, PathBuf, Vec<HandedLayer>) {
         let own = stage.join("own");
         let lowers: Vec<_> = (0..self.0.len()).map(|number| stage.join(layer_name(number))).collect();
         let mut layers: Vec<_> =
             self.0.iter().map(|path| HandedLayer::Directory { path: path.clone(), read_only: true }).collect();
-        layers.push(if has_image {
-            let directories = super::names::OWN_DIRECTORIES.map(str::to_owned).to_vec();
-            HandedLayer::Image { path: files.image.clone(), directories }
+        layers.push(if let Some(hostname) = image_for {
+            let directories = names::OWN_DIRECTORIES.map(str::to_owned).to_vec();
+            HandedLayer::Image { path: files.image.clone(), directories, files: names::own_files(hostname) }
         } else {
             HandedLayer::Directory { path: files.own.clone(), read_only: false }
         });

@@ -18,7 +18,7 @@ use sandbox::{BackendError, Isolation, LimitsPlan, RootfsPlan, SandboxId, Sandbo
 use super::{
     Host,
     cage::{self, Decided, Ids, MAX_LAYERS},
-    error,
+    disk, error,
     ids::IdLease,
     instance::{self, NamespaceInstance},
     names::{FileNames, OWN_DIRECTORIES, PlaceNames, own_files},
@@ -48,7 +48,8 @@ pub(crate) async fn create(
     plan: &SandboxPlan,
 ) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
     let began = Instant::now();
-    let (worker, plan) = (Arc::clone(host), plan.clone());
+    instance::wait_for_cleaning(host, &plan.id).await;
+    let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
     let begin = began.elapsed();
     let Begun { half_made, reply, isolation, lease, steps } = begun;
@@ -75,7 +76,7 @@ pub(crate) async fn create(
     let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
     tracing::debug!(sandbox = %id, ?costs, "cage stands");
     half_made.keep();
-    Ok((NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, lease)?, costs))
+    Ok((NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd, lease)?, costs))
 }
 
 struct Begun {
@@ -99,7 +100,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);
     let mut half_made = HalfMade { host: Some(Arc::clone(host)), id: plan.id.clone(), made_files: None };
 
-    let disk = DiskHold::Accounting { note: None };
+    let disk = decide_disk(host, plan);
     let isolation = host.means.isolation(&plan.limits, &disk);
     let lease = match host.ground.ids {
         Ids::OwnRange => Some(host.ranges.take(&plan.id).ok_or_else(|| BackendError::Exhausted {
@@ -113,14 +114,14 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
     let record = Record { isolation: isolation.clone(), first_id };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
-    half_made.make_files(plan).map_err(|error| error::from_io(what("the files"), error))?;
+    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
     let cgroup = host.means.cgroups.create(plan.id.as_str(), &limits_of(&plan.limits)).map_err(error::from_cgroup)?;
 
     let holds = host.means.holds(&plan.limits);
     let decided =
-        Decided { first_id, has_image: false, affinity: holds.affinity, rlimits: holds.rlimits };
+        Decided { first_id, has_image: disk == DiskHold::FileSystem, affinity: holds.affinity, rlimits: holds.rlimits };
     let cage = Box::new(cage::build(plan, &host.ground, &decided));
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };
@@ -129,6 +130,22 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     beside.extend(cgroup.enter.iter().map(OwnedFd::as_fd));
     let reply = host.spawner.request(&request, &beside).map_err(super::spawner_gone)?;
     Ok(Begun { half_made, reply, isolation, lease, steps })
+}
+
+/// A sandbox that was made one way stays that way: its files are where they are.
+fn decide_disk(host: &Host, plan: &SandboxPlan) -> DiskHold {
+    let files = FileNames::of(&plan.directory);
+    if files.image.exists() {
+        return DiskHold::FileSystem;
+    }
+    match &host.disk_tools {
+        _ if !plan.limits.disk_is_hard => DiskHold::Accounting { note: None },
+        Err(why) => DiskHold::Accounting { note: Some(format!("Held by measuring: {why}.")) },
+        Ok(_) if files.own.exists() => {
+            DiskHold::Accounting { note: Some("Held by measuring, as when the sandbox was made.".to_owned()) }
+        }
+        Ok(_mkfs) => DiskHold::FileSystem,
+    }
 }
 
 fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
@@ -185,8 +202,17 @@ impl HalfMade {
         }
     }
 
-    fn make_files(&mut self, plan: &SandboxPlan) -> io::Result<()> {
+    fn make_files(&mut self, host: &Host, plan: &SandboxPlan, disk: &DiskHold) -> io::Result<()> {
         let files = FileNames::of(&plan.directory);
+        if let (DiskHold::FileSystem, Ok(mkfs)) = (disk, &host.disk_tools) {
+            if files.image.exists() {
+                return Ok(());
+            }
+            let is_new = !plan.directory.exists();
+            self.made_files = Some(if is_new { plan.directory.clone() } else { files.image.clone() });
+            fs::create_dir_all(&plan.directory)?;
+            return disk::make_image(mkfs, &host.directories.layers(), plan.limits.disk, &files.image);
+        }
         match fs::create_dir(&files.own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,17 +1,19 @@
-//! The guest's first frame, as proof that a guest is there and awake.
+//! The little that this back end says to guests itself: whether one is there and awake, and when its disk is full.
 
 use std::time::Duration;
 
 use bytes::BytesMut;
-use guest_protocol::{Decoder, Frame, FrameKind, Hello, MAX_FRAME_BYTES};
-use sandbox::{GuestStream, Instance};
-use tokio::io::AsyncReadExt as _;
+use guest_protocol::{Decoder, Frame, FrameKind, Hello, MAX_FRAME_BYTES, Request, Response, encode};
+use sandbox::{GuestStream, SandboxId};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::{Host, instance};
 
 /// A guest on a busy machine answers in milliseconds.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// Reads one frame; `None` when the stream ends or is not to be trusted.
-pub(crate) async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Frame> {
+async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Frame> {
     let mut decoder = Decoder::default();
     loop {
         if let Some(frame) = decoder.decode(buffer).ok()? {
@@ -23,11 +25,31 @@ pub(crate) async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) 
     }
 }
 
-pub(crate) async fn greets(instance: &dyn Instance) -> bool {
+/// Whether a guest answers at all.
+pub(crate) async fn greets(host: &Host, id: &SandboxId) -> bool {
     let greeting = async {
-        let mut stream = instance.connect().await.ok()?;
-        let frame = read_frame(&mut stream, &mut BytesMut::new()).await?;
-        (frame.kind == FrameKind::Hello).then(|| frame.parse::<Hello>().ok())?
+        let mut stream = instance::connect(host, id).await.ok()?;
+        greeted(&mut stream, &mut BytesMut::new()).await
     };
     matches!(tokio::time::timeout(HELLO_TIME, greeting).await, Ok(Some(_hello)))
+}
+
+async fn greeted(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Hello> {
+    let frame = read_frame(stream, buffer).await?;
+    (frame.kind == FrameKind::Hello).then(|| frame.parse().ok())?
+}
+
+/// Asks a guest for something small. `None` when it does not answer well and soon.
+pub(crate) async fn tell(host: &Host, id: &SandboxId, request: &Request) -> Option<Response> {
+    let told = async {
+        let mut stream = instance::connect(host, id).await.ok()?;
+        let mut wire = BytesMut::new();
+        encode(&Frame::json(FrameKind::Request, request).ok()?, &mut wire).ok()?;
+        stream.write_all(&wire).await.ok()?;
+        let mut buffer = BytesMut::new();
+        greeted(&mut stream, &mut buffer).await?;
+        let frame = read_frame(&mut stream, &mut buffer).await?;
+        (frame.kind == FrameKind::Response).then(|| frame.parse().ok())?
+    };
+    tokio::time::timeout(HELLO_TIME, told).await.ok()?
 }

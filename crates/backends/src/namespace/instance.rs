@@ -2,19 +2,21 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::fd::OwnedFd,
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use sandbox::{BackendError, GuestStream, Instance, Isolation, SandboxId, Usage};
-use tokio::{
-    io::unix::AsyncFd,
-    net::UnixStream,
+use guest_protocol::{Request, Response};
+use sandbox::{
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, SandboxId, SandboxPlan, Usage,
 };
+use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
-use super::{Host, error, ids::IdLease, record, socket, watched};
+use super::{Host, disk, error, hello, ids::IdLease, record, socket, watched};
 
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
@@ -24,20 +26,32 @@ pub(crate) struct NamespaceInstance {
     /// Of the guest, which is process 1 inside: readable once every process of the sandbox is dead.
     pidfd: AsyncFd<OwnedFd>,
     /// Given back when nothing of the sandbox lives any more.
-    lease: std::sync::Mutex<Option<IdLease>>,
+    lease: Mutex<Option<IdLease>>,
+    directory: PathBuf,
+    /// Measures the disk, where nothing better holds the limit.
+    disk_watch: Option<AbortHandle>,
 }
 
 impl NamespaceInstance {
+    /// Must be called in a Tokio runtime.
     pub(crate) fn new(
         host: Arc<Host>,
         id: SandboxId,
+        directory: PathBuf,
         isolation: Isolation,
         pidfd: OwnedFd,
         lease: Option<IdLease>,
     ) -> Result<Self, BackendError> {
         let pidfd = watched::readable(pidfd)
             .map_err(|error| error::from_io(format!("could not watch sandbox {id}"), error))?;
-        Ok(Self { host, id, isolation, pidfd, lease: std::sync::Mutex::new(lease) })
+        let accounted = isolation.limits.iter().find(|held| {
+            held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting
+        });
+        let disk_watch = accounted.map(|held| {
+            let watch = disk::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
+            tokio::spawn(watch).abort_handle()
+        });
+        Ok(Self { host, id, isolation, pidfd, lease: Mutex::new(lease), directory, disk_watch })
     }
 
     async fn freeze(&self, frozen: bool) -> Result<(), BackendError> {
@@ -52,14 +66,62 @@ impl NamespaceInstance {
         tokio::task::spawn_blocking(work).await.map_err(error::from_join)?.map_err(error::from_cgroup)
     }
 
+    /// Fills in what no cgroup counts by adding up the processes that the guest sees. Threads and the dead are not in it.
+    async fn ask_guest(&self, usage: &mut Usage) {
+        let answer = hello::tell(&self.host, &self.id, &Request::Processes).await;
+        let Some(Response::Processes { processes }) = answer else { return };
+        let of_workload = || processes.iter().filter(|process| process.pid != 1);
+        usage.memory_bytes = usage.memory_bytes.or(Some(of_workload().map(|process| process.memory_bytes).sum()));
+        usage.cpu_micros = usage.cpu_micros.or(Some(of_workload().map(|process| process.cpu_micros).sum()));
+        usage.pids = usage.pids.or(Some(of_workload().count() as u64));
+    }
+
+    fn stop_watching(&self) {
+        if let Some(watch) = &self.disk_watch {
+            watch.abort();
+        }
+    }
+
     /// What stays on the host after the last process, removed without keeping anybody waiting.
     fn clean_behind(&self) {
-        let lease = self.lease.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        self.stop_watching();
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (host, id) = (Arc::clone(&self.host), self.id.clone());
-        drop(tokio::task::spawn_blocking(move || {
+        // Held while the task is entered, so that it cannot be through before that.
+        let mut cleaning = self.host.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = tokio::task::spawn_blocking(move || {
             clean(&host, &id);
             drop(lease);
-        }));
+            host.cleaning.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        });
+        cleaning.insert(self.id.clone(), task);
+    }
+}
+
+/// Waits until what an earlier life of the sandbox held is gone: a new one takes the same names.
+pub(crate) async fn wait_for_cleaning(host: &Host, id: &SandboxId) {
+    let task = host.cleaning.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    if let Some(task) = task {
+        drop(task.await);
+    }
+}
+
+impl Drop for NamespaceInstance {
+    fn drop(&mut self) {
+        self.stop_watching();
+    }
+}
+
+/// Opens a stream to the guest of a sandbox.
+pub(crate) async fn connect(host: &Host, id: &SandboxId) -> Result<GuestStream, BackendError> {
+    let failed = |error| error::from_io(format!("could not reach the guest of {id}"), error);
+    let reach = socket::reachable(&host.directories.place(id).socket()).map_err(failed)?;
+    match UnixStream::connect(reach.path()).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            Err(BackendError::Gone(id.clone()))
+        }
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -69,7 +131,7 @@ pub(crate) fn clean(host: &Host, id: &SandboxId) {
         tracing::warn!(sandbox = %id, %error, "a cgroup stays until the next sweep");
     }
     match fs::remove_dir_all(host.directories.place(id).run) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             tracing::warn!(sandbox = %id, %error, "a run directory stays until the next sweep");
         }
         _ => {}
@@ -83,17 +145,7 @@ impl Instance for NamespaceInstance {
     }
 
     async fn connect(&self) -> Result<GuestStream, BackendError> {
-        let failed = |error| error::from_io(format!("could not reach the guest of {}", self.id), error);
-        let reach = socket::reachable(&self.host.directories.place(&self.id).socket()).map_err(failed)?;
-        match UnixStream::connect(reach.path()).await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(error)
-                if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) =>
-            {
-                Err(BackendError::Gone(self.id.clone()))
-            }
-            Err(error) => Err(failed(error)),
-        }
+        connect(&self.host, &self.id).await
     }
 
     async fn stop(&self) -> Result<(), BackendError> {
@@ -120,14 +172,18 @@ impl Instance for NamespaceInstance {
 
     async fn usage(&self) -> Result<Usage, BackendError> {
         let found = self.host.means.cgroups.usage(self.id.as_str());
-        Ok(Usage {
+        let mut usage = Usage {
             memory_bytes: found.memory_bytes,
             memory_peak_bytes: found.memory_peak_bytes,
             cpu_micros: found.cpu_micros,
             pids: found.pids,
-            disk_bytes: None,
+            disk_bytes: disk::used(&self.host, &self.directory).await?,
             oom_kills: found.oom_kills,
-        })
+        };
+        if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {
+            self.ask_guest(&mut usage).await;
+        }
+        Ok(usage)
     }
 
     async fn ended(&self) {
@@ -145,12 +201,19 @@ pub(crate) fn find_process(pid: i32, start_time: u64) -> Option<OwnedFd> {
 }
 
 /// Finds a sandbox that an earlier daemon made. `None`: it is gone, or it does not answer.
-pub(crate) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<NamespaceInstance>, BackendError> {
+pub(crate) async fn adopt(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+) -> Result<Option<NamespaceInstance>, BackendError> {
+    let id = &plan.id;
     let names = host.directories.place(id);
     let Ok(record) = record::Record::read(&names) else { return Ok(None) };
     let process = record::read_pid(&names.pid()).and_then(|(pid, start_time)| find_process(pid, start_time));
     let Some(pidfd) = process else { return Ok(None) };
-    let lease = host.inherited.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(id);
-    let instance = NamespaceInstance::new(Arc::clone(host), id.clone(), record.isolation, pidfd, lease)?;
-    if super::hello::greets(&instance).await { Ok(Some(instance)) } else { Ok(None) }
+    if !hello::greets(host, id).await {
+        return Ok(None);
+    }
+    let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    let (host, directory) = (Arc::clone(host), plan.directory.clone());
+    NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd, lease).map(Some)
 }

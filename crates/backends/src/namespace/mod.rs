@@ -2,6 +2,7 @@
 
 mod cage;
 mod create;
+mod disk;
 mod error;
 mod hello;
 mod ids;
@@ -15,6 +16,7 @@ mod sweep;
 mod watched;
 
 use std::{
+    collections::HashMap,
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
@@ -45,8 +47,12 @@ struct Host {
     spawner: SpawnerHandle,
     ground: Ground,
     means: Means,
+    /// `mkfs.ext4`, or why there can be no hard disk limits.
+    disk_tools: Result<PathBuf, String>,
     ranges: ids::IdRanges,
     inherited: ids::Inherited,
+    /// Sandboxes that have ended and whose traces are being removed.
+    cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
 }
 
 impl NamespaceBackend {
@@ -101,8 +107,10 @@ impl Host {
             spawner,
             ground,
             means,
+            disk_tools: disk::find_tools(),
             ranges: ids::IdRanges::default(),
             inherited: Mutex::default(),
+            cleaning: Mutex::default(),
         };
         host.inherit_ranges();
         Ok(host)
@@ -194,12 +202,17 @@ impl Backend for NamespaceBackend {
             (Capability::MemoryLimit, cgroups.controller(jail::cgroup::Controller::Memory).is_some()),
             (Capability::CpuLimit, cgroups.controller(jail::cgroup::Controller::Cpu).is_some()),
             (Capability::PidsLimit, cgroups.controller(jail::cgroup::Controller::Pids).is_some()),
+            (Capability::HardDiskLimit, self.0.disk_tools.is_ok()),
         ] {
             if works {
                 has.push(capability);
             }
         }
-        Ok(Capabilities { backend: BackendKind::Namespace, has, missing: cgroups.missing().to_vec() })
+        let mut missing = cgroups.missing().to_vec();
+        if let Err(why) = &self.0.disk_tools {
+            missing.push(format!("Disk limits are held by accounting: {why}."));
+        }
+        Ok(Capabilities { backend: BackendKind::Namespace, has, missing })
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
@@ -207,7 +220,7 @@ impl Backend for NamespaceBackend {
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
-        let adopted = instance::adopt(&self.0, &plan.id).await?;
+        let adopted = instance::adopt(&self.0, plan).await?;
         Ok(adopted.map(|instance| Box::new(instance) as Box<dyn Instance>))
     }
 

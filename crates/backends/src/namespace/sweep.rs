@@ -32,6 +32,7 @@ pub(crate) async fn sweep(
         .filter(|id| !alive.contains(id))
         .collect();
     for id in leftovers {
+        instance::wait_for_cleaning(host, &id).await;
         kill(host, &id).await;
         let (worker, gone) = (Arc::clone(host), id.clone());
         tokio::task::spawn_blocking(move || instance::clean(&worker, &gone)).await.map_err(error::from_join)?;

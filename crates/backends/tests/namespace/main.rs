@@ -5,6 +5,7 @@
 
 mod escape;
 mod life;
+mod limits;
 mod world;
 
 use std::{
@@ -50,6 +51,15 @@ const STORIES: &[Story] = stories![
     escape::the_guest_cannot_be_looked_into_or_killed,
     escape::root_inside_is_nobody_outside,
     escape::usr_is_writable_inside_and_untouched_outside,
+    limits::a_memory_hog_dies_and_the_guest_lives,
+    limits::a_fork_bomb_stays_inside,
+    limits::sizes_of_the_small_file_systems_hold,
+    limits::cpu_time_is_held_where_it_can_be,
+    limits::a_hard_disk_limit_is_a_file_system,
+    limits::a_disk_filler_is_stopped_by_accounting,
+    limits::a_paused_sandbox_stands_still_and_goes_on,
+    limits::usage_is_told,
+    limits::the_statement_matches_the_host,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
