@@ -216,8 +216,12 @@ async fn feed(client: Client, exec: Exec, watch_keys: bool, leave: Arc<Notify>) 
     let stream = futures_util::stream::unfold(pieces, |mut pieces| async move {
         pieces.recv().await.map(|piece| (piece, pieces))
     });
-    // A command that does not read its stdin, or has ended, is no failure of ours.
-    client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await.ok();
+    let fed = client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await;
+    // A command that does not read its stdin, or has ended, is no failure of ours. Bytes that were under way when a daemon died
+    // cannot be told from bytes that arrived, so they are not sent again.
+    if fed.is_err_and(|error| error.kind() == Some(ErrorKind::Unavailable)) {
+        output::warn("stdin is not passed on any more: the daemon went away");
+    }
 }
 
 /// Reads stdin on a thread of its own: a read that never returns must not keep the process from leaving.

@@ -1,4 +1,10 @@
-use std::{fs, os::unix::fs::MetadataExt as _, time::Duration};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::{fs::MetadataExt as _, net::UnixListener},
+    thread,
+    time::Duration,
+};
 
 use rustix::process::Signal;
 
@@ -120,4 +126,24 @@ fn a_daemon_in_the_foreground_is_stopped_by_ctrl_c() {
     rustix::process::kill_process(pid, Signal::INT).unwrap();
     let ended = finish(child).expect(0);
     assert!(ended.stderr.contains("ready") && ended.stderr.contains("stopped"), "{ended:?}");
+}
+
+#[test]
+fn a_daemon_of_another_version_is_noticed() {
+    let world = World::new();
+    let run = world.files().join("run");
+    fs::create_dir(&run).unwrap();
+    let listener = UnixListener::bind(run.join("warren.sock")).unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let n = stream.read(&mut head).unwrap();
+        assert!(head[..n].starts_with(b"GET /v1/sandboxes"));
+        let answer =
+            "HTTP/1.1 200 OK\r\nserver: warren/9.9.9\r\ncontent-length: 16\r\n\r\n{\"sandboxes\":[]}";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let listed = world.run(&["--run-dir", run.to_str().unwrap(), "ps"]).expect(0);
+    assert!(listed.stderr.contains("9.9.9") && listed.stderr.contains("kill"), "{listed:?}");
+    answering.join().unwrap();
 }
