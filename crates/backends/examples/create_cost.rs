@@ -1,4 +1,5 @@
 //! Prints what each part of making a sandbox takes here: `cargo run -p backends --example create_cost [runs]`.
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a tool for people at a terminal")]
 
 use std::{
     collections::BTreeMap,
@@ -24,6 +25,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spawner = jail::start_spawner(guest_main)?;
     let runs: u64 = std::env::args().nth(1).map_or(Ok(200), |word| word.parse())?;
     let place = tempfile::tempdir()?;
+    let mut floor = Vec::new();
+    for number in 0..runs {
+        let scratch = place.path().join(format!("floor-{number}"));
+        std::fs::create_dir(&scratch)?;
+        floor.push(jail::run_bare("/bin/true".as_ref(), &[], &["/".into()], &scratch)?);
+        std::fs::remove_dir_all(&scratch)?;
+    }
+    floor.sort_unstable();
+    println!(
+        "{:>9.3} ms  floor: bare namespaces, overlay, exec of true",
+        floor[floor.len() / 2].as_secs_f64() * 1000.0
+    );
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -45,7 +58,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let stop = stopping.elapsed();
             let removing = Instant::now();
             backend.remove_files(&plan.id, plan.directory.clone()).await?;
-            let all = [("total", total), ("begin", costs.begin), ("cage", costs.cage), ("hello", hello), ("stop", stop), ("remove", removing.elapsed())];
+            let all = [
+                ("total", total),
+                ("begin", costs.begin),
+                ("cage", costs.cage),
+                ("hello", hello),
+                ("stop", stop),
+                ("remove", removing.elapsed()),
+            ];
             for (position, (name, time)) in all.into_iter().enumerate() {
                 times.entry((position, name.to_owned())).or_default().push(time);
             }
@@ -62,7 +82,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })
 }
 
-async fn burst(backend: &NamespaceBackend, directories: &Directories) -> Result<(), Box<dyn std::error::Error>> {
+async fn burst(
+    backend: &NamespaceBackend,
+    directories: &Directories,
+) -> Result<(), Box<dyn std::error::Error>> {
     let plans: Vec<_> = (0..100).map(|number| plan(1_000_000 + number, directories)).collect();
     let began = Instant::now();
     let made = futures_util::future::join_all(plans.iter().map(|plan| backend.create(plan))).await;

@@ -58,10 +58,17 @@ impl fmt::Display for IdRange {
 /// A directory that only the spawner may reach, as a mount that shows it with the sandbox's ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandedLayer {
-    Directory { path: PathBuf, read_only: bool },
+    Directory {
+        path: PathBuf,
+        read_only: bool,
+    },
     /// A file system in a file, mounted for this sandbox alone. Directories and files (name, text) are made in it
     /// when they are missing.
-    Image { path: PathBuf, directories: Vec<String>, files: Vec<(String, String)> },
+    Image {
+        path: PathBuf,
+        directories: Vec<String>,
+        files: Vec<(String, String)>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +101,9 @@ pub struct PtsOptions {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
     /// New namespaces beyond the user and pid namespaces in which the child is born.
-    Unshare { namespaces: Vec<Namespace> },
+    Unshare {
+        namespaces: Vec<Namespace>,
+    },
     /// Waits until the spawner has written the id maps and handed the layers over.
     AwaitIds,
     /// Becomes user 0 and group 0 of the user namespace, without further groups.
@@ -104,42 +113,97 @@ pub enum Step {
     /// Stops mounts from travelling back to where this mount namespace was copied from.
     HideMounts,
     /// Runs on the first `count` of the processors allowed now.
-    Affinity { count: u32 },
-    Directory { at: PathBuf, mode: u32 },
+    Affinity {
+        count: u32,
+    },
+    Directory {
+        at: PathBuf,
+        mode: u32,
+    },
     /// An empty file, to mount another on.
-    File { at: PathBuf },
-    Link { at: PathBuf, to: PathBuf },
+    File {
+        at: PathBuf,
+    },
+    Link {
+        at: PathBuf,
+        to: PathBuf,
+    },
     /// Puts the handed layer of that number at a directory.
-    Attach { layer: usize, at: PathBuf },
-    Overlay { at: PathBuf, lower: Vec<PathBuf>, upper: PathBuf, work: PathBuf, flags: Vec<MountFlag> },
-    Tmpfs { at: PathBuf, bytes: u64, mode: u32, flags: Vec<MountFlag> },
-    Proc { at: PathBuf },
+    Attach {
+        layer: usize,
+        at: PathBuf,
+    },
+    Overlay {
+        at: PathBuf,
+        lower: Vec<PathBuf>,
+        upper: PathBuf,
+        work: PathBuf,
+        flags: Vec<MountFlag>,
+    },
+    Tmpfs {
+        at: PathBuf,
+        bytes: u64,
+        mode: u32,
+        flags: Vec<MountFlag>,
+    },
+    Proc {
+        at: PathBuf,
+    },
     /// The kernel's `/sys`, read-only; an empty directory where the kernel refuses it.
-    Sys { at: PathBuf },
-    Pts { at: PathBuf, options: PtsOptions },
+    Sys {
+        at: PathBuf,
+    },
+    Pts {
+        at: PathBuf,
+        options: PtsOptions,
+    },
     /// Shows `from` at `at` too. `recursive`: with what is mounted beneath.
-    Bind { from: PathBuf, at: PathBuf, recursive: bool, flags: Vec<MountFlag> },
+    Bind {
+        from: PathBuf,
+        at: PathBuf,
+        recursive: bool,
+        flags: Vec<MountFlag>,
+    },
     /// Hides a file or a directory of the kernel, where it exists, behind `with`, which must be of the same kind.
-    Mask { at: PathBuf, with: PathBuf },
+    Mask {
+        at: PathBuf,
+        with: PathBuf,
+    },
     /// Makes a directory of the kernel read-only, where it exists.
-    ReadOnly { at: PathBuf },
+    ReadOnly {
+        at: PathBuf,
+    },
     /// Adds flags to the mount at a directory.
-    Flags { at: PathBuf, flags: Vec<MountFlag> },
+    Flags {
+        at: PathBuf,
+        flags: Vec<MountFlag>,
+    },
     Loopback,
-    Hostname { name: String },
+    Hostname {
+        name: String,
+    },
     /// Writes a kernel setting, where it exists.
-    Setting { at: PathBuf, value: String },
+    Setting {
+        at: PathBuf,
+        value: String,
+    },
     /// Makes `root` the root and lets go of everything outside of it.
-    Pivot { root: PathBuf },
+    Pivot {
+        root: PathBuf,
+    },
     /// Closes every descriptor but the guest's.
     CloseDescriptors,
     /// Keeps these capabilities and gives up all others for ever.
-    Capabilities { keep: Vec<String> },
+    Capabilities {
+        keep: Vec<String>,
+    },
     NoNewPrivileges,
     /// No process of the same user may look into the guest.
     NotDumpable,
     /// The syscall filter of that name.
-    Seccomp { filter: String },
+    Seccomp {
+        filter: String,
+    },
 }
 
 impl Step {

@@ -113,7 +113,9 @@ impl Cgroups {
             let mut refused = None;
             let made = candidates.into_iter().find_map(|base| {
                 remove_stale(base, parent);
-                make_parent(base, parent, mount.is_v2, &mount.controllers).map_err(|error| refused = Some(error)).ok()
+                make_parent(base, parent, mount.is_v2, &mount.controllers)
+                    .map_err(|error| refused = Some(error))
+                    .ok()
             });
             match made {
                 Some((directory, controllers)) if !controllers.is_empty() => {
@@ -123,7 +125,9 @@ impl Cgroups {
                 _ => {
                     let names: Vec<_> = mount.controllers.iter().map(|one| one.name(mount.is_v2)).collect();
                     let why = refused.map(|error| format!("{error}: {}", error.source)).unwrap_or_default();
-                    cgroups.missing.push(format!("The cgroup controllers {} cannot be used: {why}.", names.join(", ")));
+                    cgroups
+                        .missing
+                        .push(format!("The cgroup controllers {} cannot be used: {why}.", names.join(", ")));
                 }
             }
         }
@@ -131,6 +135,15 @@ impl Cgroups {
             cgroups.version = Version::None;
         }
         cgroups
+    }
+
+    /// Removes the parent groups again, where they are empty.
+    pub fn forget(self) {
+        for hierarchy in self.hierarchies {
+            for directory in [hierarchy.directory.join(GUESTS), hierarchy.directory] {
+                drop(fs::remove_dir(directory));
+            }
+        }
     }
 
     pub fn version(&self) -> Version {
@@ -156,19 +169,24 @@ impl Cgroups {
 
     /// The files through which the spawner enters the group of the guests.
     pub fn guest_files(&self) -> Result<Vec<OwnedFd>, CgroupError> {
-        self.hierarchies.iter().map(|one| open_for_writing(&one.directory.join(GUESTS).join(one.enter_file()))).collect()
+        self.hierarchies
+            .iter()
+            .map(|one| open_for_writing(&one.directory.join(GUESTS).join(one.enter_file())))
+            .collect()
     }
 
     /// Makes the groups of one workload with their limits; takes up what is there already.
     pub fn create(&self, id: &str, limits: &CgroupLimits) -> Result<WorkloadFiles, CgroupError> {
-        let mut files = WorkloadFiles { enter: Vec::with_capacity(self.hierarchies.len()), oom_counter: None };
+        let mut files =
+            WorkloadFiles { enter: Vec::with_capacity(self.hierarchies.len()), oom_counter: None };
         for hierarchy in &self.hierarchies {
             let group = hierarchy.directory.join(id);
             make_directory(&group)?;
             hierarchy.limit(&group, limits)?;
             files.enter.push(open_for_writing(&group.join(hierarchy.enter_file()))?);
             if hierarchy.controllers.contains(&Controller::Memory) {
-                let counter = group.join(if hierarchy.is_v2 { "memory.events" } else { "memory.oom_control" });
+                let counter =
+                    group.join(if hierarchy.is_v2 { "memory.events" } else { "memory.oom_control" });
                 let opened = File::open(&counter).map_err(failed("open", &counter))?;
                 files.oom_counter = Some(opened.into());
             }
@@ -199,7 +217,11 @@ impl Cgroups {
                 return Ok(());
             }
             if began.elapsed() > FREEZE_TIME {
-                return Err(CgroupError { action: format!("write {value} to"), file, source: io::ErrorKind::TimedOut.into() });
+                return Err(CgroupError {
+                    action: format!("write {value} to"),
+                    file,
+                    source: io::ErrorKind::TimedOut.into(),
+                });
             }
             std::thread::sleep(RETRY_EVERY);
         }
@@ -292,7 +314,9 @@ impl Hierarchy {
                     }
                     write_if_there(&with_swap, &both.to_string())?;
                 }
-                (Controller::Cpu, true) => write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?,
+                (Controller::Cpu, true) => {
+                    write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?;
+                }
                 // Its period is the kernel's default, which is ours.
                 (Controller::Cpu, false) => write(&group.join("cpu.cfs_quota_us"), &quota.to_string())?,
                 (Controller::Pids, _) => write(&group.join("pids.max"), &limits.pids.to_string())?,
@@ -392,7 +416,9 @@ fn enable(group: &Path, controllers: &[Controller]) {
 fn kill_all(group: &Path) {
     let listed = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for pid in listed().lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
-        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { continue };
+        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
+            continue;
+        };
         // Listed still, after the handle was taken: so the handle is of that process and no later one of the same number.
         if listed().lines().any(|line| line.parse() == Ok(pid.as_raw_nonzero().get())) {
             let _dead = rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL);
@@ -415,7 +441,9 @@ fn read_usage(group: &Path, controller: Controller, is_v2: bool, usage: &mut Cgr
         }
         (Controller::Pids, _) => usage.pids = number("pids.current"),
         (Controller::CpuAccounting, true) => usage.cpu_micros = keyed(&group.join("cpu.stat"), "usage_usec"),
-        (Controller::CpuAccounting, false) => usage.cpu_micros = number("cpuacct.usage").map(|nanos| nanos / 1000),
+        (Controller::CpuAccounting, false) => {
+            usage.cpu_micros = number("cpuacct.usage").map(|nanos| nanos / 1000);
+        }
         (Controller::Cpu | Controller::Freezer, _) => {}
     }
 }

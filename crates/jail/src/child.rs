@@ -291,7 +291,10 @@ fn flag(namespace: Namespace) -> i32 {
 fn limit_affinity(count: u32) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut chosen = CpuSet::new();
-    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(count as usize).for_each(|cpu| chosen.set(cpu));
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .take(count as usize)
+        .for_each(|cpu| chosen.set(cpu));
     Ok(sched_setaffinity(None, &chosen)?)
 }
 

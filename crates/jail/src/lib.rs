@@ -13,11 +13,13 @@
 mod cage;
 pub mod cgroup;
 mod child;
+mod floor;
 mod image;
 mod mounts;
 mod outer;
 mod packet;
 mod privileges;
+pub mod probe;
 mod seccomp;
 mod spawner;
 mod sys;
@@ -25,7 +27,8 @@ mod tree;
 
 pub use cage::{Cage, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
 pub use child::{Handoff, parse_stat};
-pub use packet::{Failure, Reply, Request, ReplySocket};
+pub use floor::run_bare;
+pub use packet::{Failure, Reply, ReplySocket, Request};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;
 pub use spawner::{SpawnError, SpawnerHandle, start_spawner};

@@ -58,7 +58,9 @@ pub(crate) fn enter() -> io::Result<()> {
 /// How many ids the outer namespace has; 1 means the user's own only.
 pub(crate) fn ids_here() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.lines().filter_map(|line| line.split_ascii_whitespace().nth(2)?.parse::<u32>().ok()).fold(0, u32::saturating_add)
+    map.lines()
+        .filter_map(|line| line.split_ascii_whitespace().nth(2)?.parse::<u32>().ok())
+        .fold(0, u32::saturating_add)
 }
 
 /// A user's ranges in `/etc/subuid` and `/etc/subgid`.

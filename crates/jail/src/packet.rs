@@ -26,8 +26,9 @@ pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
-    /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter.
-    Prepare { steps: Vec<Step> },
+    /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter. `shown_through`:
+    /// directories for which it finds out whether they can be shown with other ids.
+    Prepare { steps: Vec<Step>, shown_through: Vec<PathBuf> },
     /// Beside it: the guest's listener, the pid file, the out-of-memory counter (when `oom_counter`), then the workload's
     /// cgroup files. Answered by `Ready` with a pidfd beside it.
     Spawn { cage: Box<Cage>, oom_counter: bool },
@@ -40,11 +41,20 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     Done,
-    /// The spawner's own user namespace has that many ids; see [`crate::Request::Prepare`].
-    Prepared { ids: u32 },
+    /// The spawner's own user namespace has that many ids. `idmap_failure`: why a directory cannot be shown with others.
+    Prepared {
+        ids: u32,
+        idmap_failure: Option<Failure>,
+    },
     /// The cage stands and the guest takes over. `step_micros`: what each step took.
-    Ready { pid: i32, start_time: u64, step_micros: Vec<u32> },
-    Measured { bytes: u64 },
+    Ready {
+        pid: i32,
+        start_time: u64,
+        step_micros: Vec<u32>,
+    },
+    Measured {
+        bytes: u64,
+    },
     Failed(Failure),
 }
 

@@ -158,7 +158,9 @@ fn leaf(verdict: Verdict) -> BpfProgram {
             errno(libc::EPERM),
             allow(),
         ],
-        Verdict::Check(Check::Ioctl) => one_of(argument(1), &allowed::REFUSED_IOCTLS, errno(libc::EPERM), allow()),
+        Verdict::Check(Check::Ioctl) => {
+            one_of(argument(1), &allowed::REFUSED_IOCTLS, errno(libc::EPERM), allow())
+        }
         Verdict::Check(Check::Personality) => {
             one_of(argument(0), &allowed::PERSONALITIES, allow(), errno(libc::EPERM))
         }

@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
 };
 
 use rustix::net::RecvFlags;
@@ -20,6 +21,9 @@ use crate::{
     sys::{self, Side},
     tree,
 };
+
+/// Some id of the host, to try whether files can be shown with it.
+const TRIED_ID: u32 = 0x7000_0000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
@@ -125,9 +129,10 @@ impl Spawner {
             return answer(&reply, Err(failure.clone()));
         }
         match request {
-            Request::Prepare { steps } => {
+            Request::Prepare { steps, shown_through } => {
                 let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));
-                answer(&reply, prepared.map(|()| Reply::Prepared { ids: outer::ids_here() }));
+                let idmap_failure = try_idmap(&shown_through).err();
+                answer(&reply, prepared.map(|()| Reply::Prepared { ids: outer::ids_here(), idmap_failure }));
             }
             Request::Spawn { cage, oom_counter } => {
                 if let Err(failure) = self.spawn(*cage, &reply, descriptors, oom_counter) {
@@ -148,7 +153,8 @@ impl Spawner {
         mut descriptors: impl Iterator<Item = OwnedFd>,
         oom_counter: bool,
     ) -> Result<(), Failure> {
-        let missing = || Failure::new("spawn", &io::Error::new(io::ErrorKind::InvalidInput, "no descriptors"));
+        let missing =
+            || Failure::new("spawn", &io::Error::new(io::ErrorKind::InvalidInput, "no descriptors"));
         let listener = descriptors.next().ok_or_else(missing)?;
         let pid_file = descriptors.next().ok_or_else(missing)?;
         let oom_counter = if oom_counter { descriptors.next() } else { None };
@@ -202,7 +208,32 @@ fn enter_cgroups(files: impl Iterator<Item = OwnedFd>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write_maps(pid: i32, map: &IdMap) -> io::Result<()> {
+/// Shows each directory through the ids of a user namespace made for this, and lets go of it again.
+pub(crate) fn try_idmap(directories: &[PathBuf]) -> Result<(), Failure> {
+    if directories.is_empty() {
+        return Ok(());
+    }
+    let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
+    let (ours, theirs) = packet::pair().map_err(at("socket"))?;
+    match sys::clone_process(libc::CLONE_NEWUSER).map_err(at("clone"))? {
+        Side::Child => {
+            drop(ours);
+            // Lives until the parent has seen enough and closes its end.
+            let _end = packet::receive::<Go>(theirs.as_fd(), RecvFlags::empty());
+            sys::exit_now(0)
+        }
+        Side::Parent { pid, .. } => {
+            drop(theirs);
+            write_maps(pid, &IdMap::linear(TRIED_ID, 1)).map_err(at("write id maps"))?;
+            let layer = |path: &PathBuf| HandedLayer::Directory { path: path.clone(), read_only: true };
+            let layers: Vec<_> = directories.iter().map(layer).collect();
+            let images = layers.iter().map(|_none| None).collect();
+            open_layers(pid, &layers, images).map(drop)
+        }
+    }
+}
+
+pub(crate) fn write_maps(pid: i32, map: &IdMap) -> io::Result<()> {
     for (file, ranges) in [("uid_map", &map.users), ("gid_map", &map.groups)] {
         let text: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         // One write: the kernel takes a map whole or not at all.

@@ -184,12 +184,6 @@ pub(crate) fn set_process_name(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-    // SAFETY: reads one `rlimit`, which lives through the call.
-    check(c_long::from(unsafe { libc::setrlimit(resource as _, &raw const limit) })).map(drop)
-}
-
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -231,4 +225,13 @@ pub(crate) fn configure_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>
     // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     check(c_long::from(rc)).map(drop)
+}
+
+/// Becomes another program, with our environment; returns only to say why not.
+pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
+    let mut pointers: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(ptr::null());
+    // SAFETY: `program` is a C string and `pointers` ends with null; both outlive the call.
+    unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
+    Err(io::Error::last_os_error())
 }

@@ -135,7 +135,10 @@ fn measure_directory(directory: BorrowedFd<'_>, linked: &mut HashSet<(u64, u64)>
     let mut bytes = 0;
     for (name, kind) in entries(directory).unwrap_or_default() {
         let Ok(stat) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        #[expect(clippy::unnecessary_cast, reason = "the widths of these fields differ between architectures")]
+        #[expect(
+            clippy::unnecessary_cast,
+            reason = "the widths of these fields differ between architectures"
+        )]
         let (device, inode, links, blocks) =
             (stat.st_dev as u64, stat.st_ino as u64, stat.st_nlink as u64, stat.st_blocks as u64);
         if links == 1 || kind == FileType::Directory || linked.insert((device, inode)) {

@@ -25,7 +25,13 @@ const TTY_GROUP: u32 = 5;
 
 /// Files of the kernel that tell of the host or of other sandboxes, or reach into it.
 const MASKED_FILES: [&str; 7] = [
-    "proc/kcore", "proc/keys", "proc/latency_stats", "proc/timer_list", "proc/sched_debug", "proc/kmsg", "proc/interrupts",
+    "proc/kcore",
+    "proc/keys",
+    "proc/latency_stats",
+    "proc/timer_list",
+    "proc/sched_debug",
+    "proc/kmsg",
+    "proc/interrupts",
 ];
 const MASKED_DIRECTORIES: [&str; 5] =
     ["proc/acpi", "proc/scsi", "proc/asound", "sys/firmware", "sys/devices/virtual/powercap"];
@@ -38,7 +44,7 @@ pub(crate) struct Ground {
     pub(crate) stage: PathBuf,
     pub(crate) skeleton: Skeleton,
     pub(crate) ids: Ids,
-    /// Whether the kernel lets us see `/proc/<pid>` of the host from the spawner.
+    /// Files of the kernel that exist here and are to be masked or made read-only.
     pub(crate) masked: Vec<PathBuf>,
 }
 
@@ -49,6 +55,8 @@ pub(crate) enum Ids {
     OwnRange,
     /// The spawner's user namespace has that many; every sandbox has the same.
     Shared(u32),
+    /// Root, where files cannot be shown with other ids: the host's own, in a user namespace without rights outside.
+    Host,
 }
 
 /// Steps for the spawner itself, once: a mount namespace of its own with a workplace in it, of which every child gets a copy.
@@ -71,7 +79,12 @@ pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
     for device in DEVICES {
         let node = at("dev").join(device);
         steps.push(Step::File { at: node.clone() });
-        steps.push(Step::Bind { from: Path::new("/dev").join(device), at: node, recursive: false, flags: Vec::new() });
+        steps.push(Step::Bind {
+            from: Path::new("/dev").join(device),
+            at: node,
+            recursive: false,
+            flags: Vec::new(),
+        });
     }
     for (name, to) in [
         ("fd", "/proc/self/fd"),
@@ -111,7 +124,13 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let files = FileNames::of(&plan.directory);
     let mut steps = vec![
         Step::Unshare {
-            namespaces: vec![Namespace::Mount, Namespace::Network, Namespace::Ipc, Namespace::Uts, Namespace::Cgroup],
+            namespaces: vec![
+                Namespace::Mount,
+                Namespace::Network,
+                Namespace::Ipc,
+                Namespace::Uts,
+                Namespace::Cgroup,
+            ],
         },
         // While the spawner maps our ids.
         Step::Loopback,
@@ -128,7 +147,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
             let image_for = decided.has_image.then_some(plan.hostname.as_str());
             sources.handed(stage, &files, image_for, &mut steps)
         }
-        Ids::Shared(_) => (sources.0.clone(), files.own.clone(), Vec::new()),
+        Ids::Shared(_) | Ids::Host => (sources.0.clone(), files.own.clone(), Vec::new()),
     };
     overlays(plan, &root, &lowers, &own, &mut steps);
     if plan.rootfs == RootfsPlan::Host {
@@ -151,6 +170,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let id_map = match (ground.ids, decided.first_id) {
         (Ids::OwnRange, first) => IdMap::linear(first.unwrap_or(0), RANGE),
         (Ids::Shared(count), _) => IdMap::same(count.min(RANGE)),
+        (Ids::Host, _) => IdMap::linear(0, RANGE),
     };
     Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
 }
@@ -180,8 +200,11 @@ impl Sources {
     ) -> (Vec<PathBuf>, PathBuf, Vec<HandedLayer>) {
         let own = stage.join("own");
         let lowers: Vec<_> = (0..self.0.len()).map(|number| stage.join(layer_name(number))).collect();
-        let mut layers: Vec<_> =
-            self.0.iter().map(|path| HandedLayer::Directory { path: path.clone(), read_only: true }).collect();
+        let mut layers: Vec<_> = self
+            .0
+            .iter()
+            .map(|path| HandedLayer::Directory { path: path.clone(), read_only: true })
+            .collect();
         layers.push(if let Some(hostname) = image_for {
             let directories = names::OWN_DIRECTORIES.map(str::to_owned).to_vec();
             HandedLayer::Image { path: files.image.clone(), directories, files: names::own_files(hostname) }
@@ -231,7 +254,10 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },
         // Ports below 1024 for everybody: the network namespace is the sandbox's own.
-        Step::Setting { at: root.join("proc/sys/net/ipv4/ip_unprivileged_port_start"), value: "0".to_owned() },
+        Step::Setting {
+            at: root.join("proc/sys/net/ipv4/ip_unprivileged_port_start"),
+            value: "0".to_owned(),
+        },
     ]);
     let is_there = |name: &&&str| ground.masked.contains(&Path::new("/").join(name));
     let mask = |name: &str, with: &str| Step::Mask { at: root.join(name), with: stage.join(with) };
@@ -260,3 +286,6 @@ pub(crate) fn choose_stage(needed: &[&Path]) -> Option<PathBuf> {
             is_free && candidate.symlink_metadata().is_ok_and(|found| found.is_dir())
         })
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,18 @@ use super::{
 /// A cage takes milliseconds; a host that needs longer than this is not working.
 const CREATE_TIME: Duration = Duration::from_secs(30);
 
+pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
+    let holds = host.means.holds(&plan.limits);
+    let decided = Decided {
+        first_id: None,
+        has_image: decide_disk(host, plan) == DiskHold::FileSystem,
+        affinity: holds.affinity,
+        rlimits: holds.rlimits,
+    };
+    let steps = cage::prepare_steps(&host.ground.stage).into_iter().map(|step| format!("once: {step}"));
+    steps.chain(cage::build(plan, &host.ground, &decided).steps.iter().map(ToString::to_string)).collect()
+}
+
 /// What making one sandbox took, for `bench` and `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateCosts {
@@ -50,7 +62,8 @@ pub(crate) async fn create(
     let began = Instant::now();
     instance::wait_for_cleaning(host, &plan.id).await;
     let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
-    let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
+    let begun =
+        tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
     let begin = began.elapsed();
     let Begun { half_made, reply, isolation, lease, steps } = begun;
     let id = half_made.id.clone();
@@ -61,7 +74,9 @@ pub(crate) async fn create(
     };
     let made = answered.and_then(|(reply, descriptors)| match (reply, descriptors.into_iter().next()) {
         (Reply::Ready { step_micros, .. }, Some(pidfd)) => Ok((step_micros, pidfd)),
-        (Reply::Failed(failure), _) => Err(error::from_failure(format!("could not make sandbox {id}"), failure)),
+        (Reply::Failed(failure), _) => {
+            Err(error::from_failure(format!("could not make sandbox {id}"), failure))
+        }
         (other, _) => Err(unexpected(&other)),
     });
     let (step_micros, pidfd) = match made {
@@ -107,7 +122,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
             what: "every range of host ids is taken by a sandbox".to_owned(),
             hint: Some("Stop sandboxes that are not needed.".to_owned()),
         })?),
-        Ids::Shared(_) => None,
+        Ids::Shared(_) | Ids::Host => None,
     };
     let first_id = lease.as_ref().map(IdLease::first_id);
 
@@ -117,11 +132,16 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
-    let cgroup = host.means.cgroups.create(plan.id.as_str(), &limits_of(&plan.limits)).map_err(error::from_cgroup)?;
+    let cgroup =
+        host.means.cgroups.create(plan.id.as_str(), &limits_of(&plan.limits)).map_err(error::from_cgroup)?;
 
     let holds = host.means.holds(&plan.limits);
-    let decided =
-        Decided { first_id, has_image: disk == DiskHold::FileSystem, affinity: holds.affinity, rlimits: holds.rlimits };
+    let decided = Decided {
+        first_id,
+        has_image: disk == DiskHold::FileSystem,
+        affinity: holds.affinity,
+        rlimits: holds.rlimits,
+    };
     let cage = Box::new(cage::build(plan, &host.ground, &decided));
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };

@@ -58,7 +58,14 @@ pub(crate) fn make_image(mkfs: &Path, layers: &Path, size: ByteSize, image: &Pat
 
 fn format(mkfs: &Path, size: ByteSize, file: &Path) -> io::Result<()> {
     let mut command = Command::new(mkfs);
-    command.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"]);
+    command.args([
+        "-q",
+        "-F",
+        "-m",
+        "0",
+        "-E",
+        "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0",
+    ]);
     if size < SMALLEST_WITH_JOURNAL {
         command.args(["-O", "^has_journal"]);
     }
@@ -149,7 +156,8 @@ mod tests {
         assert_eq!(copied.len(), 1 << 30);
         assert!(copied.blocks() * 512 < 1 << 20, "{}", copied.blocks());
         let mut read = [0; 12];
-        std::os::unix::fs::FileExt::read_exact_at(&File::open(&to).unwrap(), &mut read, (1 << 30) - 4096).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&File::open(&to).unwrap(), &mut read, (1 << 30) - 4096)
+            .unwrap();
         assert_eq!(&read, b"near the end");
     }
 }

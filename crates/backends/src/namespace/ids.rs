@@ -43,7 +43,8 @@ impl IdRanges {
     pub(crate) fn take(&self, id: &SandboxId) -> Option<IdLease> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = LAST - FIRST;
-        let start = id.as_str().bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let start =
+            id.as_str().bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         let slot = (0..count)
             .map(|step| FIRST + (start % count + step) % count)
             .find(|slot| !taken.contains(slot))?;

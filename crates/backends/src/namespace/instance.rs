@@ -9,8 +9,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use guest_protocol::{Request, Response};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
     BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, SandboxId, SandboxPlan, Usage,
 };
@@ -44,9 +44,10 @@ impl NamespaceInstance {
     ) -> Result<Self, BackendError> {
         let pidfd = watched::readable(pidfd)
             .map_err(|error| error::from_io(format!("could not watch sandbox {id}"), error))?;
-        let accounted = isolation.limits.iter().find(|held| {
-            held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting
-        });
+        let accounted = isolation
+            .limits
+            .iter()
+            .find(|held| held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting);
         let disk_watch = accounted.map(|held| {
             let watch = disk::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
             tokio::spawn(watch).abort_handle()
@@ -71,7 +72,8 @@ impl NamespaceInstance {
         let answer = hello::tell(&self.host, &self.id, &Request::Processes).await;
         let Some(Response::Processes { processes }) = answer else { return };
         let of_workload = || processes.iter().filter(|process| process.pid != 1);
-        usage.memory_bytes = usage.memory_bytes.or(Some(of_workload().map(|process| process.memory_bytes).sum()));
+        usage.memory_bytes =
+            usage.memory_bytes.or(Some(of_workload().map(|process| process.memory_bytes).sum()));
         usage.cpu_micros = usage.cpu_micros.or(Some(of_workload().map(|process| process.cpu_micros).sum()));
         usage.pids = usage.pids.or(Some(of_workload().count() as u64));
     }

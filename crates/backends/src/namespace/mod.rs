@@ -62,6 +62,11 @@ impl NamespaceBackend {
         Ok(Self(Arc::new(host.await.map_err(error::from_join)??)))
     }
 
+    /// The steps that would make this sandbox, as text for people: what `doctor --explain` prints.
+    pub fn explain(&self, plan: &SandboxPlan) -> Vec<String> {
+        create::explain(&self.0, plan)
+    }
+
     /// As [`Backend::create`], and tells what it took.
     pub async fn create_measured(
         &self,
@@ -82,26 +87,37 @@ impl Host {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
-        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")]).ok_or_else(|| {
-            let what = "no directory of the host is free to work over".to_owned();
-            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
-        })?;
+        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")])
+            .ok_or_else(|| {
+                let what = "no directory of the host is free to work over".to_owned();
+                BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+            })?;
         let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
         let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
-        let request = Request::Prepare { steps: cage::prepare_steps(&stage) };
-        let reply = spawner.ask(&request, &beside).map_err(|error| error::from_io("the spawner is gone", error))?;
+        let is_root = rustix::process::geteuid().is_root();
+        let shown_through =
+            if is_root { vec![directories.home.clone(), PathBuf::from("/usr")] } else { Vec::new() };
+        let request = Request::Prepare { steps: cage::prepare_steps(&stage), shown_through };
+        let reply = spawner.ask(&request, &beside).map_err(spawner_gone)?;
+        let mut warnings = cgroups.missing().to_vec();
         let ids = match reply {
-            Reply::Prepared { .. } if rustix::process::geteuid().is_root() => Ids::OwnRange,
-            Reply::Prepared { ids } => Ids::Shared(ids),
+            Reply::Prepared { idmap_failure: Some(failure), .. } => {
+                warnings.push(format!(
+                    "Sandboxes have the host's own ids, since files cannot be shown with others: {failure}."
+                ));
+                Ids::Host
+            }
+            Reply::Prepared { .. } if is_root => Ids::OwnRange,
+            Reply::Prepared { ids, .. } => Ids::Shared(ids),
             Reply::Failed(failure) => return Err(unsupported(failure)),
             other => return Err(unexpected(&other)),
         };
-        let owner = if ids == Ids::OwnRange { skeleton::Owner::Root } else { skeleton::Owner::User };
+        let owner = if is_root { skeleton::Owner::Root } else { skeleton::Owner::User };
         let skeleton = skeleton::prepare(&directories.layers(), owner)
             .map_err(|error| error::from_io("could not prepare the image host", error))?;
         let ground = Ground { stage, skeleton, ids, masked: cage::masked_here() };
-        let warnings = cgroups.missing().to_vec();
-        let means = Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
+        let means =
+            Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let host = Self {
             directories,
             spawner,
@@ -120,7 +136,8 @@ impl Host {
     fn inherit_ranges(&self) {
         let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
         for id in sweep::ids_in(&self.directories.run) {
-            let first_id = record::Record::read(&self.directories.place(&id)).ok().and_then(|found| found.first_id);
+            let first_id =
+                record::Record::read(&self.directories.place(&id)).ok().and_then(|found| found.first_id);
             if let Some(lease) = first_id.and_then(|first_id| self.ranges.take_again(first_id)) {
                 inherited.insert(id, lease);
             }
@@ -231,7 +248,9 @@ impl Backend for NamespaceBackend {
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
         match self.0.ask(&Request::Remove { path: directory }).await? {
             Reply::Done => Ok(()),
-            Reply::Failed(failure) => Err(error::from_failure(format!("could not remove the files of {id}"), failure)),
+            Reply::Failed(failure) => {
+                Err(error::from_failure(format!("could not remove the files of {id}"), failure))
+            }
             other => Err(unexpected(&other)),
         }
     }

@@ -5,7 +5,8 @@
 
 use std::{
     collections::hash_map::DefaultHasher,
-    fs, hash::{Hash as _, Hasher as _},
+    fs,
+    hash::{Hash as _, Hasher as _},
     io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
@@ -26,28 +27,87 @@ const MAX_USR_DIRECTORIES: usize = 4096;
 /// What is copied from the host's `/etc`, where it is there. Directories come whole.
 const COPIED: &[&str] = &[
     // The dynamic linker.
-    "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
     // Programs that are links through here.
     "alternatives",
     // Trust in certificate authorities. Never `ssl/private`.
-    "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/tls/certs", "pki/ca-trust", "crypto-policies",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "pki/tls/certs",
+    "pki/ca-trust",
+    "crypto-policies",
     // Tables of names and numbers.
-    "mime.types", "protocols", "services", "rpc", "ethertypes", "magic", "magic.mime", "xattr.conf", "locale.alias", "shells",
+    "mime.types",
+    "protocols",
+    "services",
+    "rpc",
+    "ethertypes",
+    "magic",
+    "magic.mime",
+    "xattr.conf",
+    "locale.alias",
+    "shells",
     // What system this is.
-    "os-release", "debian_version", "lsb-release", "redhat-release", "fedora-release", "alpine-release", "arch-release", "system-release",
+    "os-release",
+    "debian_version",
+    "lsb-release",
+    "redhat-release",
+    "fedora-release",
+    "alpine-release",
+    "arch-release",
+    "system-release",
     // Language runtimes and tools that look here.
-    "perl", "maven", "fonts", "terminfo", "inputrc", "bash.bashrc", "bash_completion.d", "gai.conf", "host.conf", "java", "R", "vim",
-    "groff", "manpath.config",
+    "perl",
+    "maven",
+    "fonts",
+    "terminfo",
+    "inputrc",
+    "bash.bashrc",
+    "bash_completion.d",
+    "gai.conf",
+    "host.conf",
+    "java",
+    "R",
+    "vim",
+    "groff",
+    "manpath.config",
 ];
 
 /// The same for names that carry a version.
 const COPIED_PREFIXES: &[&str] = &["python3", "java-"];
 
 const DIRECTORIES: &[(&str, u32)] = &[
-    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("home/sandbox", 0o755), ("media", 0o755), ("mnt", 0o755),
-    ("opt", 0o755), ("proc", 0o555), ("root", 0o700), ("run", 0o755), ("srv", 0o755), ("sys", 0o555), ("tmp", 0o1777), ("usr", 0o755),
-    ("var", 0o755), ("var/cache", 0o755), ("var/lib", 0o755), ("var/local", 0o755), ("var/log", 0o755), ("var/mail", 0o755), ("var/opt", 0o755),
-    ("var/spool", 0o755), ("var/tmp", 0o1777), ("etc/profile.d", 0o755), ("etc/ssl", 0o755), ("etc/pki", 0o755), ("etc/pki/tls", 0o755),
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("home/sandbox", 0o755),
+    ("media", 0o755),
+    ("mnt", 0o755),
+    ("opt", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("srv", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+    ("usr", 0o755),
+    ("var", 0o755),
+    ("var/cache", 0o755),
+    ("var/lib", 0o755),
+    ("var/local", 0o755),
+    ("var/log", 0o755),
+    ("var/mail", 0o755),
+    ("var/opt", 0o755),
+    ("var/spool", 0o755),
+    ("var/tmp", 0o1777),
+    ("etc/profile.d", 0o755),
+    ("etc/ssl", 0o755),
+    ("etc/pki", 0o755),
+    ("etc/pki/tls", 0o755),
 ];
 
 /// name, uid, gid, home, shell. The system users are those that packages expect.
@@ -68,9 +128,30 @@ const USERS: &[(&str, u32, u32, &str, &str)] = &[
 ];
 
 const GROUPS: &[(&str, u32)] = &[
-    ("root", 0), ("daemon", 1), ("bin", 2), ("sys", 3), ("adm", 4), ("tty", 5), ("disk", 6), ("lp", 7), ("mail", 8), ("man", 12), ("kmem", 15),
-    ("dialout", 20), ("sudo", 27), ("audio", 29), ("www-data", 33), ("backup", 34), ("shadow", 42), ("utmp", 43), ("video", 44), ("staff", 50),
-    ("games", 60), ("users", 100), ("sandbox", 1000), ("nogroup", 65534),
+    ("root", 0),
+    ("daemon", 1),
+    ("bin", 2),
+    ("sys", 3),
+    ("adm", 4),
+    ("tty", 5),
+    ("disk", 6),
+    ("lp", 7),
+    ("mail", 8),
+    ("man", 12),
+    ("kmem", 15),
+    ("dialout", 20),
+    ("sudo", 27),
+    ("audio", 29),
+    ("www-data", 33),
+    ("backup", 34),
+    ("shadow", 42),
+    ("utmp", 43),
+    ("video", 44),
+    ("staff", 50),
+    ("games", 60),
+    ("users", 100),
+    ("sandbox", 1000),
+    ("nogroup", 65534),
 ];
 
 /// Files with a text of our own.
@@ -78,7 +159,10 @@ const TEXTS: &[(&str, &str)] = &[
     ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"),
     ("etc/hostname", "sandbox\n"),
     ("etc/resolv.conf", "# The sandbox has no network but loopback.\n"),
-    ("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nprotocols: files\nservices: files\n"),
+    (
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nprotocols: files\nservices: files\n",
+    ),
     ("etc/fstab", ""),
     ("etc/timezone", "Etc/UTC\n"),
     ("etc/environment", ""),
@@ -221,7 +305,8 @@ fn gather(etc: &Path, path: PathBuf, found: &mut Vec<Source>) -> io::Result<()> 
         return Ok(());
     }
     if metadata.is_dir() {
-        let mut entries: Vec<_> = fs::read_dir(etc.join(&path))?.flatten().map(|entry| entry.file_name()).collect();
+        let mut entries: Vec<_> =
+            fs::read_dir(etc.join(&path))?.flatten().map(|entry| entry.file_name()).collect();
         entries.sort_unstable();
         found.push(Source { path: path.clone(), metadata });
         for entry in entries {
@@ -305,7 +390,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn passwd() -> String {
-    USERS.iter().map(|(name, uid, gid, home, shell)| format!("{name}:x:{uid}:{gid}:{name}:{home}:{shell}\n")).collect()
+    USERS
+        .iter()
+        .map(|(name, uid, gid, home, shell)| format!("{name}:x:{uid}:{gid}:{name}:{home}:{shell}\n"))
+        .collect()
 }
 
 fn group() -> String {
@@ -318,13 +406,21 @@ mod tests {
 
     fn host() -> tempfile::TempDir {
         let host = tempfile::tempdir().unwrap();
-        for directory in ["etc/ssl/certs", "etc/ssl/private", "etc/ld.so.conf.d", "etc/ssh", "usr/bin", "sbin"] {
+        for directory in
+            ["etc/ssl/certs", "etc/ssl/private", "etc/ld.so.conf.d", "etc/ssh", "usr/bin", "sbin"]
+        {
             fs::create_dir_all(host.path().join(directory)).unwrap();
         }
         symlink("usr/bin", host.path().join("bin")).unwrap();
         for (path, mode) in [
-            ("etc/shadow", 0o640), ("etc/passwd", 0o644), ("etc/machine-id", 0o444), ("etc/ssh/ssh_host_key", 0o600),
-            ("etc/ssl/private/key", 0o600), ("etc/ssl/certs/ca.crt", 0o644), ("etc/ssl/certs/hidden.pem", 0o600), ("etc/services", 0o644),
+            ("etc/shadow", 0o640),
+            ("etc/passwd", 0o644),
+            ("etc/machine-id", 0o444),
+            ("etc/ssh/ssh_host_key", 0o600),
+            ("etc/ssl/private/key", 0o600),
+            ("etc/ssl/certs/ca.crt", 0o644),
+            ("etc/ssl/certs/hidden.pem", 0o600),
+            ("etc/services", 0o644),
         ] {
             fs::write(host.path().join(path), "of the host").unwrap();
             set_mode(&host.path().join(path), mode).unwrap();
@@ -337,10 +433,27 @@ mod tests {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
         let skeleton = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
         let has = |path: &str| fs::symlink_metadata(skeleton.directory.join(path)).is_ok();
-        for path in ["etc/ssl/certs/ca.crt", "etc/services", "etc/passwd", "tmp", "home/sandbox", "etc/mtab", "bin", "sbin", "usr"] {
+        for path in [
+            "etc/ssl/certs/ca.crt",
+            "etc/services",
+            "etc/passwd",
+            "tmp",
+            "home/sandbox",
+            "etc/mtab",
+            "bin",
+            "sbin",
+            "usr",
+        ] {
             assert!(has(path), "{path}");
         }
-        for path in ["etc/shadow", "etc/machine-id", "etc/ssh", "etc/ssl/private", "etc/ssl/certs/hidden.pem", "lib64"] {
+        for path in [
+            "etc/shadow",
+            "etc/machine-id",
+            "etc/ssh",
+            "etc/ssl/private",
+            "etc/ssl/certs/hidden.pem",
+            "lib64",
+        ] {
             assert!(!has(path), "{path}");
         }
         let passwd = fs::read_to_string(skeleton.directory.join("etc/passwd")).unwrap();

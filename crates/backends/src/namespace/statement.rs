@@ -1,9 +1,7 @@
 //! Which limits hold, by what, and what the sandbox says about it.
 
 use jail::cgroup::{Cgroups, Controller};
-use sandbox::{
-    BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan,
-};
+use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
 
 use super::cage::Ids;
 
@@ -23,7 +21,9 @@ pub(crate) struct Means {
 pub(crate) enum DiskHold {
     FileSystem,
     /// Why not better, when better was asked for.
-    Accounting { note: Option<String> },
+    Accounting {
+        note: Option<String>,
+    },
 }
 
 /// What must be done besides cgroups to hold the limits.
@@ -73,12 +73,13 @@ impl Means {
     pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold) -> Isolation {
         let id_map = match self.ids {
             Ids::OwnRange => "own-range",
+            Ids::Host => "host",
             Ids::Shared(1) => "single",
             Ids::Shared(_) => "subordinate",
         };
         Isolation {
             backend: BackendKind::Namespace,
-            rootless: self.ids != Ids::OwnRange,
+            rootless: matches!(self.ids, Ids::Shared(_)),
             id_map: id_map.to_owned(),
             namespaces: ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"].map(str::to_owned).to_vec(),
             capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
@@ -99,11 +100,20 @@ impl Means {
             None => LimitStatement { limit, value, enforcement: otherwise, note: Some(note.to_owned()) },
         };
         let memory = self.by_cgroup(Controller::Memory);
-        let per_process = (Enforcement::Rlimit, "Held for each process, not for their sum: no memory cgroup can be used here.");
-        let per_user = (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
+        let per_process = (
+            Enforcement::Rlimit,
+            "Held for each process, not for their sum: no memory cgroup can be used here.",
+        );
+        let per_user =
+            (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
         vec![
             held(LimitKind::Memory, size(limits.memory), memory, per_process),
-            held(LimitKind::Swap, size(limits.swap), memory, (Enforcement::NotHeld, "No memory cgroup can be used here.")),
+            held(
+                LimitKind::Swap,
+                size(limits.swap),
+                memory,
+                (Enforcement::NotHeld, "No memory cgroup can be used here."),
+            ),
             self.cpu_statement(limits),
             held(LimitKind::Pids, limits.pids.into(), self.by_cgroup(Controller::Pids), per_user),
             self.open_files_statement(limits),
@@ -117,12 +127,16 @@ impl Means {
         let value = u64::from(limits.cpus.millis);
         let (enforcement, note) = match (self.by_cgroup(Controller::Cpu), self.affinity(limits)) {
             (Some(enforcement), _) => (enforcement, None),
-            (None, Some(count)) => {
-                (Enforcement::Affinity, Some(format!("Held as {count} whole processors: no cpu cgroup can be used here.")))
-            }
+            (None, Some(count)) => (
+                Enforcement::Affinity,
+                Some(format!("Held as {count} whole processors: no cpu cgroup can be used here.")),
+            ),
             (None, None) => (
                 Enforcement::NotHeld,
-                Some(format!("The host has {} processors and no cpu cgroup can be used here.", self.processors)),
+                Some(format!(
+                    "The host has {} processors and no cpu cgroup can be used here.",
+                    self.processors
+                )),
             ),
         };
         LimitStatement { limit: LimitKind::Cpus, value, enforcement, note }
@@ -131,7 +145,8 @@ impl Means {
     fn open_files_statement(&self, limits: &LimitsPlan) -> LimitStatement {
         let value = self.open_files(limits);
         let is_cut = value < u64::from(limits.open_files);
-        let note = is_cut.then(|| format!("{} were asked for; the daemon itself may give {value}.", limits.open_files));
+        let note = is_cut
+            .then(|| format!("{} were asked for; the daemon itself may give {value}.", limits.open_files));
         LimitStatement { limit: LimitKind::OpenFiles, value, enforcement: Enforcement::Rlimit, note }
     }
 }

@@ -35,7 +35,9 @@ pub(crate) async fn sweep(
         instance::wait_for_cleaning(host, &id).await;
         kill(host, &id).await;
         let (worker, gone) = (Arc::clone(host), id.clone());
-        tokio::task::spawn_blocking(move || instance::clean(&worker, &gone)).await.map_err(error::from_join)?;
+        tokio::task::spawn_blocking(move || instance::clean(&worker, &gone))
+            .await
+            .map_err(error::from_join)?;
         drop(host.inherited.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id));
         removed.insert(id);
     }
@@ -43,7 +45,9 @@ pub(crate) async fn sweep(
     for id in strangers.into_iter().filter(|id| !known.contains(id) && !alive.contains(id)) {
         let path = host.directories.sandboxes().join(id.as_str());
         match host.ask(&Request::Remove { path }).await? {
-            Reply::Failed(failure) => tracing::warn!(sandbox = %id, %failure, "files of an unknown sandbox stay"),
+            Reply::Failed(failure) => {
+                tracing::warn!(sandbox = %id, %failure, "files of an unknown sandbox stay");
+            }
             _done => {
                 removed.insert(id);
             }

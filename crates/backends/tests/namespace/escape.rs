@@ -115,7 +115,10 @@ pub(crate) async fn the_hosts_files_are_not_there(world: Arc<World>) {
     assert_ne!(sh(&*instance, &looked).await.code(), Some(0));
     assert_eq!(sh(&*instance, "ls -A /root /mnt /opt /srv /media").await.stdout.matches('\n').count(), 9);
     assert_eq!(sh(&*instance, "ls /home").await.stdout, "sandbox\n");
-    assert_ne!(sh(&*instance, "test -e /etc/shadow || test -e /etc/machine-id || test -e /etc/ssh").await.code(), Some(0));
+    assert_ne!(
+        sh(&*instance, "test -e /etc/shadow || test -e /etc/machine-id || test -e /etc/ssh").await.code(),
+        Some(0)
+    );
     // No mount of the host, by name or by place, beyond the layers themselves.
     let mounts = sh(&*instance, "cat /proc/self/mountinfo").await.stdout;
     for line in mounts.lines() {
@@ -147,7 +150,12 @@ pub(crate) async fn the_guest_cannot_be_looked_into_or_killed(world: Arc<World>)
     let plan = world.plan();
     let instance = world.create(&plan).await;
     for try_ in [
-        "cat /proc/1/environ", "cat /proc/1/maps", "cat /proc/1/mem", "ls /proc/1/fd", "ls -l /proc/1/root/", "readlink /proc/1/exe",
+        "cat /proc/1/environ",
+        "cat /proc/1/maps",
+        "cat /proc/1/mem",
+        "ls /proc/1/fd",
+        "ls -l /proc/1/root/",
+        "readlink /proc/1/exe",
     ] {
         assert_ne!(sh(&*instance, try_).await.code(), Some(0), "{try_}");
     }
@@ -156,7 +164,11 @@ pub(crate) async fn the_guest_cannot_be_looked_into_or_killed(world: Arc<World>)
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
     // And commands get no descriptors but their own three.
     let open = sh(&*instance, "ls /proc/self/fd").await.stdout;
-    assert_eq!(open.split_ascii_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the listing itself");
+    assert_eq!(
+        open.split_ascii_whitespace().collect::<Vec<_>>(),
+        ["0", "1", "2", "3"],
+        "3 is the listing itself"
+    );
     instance.stop().await.unwrap();
 }
 
@@ -174,9 +186,17 @@ pub(crate) async fn root_inside_is_nobody_outside(world: Arc<World>) {
     }
     // Files made inside by root and by another user are told apart inside, and on disk carry small numbers or the user's own.
     if !ours.lines().all(|line| line.ends_with(" 1")) {
-        let made = run_as(&*instance, "sandbox", &["sh", "-c", "id -un; touch /home/sandbox/mine; stat -c %U /home/sandbox/mine"]).await;
+        let made = run_as(
+            &*instance,
+            "sandbox",
+            &["sh", "-c", "id -un; touch /home/sandbox/mine; stat -c %U /home/sandbox/mine"],
+        )
+        .await;
         assert_eq!(made.stdout, "sandbox\nsandbox\n", "{}", made.stderr);
-        assert_eq!(sh(&*instance, "chown 33:33 /home/sandbox/mine && stat -c %U:%G /home/sandbox/mine").await.stdout, "www-data:www-data\n");
+        assert_eq!(
+            sh(&*instance, "chown 33:33 /home/sandbox/mine && stat -c %U:%G /home/sandbox/mine").await.stdout,
+            "www-data:www-data\n"
+        );
     }
     instance.stop().await.unwrap();
 }
@@ -188,7 +208,12 @@ pub(crate) async fn usr_is_writable_inside_and_untouched_outside(world: Arc<Worl
     assert_eq!(sh(&*instance, script).await.stdout, "mine\n");
     assert!(!std::path::Path::new("/usr/local/bin/warren-test-tool").exists());
     if rustix::process::geteuid().is_root() {
-        assert_eq!(sh(&*instance, "rm /usr/bin/env && ls /usr/bin/env 2>&1 | wc -l; stat -c %U /usr/bin").await.stdout, "1\nroot\n");
+        assert_eq!(
+            sh(&*instance, "rm /usr/bin/env && ls /usr/bin/env 2>&1 | wc -l; stat -c %U /usr/bin")
+                .await
+                .stdout,
+            "1\nroot\n"
+        );
         assert!(std::path::Path::new("/usr/bin/env").exists());
     }
     instance.stop().await.unwrap();

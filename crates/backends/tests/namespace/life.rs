@@ -24,7 +24,12 @@ pub(crate) async fn a_sandbox_is_made_runs_a_command_and_goes(world: Arc<World>)
 pub(crate) async fn a_stopped_sandbox_keeps_its_files(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;
-    assert_eq!(sh(&*instance, "echo kept > /root/note; echo gone > /tmp/note; rm -r /srv; mkdir /usr/local/new").await.code(), Some(0));
+    assert_eq!(
+        sh(&*instance, "echo kept > /root/note; echo gone > /tmp/note; rm -r /srv; mkdir /usr/local/new")
+            .await
+            .code(),
+        Some(0)
+    );
     instance.stop().await.unwrap();
 
     let instance = world.create(&plan).await;
@@ -82,8 +87,10 @@ impl Traces {
             .flat_map(|path| names(Path::new(&path)))
             .filter(|path| path.contains("/sbx-"))
             .collect();
-        let entries = names(&world.directories.run).into_iter().chain(names(&world.directories.home.join("sandboxes")));
-        let backing = names(Path::new("/sys/block")).into_iter().filter(|path| Path::new(path).join("loop").exists());
+        let entries =
+            names(&world.directories.run).into_iter().chain(names(&world.directories.home.join("sandboxes")));
+        let backing =
+            names(Path::new("/sys/block")).into_iter().filter(|path| Path::new(path).join("loop").exists());
         Self {
             mounts: mounts.lines().map(str::to_owned).collect(),
             cgroups,
@@ -112,7 +119,8 @@ pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc
 
     let adopted = world.backend.adopt(&kept).await.unwrap().expect("it lives");
     assert_eq!(sh(&*adopted, "cat /tmp/note").await.stdout, "here\n");
-    let swept = world.backend.sweep(std::slice::from_ref(&kept.id), std::slice::from_ref(&kept.id)).await.unwrap();
+    let swept =
+        world.backend.sweep(std::slice::from_ref(&kept.id), std::slice::from_ref(&kept.id)).await.unwrap();
     assert!(swept.contains(&dropped.id) && !swept.contains(&kept.id), "{swept:?}");
     assert!(!dropped.directory.exists() && kept.directory.exists());
     assert!(world.backend.adopt(&dropped).await.unwrap().is_none());
@@ -158,7 +166,8 @@ pub(crate) async fn a_root_of_given_layers(world: Arc<World>) {
     plan.rootfs = sandbox::RootfsPlan::Layers { layers: vec![upper, lower] };
     let instance = world.create(&plan).await;
     let mut client = Client::connect(&*instance).await;
-    let Response::Entry { entry } = client.ask(&Request::Stat { path: "/below".into(), follow: false }).await else {
+    let Response::Entry { entry } = client.ask(&Request::Stat { path: "/below".into(), follow: false }).await
+    else {
         panic!("no entry");
     };
     assert_eq!((entry.size, entry.uid), (5, 0));
@@ -168,9 +177,37 @@ pub(crate) async fn a_root_of_given_layers(world: Arc<World>) {
 pub(crate) async fn many_at_once(world: Arc<World>) {
     let plans: Vec<_> = (0..20).map(|_| world.plan_with(&SandboxSpec::default())).collect();
     let made = futures_util::future::join_all(plans.iter().map(|plan| world.create(plan))).await;
-    let outputs = futures_util::future::join_all(made.iter().map(|instance| sh(&**instance, "echo $((6 * 7))"))).await;
+    let outputs =
+        futures_util::future::join_all(made.iter().map(|instance| sh(&**instance, "echo $((6 * 7))"))).await;
     assert!(outputs.iter().all(|output| output.stdout == "42\n"));
     for stopped in futures_util::future::join_all(made.iter().map(|instance| instance.stop())).await {
         stopped.unwrap();
+    }
+}
+
+pub(crate) async fn what_is_needed_is_found_by_trying(world: Arc<World>) {
+    let checks = jail::probe::run(&world.directories.home);
+    for check in &checks {
+        assert!(check.works || !check.is_needed, "{check:?}");
+        assert!(
+            check.works
+                || check.fix.is_some()
+                || check.check.contains("limits")
+                || check.check.contains("pause"),
+            "{check:?}"
+        );
+    }
+    let has = |name: &str| checks.iter().any(|check| check.check == name);
+    assert!(
+        has("user namespaces") && has("overlay in a user namespace") && has("memory limits"),
+        "{checks:?}"
+    );
+    assert_eq!(has("subordinate ids"), !rustix::process::geteuid().is_root());
+}
+
+pub(crate) async fn a_plan_can_be_explained(world: Arc<World>) {
+    let steps = world.backend.explain(&world.plan());
+    for part in ["once: unshare", "overlay", "pivot to", "capabilities CHOWN", "seccomp warren-default"] {
+        assert!(steps.iter().any(|step| step.contains(part)), "{part}");
     }
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use sandbox::{
-    Backend as _, BackendError, ByteSize, Capability, CpuCount, Enforcement, Instance, LimitKind, Limits, SandboxPlan,
-    SandboxSpec,
+    Backend as _, BackendError, ByteSize, Capability, CpuCount, Enforcement, Instance, LimitKind, Limits,
+    SandboxPlan, SandboxSpec,
 };
 
 use crate::world::{World, sh};
@@ -22,7 +22,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-const HOG: &str = "import sys\nhog = []\nfor _ in range(400): hog.append(bytearray(b'x' * (1 << 20)))\nprint('had it')";
+const HOG: &str =
+    "import sys\nhog = []\nfor _ in range(400): hog.append(bytearray(b'x' * (1 << 20)))\nprint('had it')";
 
 pub(crate) async fn a_memory_hog_dies_and_the_guest_lives(world: Arc<World>) {
     let plan = plan_with(&world, Limits { memory: Some(ByteSize::mib(64)), ..Limits::default() });
@@ -57,7 +58,12 @@ pub(crate) async fn a_fork_bomb_stays_inside(world: Arc<World>) {
 }
 
 pub(crate) async fn sizes_of_the_small_file_systems_hold(world: Arc<World>) {
-    let limits = Limits { tmp: Some(ByteSize::mib(2)), shm: Some(ByteSize::mib(1)), open_files: Some(64), ..Limits::default() };
+    let limits = Limits {
+        tmp: Some(ByteSize::mib(2)),
+        shm: Some(ByteSize::mib(1)),
+        open_files: Some(64),
+        ..Limits::default()
+    };
     let plan = plan_with(&world, limits);
     let instance = world.create(&plan).await;
     for (place, bytes) in [("/tmp", 2 << 20), ("/dev/shm", 1 << 20)] {
@@ -71,12 +77,16 @@ pub(crate) async fn sizes_of_the_small_file_systems_hold(world: Arc<World>) {
 pub(crate) async fn cpu_time_is_held_where_it_can_be(world: Arc<World>) {
     let plan = plan_with(&world, Limits { cpus: Some(CpuCount { millis: 200 }), ..Limits::default() });
     let instance = world.create(&plan).await;
-    let script = "import time\nwall = time.time() + 1\nwhile time.time() < wall: pass\nprint(time.process_time())";
-    let used: f64 = sh(&*instance, &format!("exec python3 -c \"{script}\"")).await.stdout.trim().parse().unwrap();
+    let script =
+        "import time\nwall = time.time() + 1\nwhile time.time() < wall: pass\nprint(time.process_time())";
+    let used: f64 =
+        sh(&*instance, &format!("exec python3 -c \"{script}\"")).await.stdout.trim().parse().unwrap();
     match held(&*instance, LimitKind::Cpus) {
         (Enforcement::CgroupV1 | Enforcement::CgroupV2, 200) => assert!(used < 0.5, "{used}"),
         (Enforcement::Affinity, 200) => assert_eq!(sh(&*instance, "nproc").await.stdout, "1\n"),
-        (Enforcement::NotHeld, 200) => println!("skipped: cpu limits need a cpu cgroup or more than one processor"),
+        (Enforcement::NotHeld, 200) => {
+            println!("skipped: cpu limits need a cpu cgroup or more than one processor");
+        }
         other => panic!("{other:?}"),
     }
     instance.stop().await.unwrap();
@@ -114,7 +124,11 @@ pub(crate) async fn a_disk_filler_is_stopped_by_accounting(world: Arc<World>) {
     let output = tokio::time::timeout(Duration::from_secs(50), sh(&*instance, filler)).await.unwrap();
     assert!(output.report.disk_limit, "{output:?}");
     // One file alone never passes the limit.
-    let one = sh(&*instance, "rm -f /root/*; sleep 1; head -c 30000000 /dev/zero > /root/one; stat -c %s /root/one").await;
+    let one = sh(
+        &*instance,
+        "rm -f /root/*; sleep 1; head -c 30000000 /dev/zero > /root/one; stat -c %s /root/one",
+    )
+    .await;
     assert_eq!(one.stdout.trim(), (20 << 20).to_string(), "{one:?}");
     instance.stop().await.unwrap();
 }
@@ -150,7 +164,8 @@ pub(crate) async fn a_paused_sandbox_stands_still_and_goes_on(world: Arc<World>)
 pub(crate) async fn usage_is_told(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;
-    sh(&*instance, "head -c 3000000 /dev/zero > /root/big; sleep 1000 & python3 -c 'sum(range(3000000))'").await;
+    sh(&*instance, "head -c 3000000 /dev/zero > /root/big; sleep 1000 & python3 -c 'sum(range(3000000))'")
+        .await;
     let usage = instance.usage().await.unwrap();
     assert!(usage.memory_bytes > Some(0), "{usage:?}");
     assert!(usage.pids >= Some(1), "{usage:?}");
@@ -167,7 +182,10 @@ pub(crate) async fn the_statement_matches_the_host(world: Arc<World>) {
     assert_eq!(isolation.namespaces.join(" "), "user mnt pid net ipc uts cgroup");
     assert_eq!(isolation.limits.len(), 8);
     let inside = sh(&*instance, "cat /proc/self/uid_map").await.stdout;
-    let ids: u64 = inside.lines().map(|line| line.split_ascii_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum();
+    let ids: u64 = inside
+        .lines()
+        .map(|line| line.split_ascii_whitespace().nth(2).unwrap().parse::<u64>().unwrap())
+        .sum();
     let expected = match ids {
         1 => "single",
         _ if is_root() => "own-range",

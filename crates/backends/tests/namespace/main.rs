@@ -2,6 +2,12 @@
 //!
 //! Run as root, it runs everything, then itself again as users without privileges: one with a single id, one with
 //! subordinate ids. Names given as arguments choose tests, as with the standard harness.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test without the standard harness, which is how clippy knows tests"
+)]
 
 mod escape;
 mod life;
@@ -43,6 +49,8 @@ const STORIES: &[Story] = stories![
     life::a_create_that_fails_leaves_nothing,
     life::a_root_of_given_layers,
     life::many_at_once,
+    life::what_is_needed_is_found_by_trying,
+    life::a_plan_can_be_explained,
     escape::capabilities_are_few_and_cannot_grow,
     escape::dangerous_calls_are_refused,
     escape::the_kernels_files_are_masked_or_read_only,
@@ -88,7 +96,11 @@ fn main() -> ExitCode {
             runtime.block_on(async { tokio::spawn(story(Arc::clone(&world))).await })
         }));
         let is_ok = matches!(told, Ok(Ok(())));
-        println!("test {who}::{name} ... {} ({} ms)", if is_ok { "ok" } else { "FAILED" }, began.elapsed().as_millis());
+        println!(
+            "test {who}::{name} ... {} ({} ms)",
+            if is_ok { "ok" } else { "FAILED" },
+            began.elapsed().as_millis()
+        );
         if !is_ok {
             failed.push(*name);
         }

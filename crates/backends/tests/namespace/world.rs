@@ -8,7 +8,9 @@ use std::{
 
 use backends::namespace::{Directories, NamespaceBackend};
 use bytes::BytesMut;
-use guest_protocol::{Decoder, ExecEvent, ExecStart, ExitReport, Frame, FrameKind, Request, Response, encode};
+use guest_protocol::{
+    Decoder, ExecEvent, ExecStart, ExitReport, Frame, FrameKind, Request, Response, encode,
+};
 use sandbox::{Backend, Defaults, GuestStream, Instance, SandboxId, SandboxPlan, SandboxSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

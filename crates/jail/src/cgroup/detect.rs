@@ -120,12 +120,7 @@ impl<'a> Line<'a> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let mut after = after.split(' ');
-        Some(Self {
-            root: before.next()?,
-            at: before.next()?,
-            kind: after.next()?,
-            options: after.nth(1)?,
-        })
+        Some(Self { root: before.next()?, at: before.next()?, kind: after.next()?, options: after.nth(1)? })
     }
 
     fn mount(&self, is_v2: bool, controllers: Vec<Controller>, own: &str) -> Mount {
@@ -156,8 +151,11 @@ mod tests {
     fn on_a_hybrid_host_version_2_has_what_version_1_has_not() {
         let found = find(HYBRID, "4:memory:/job/7\n1:cpu,cpuacct:/\n3:freezer:/\n0::/x\n");
         assert_eq!(found.version, Version::Hybrid);
-        let shown: Vec<_> =
-            found.mounts.iter().map(|one| (one.is_v2, one.own.display().to_string(), one.controllers.len())).collect();
+        let shown: Vec<_> = found
+            .mounts
+            .iter()
+            .map(|one| (one.is_v2, one.own.display().to_string(), one.controllers.len()))
+            .collect();
         assert_eq!(
             shown,
             [
@@ -193,6 +191,9 @@ mod tests {
     #[test]
     fn nothing_mounted_is_nothing_found() {
         assert_eq!(find("", ""), Found { version: Version::None, mounts: Vec::new() });
-        assert_eq!(find("garbage\n1 2 3 - x", "::::\n"), Found { version: Version::None, mounts: Vec::new() });
+        assert_eq!(
+            find("garbage\n1 2 3 - x", "::::\n"),
+            Found { version: Version::None, mounts: Vec::new() }
+        );
     }
 }

@@ -55,14 +55,21 @@ fn version_2_has_one_and_uses_the_controllers_that_were_given_on() {
     let top = tempfile::tempdir().unwrap();
     let all: &[(bool, &[Controller])] = &[(
         true,
-        &[Controller::Memory, Controller::Cpu, Controller::CpuAccounting, Controller::Pids, Controller::Freezer],
+        &[
+            Controller::Memory,
+            Controller::Cpu,
+            Controller::CpuAccounting,
+            Controller::Pids,
+            Controller::Freezer,
+        ],
     )];
     // A plain file keeps what was written last, as a kernel that gives on the last controller only would show it.
     let cgroups = host(top.path(), Version::V2, all);
     assert_eq!(cgroups.controller(Controller::Memory), None);
     fs::write(top.path().join("0/warren/cgroup.subtree_control"), "memory cpu pids").unwrap();
 
-    let hierarchy = Hierarchy { is_v2: true, controllers: all[0].1.to_vec(), directory: top.path().join("0/warren") };
+    let hierarchy =
+        Hierarchy { is_v2: true, controllers: all[0].1.to_vec(), directory: top.path().join("0/warren") };
     let cgroups = Cgroups { version: Version::V2, hierarchies: vec![hierarchy], missing: Vec::new() };
     let files = cgroups.create("sbx-1", &LIMITS).unwrap();
     assert_eq!((files.enter.len(), files.oom_counter.is_some()), (1, true));
@@ -77,12 +84,8 @@ fn version_2_has_one_and_uses_the_controllers_that_were_given_on() {
 fn a_host_that_lets_us_make_nothing_says_so() {
     let top = tempfile::tempdir().unwrap();
     let nowhere = top.path().join("missing");
-    let mount = Mount {
-        is_v2: false,
-        controllers: vec![Controller::Memory],
-        top: nowhere.clone(),
-        own: nowhere,
-    };
+    let mount =
+        Mount { is_v2: false, controllers: vec![Controller::Memory], top: nowhere.clone(), own: nowhere };
     let cgroups = Cgroups::prepare(Found { version: Version::V1, mounts: vec![mount] }, "warren", true);
     assert_eq!(cgroups.version(), Version::None);
     assert!(cgroups.missing()[0].contains("memory"), "{:?}", cgroups.missing());

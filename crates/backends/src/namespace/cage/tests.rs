@@ -1,0 +1,75 @@
+//! The cage of image `host`, whole, as text. `BLESS=1` writes it anew.
+
+use std::fs;
+
+use sandbox::{Defaults, SandboxId, SandboxSpec};
+
+use super::*;
+
+fn explain(ids: Ids, decided: &Decided) -> String {
+    let id = SandboxId::from_random([7; 8]);
+    let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
+    let name = "box".parse().unwrap();
+    let plan = sandbox::plan(&id, &name, &SandboxSpec::default(), directory, &Defaults::default()).unwrap();
+    let layer = PathBuf::from("/home-of-warren/layers/host-1");
+    let skeleton = Skeleton {
+        directory: layer.join("root"),
+        usr: matches!(ids, Ids::Shared(_)).then(|| layer.join("usr")),
+        bound: vec![PathBuf::from("/lib64")],
+    };
+    let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
+    let masked = all.map(|name| Path::new("/").join(name)).collect();
+    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, masked };
+    let cage = build(&plan, &ground, decided);
+    let mut text = format!("users {:?}\n", cage.id_map.users);
+    text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
+    text.extend(cage.steps.iter().map(|step| format!("{step}\n")));
+    text
+}
+
+fn check(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/namespace/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&file, text).unwrap();
+    }
+    let golden = fs::read_to_string(&file).unwrap_or_default();
+    assert!(golden == text, "{name} is not what is committed; BLESS=1 writes this instead:\n{text}");
+}
+
+#[test]
+fn the_cage_of_a_root_daemon() {
+    let decided =
+        Decided { first_id: Some(0x7000_0000), has_image: false, affinity: None, rlimits: Vec::new() };
+    check("root.txt", &explain(Ids::OwnRange, &decided));
+}
+
+#[test]
+fn the_cage_of_a_root_daemon_with_a_disk_of_its_own() {
+    let decided =
+        Decided { first_id: Some(0x7000_0000), has_image: true, affinity: None, rlimits: Vec::new() };
+    check("root-image.txt", &explain(Ids::OwnRange, &decided));
+}
+
+#[test]
+fn the_cage_of_a_user_with_one_id() {
+    let decided = Decided { first_id: None, has_image: false, affinity: Some(1), rlimits: Vec::new() };
+    check("single.txt", &explain(Ids::Shared(1), &decided));
+}
+
+#[test]
+fn the_cage_of_a_user_with_subordinate_ids() {
+    let decided = Decided { first_id: None, has_image: false, affinity: None, rlimits: Vec::new() };
+    check("subordinate.txt", &explain(Ids::Shared(65537), &decided));
+}
+
+#[test]
+fn the_spawners_own_steps() {
+    let text: String = prepare_steps(Path::new("/mnt")).iter().map(|step| format!("{step}\n")).collect();
+    check("prepare.txt", &text);
+}
+
+#[test]
+fn the_stage_hides_nothing_that_is_needed() {
+    let stage = choose_stage(&[Path::new("/mnt/data/warren"), Path::new("/usr")]).unwrap();
+    assert_ne!(stage, Path::new("/mnt"));
+}
