@@ -183,9 +183,14 @@ mod tests {
 
     #[test]
     fn spans_are_read_as_people_write_them() {
-        for (text, millis) in
-            [("90", 90_000), ("90s", 90_000), ("500ms", 500), ("1h30m", 5_400_000), ("2d", 172_800_000), ("0", 0)]
-        {
+        for (text, millis) in [
+            ("90", 90_000),
+            ("90s", 90_000),
+            ("500ms", 500),
+            ("1h30m", 5_400_000),
+            ("2d", 172_800_000),
+            ("0", 0),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text:?}");
         }
         for text in ["", "-1", "s", "5x", "1.5h", "10 m", "99999999999999999999", "99999999999999999d"] {

@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn a_link_or_a_file_is_not_a_private_directory() {
         let place = tempfile::tempdir().unwrap();
-        let (real, link, file) = (place.path().join("real"), place.path().join("link"), place.path().join("file"));
+        let (real, link, file) =
+            (place.path().join("real"), place.path().join("link"), place.path().join("file"));
         make_private(&real).unwrap();
         assert_eq!(fs::metadata(&real).unwrap().mode() & 0o777, 0o700);
         std::os::unix::fs::symlink(&real, &link).unwrap();

@@ -28,7 +28,10 @@ pub(crate) const VARIABLES: &[Variable] = &[
     },
     Variable { name: BACKEND, purpose: "Back end of a daemon that a command starts: namespace or fake." },
     Variable { name: IDLE_EXIT, purpose: "After how long such a daemon leaves when nothing is alive; 10m." },
-    Variable { name: LOG, purpose: "What the daemon logs: error, warn, info, debug, trace, or a filter by module." },
+    Variable {
+        name: LOG,
+        purpose: "What the daemon logs: error, warn, info, debug, trace, or a filter by module.",
+    },
     Variable { name: NAMESPACE, purpose: "Namespace of commands that name none." },
     Variable { name: "NO_COLOR", purpose: "Set to anything: no colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },

@@ -36,7 +36,10 @@ impl CommandError {
         let mut stderr = io::stderr().lock();
         // Nobody is left to tell when stderr is gone too.
         stderr.write_all(text.as_bytes()).ok();
-        if !json && let Some(id) = request_id && error.kind() == ErrorKind::Internal {
+        if !json
+            && let Some(id) = request_id
+            && error.kind() == ErrorKind::Internal
+        {
             writeln!(stderr, "request: {id}").ok();
         }
         ExitCode::from(EXIT_FAILURE)

@@ -8,6 +8,7 @@ mod commands;
 mod copy;
 mod daemon;
 mod directories;
+mod doctor;
 mod env;
 mod error;
 mod guest_role;

@@ -157,7 +157,10 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)], ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+        assert_eq!(
+            [bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)],
+            ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
+        );
         assert_eq!([span(-1), span(59), span(3_700), span(90_000)], ["0s", "59s", "1h01m", "1d01h"]);
     }
 

@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    arguments::AttachArgs,
     client::{Client, EntryStream},
     error::CommandResult,
     output,
@@ -38,7 +39,13 @@ pub(crate) struct Attachment {
 
 impl Attachment {
     /// `-i` and `-t`, refused where they cannot work.
-    pub(crate) fn checked(interactive: bool, tty: bool) -> CommandResult<Self> {
+    pub(crate) fn checked(attach: &AttachArgs, json: bool) -> CommandResult<Self> {
+        let AttachArgs { interactive, tty, .. } = *attach;
+        if json && (interactive || tty) {
+            return Err(Error::invalid("--json captures the output; -i and -t pass it through")
+                .with_hint("Leave one of them away.")
+                .into());
+        }
         if interactive && tty && !terminal::stdin_is_terminal() {
             return Err(Error::invalid("-it needs a terminal, and stdin is none")
                 .with_hint("Use -i alone to pass a pipe or a file along.")
@@ -93,7 +100,9 @@ pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> Com
     }
     let raw = if how.terminal && terminal::stdin_is_terminal() { Some(RawMode::enter()?) } else { None };
     let leave = Arc::new(Notify::new());
-    let feeding = how.stdin.then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
+    let feeding = how
+        .stdin
+        .then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
 
     let ended = watch(client, exec, how, &leave).await;
 
@@ -207,8 +216,12 @@ async fn feed(client: Client, exec: Exec, watch_keys: bool, leave: Arc<Notify>) 
     let stream = futures_util::stream::unfold(pieces, |mut pieces| async move {
         pieces.recv().await.map(|piece| (piece, pieces))
     });
-    // A command that does not read its stdin, or has ended, is no failure of ours.
-    client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await.ok();
+    let fed = client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await;
+    // A command that does not read its stdin, or has ended, is no failure of ours. Bytes that were under way when a daemon died
+    // cannot be told from bytes that arrived, so they are not sent again.
+    if fed.is_err_and(|error| error.kind() == Some(ErrorKind::Unavailable)) {
+        output::warn("stdin is not passed on any more: the daemon went away");
+    }
 }
 
 /// Reads stdin on a thread of its own: a read that never returns must not keep the process from leaving.

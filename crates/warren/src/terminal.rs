@@ -24,7 +24,8 @@ impl RawMode {
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
         // Made before the change, so that a failure half-way is undone as well.
         let guard = Self(());
-        tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
+        // Not `Flush`: what was typed ahead is meant for the command.
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         Ok(guard)
     }
 }
@@ -39,7 +40,7 @@ fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(before) = before {
         // A terminal that went away needs no restoring.
-        tcsetattr(io::stdin(), OptionalActions::Flush, &before).ok();
+        tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
     }
 }
 

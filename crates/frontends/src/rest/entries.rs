@@ -1,11 +1,6 @@
 //! The log of an exec as a stream: a cursor over its ledger that any reader can set anywhere.
 
-use axum::{
-    Extension,
-    extract::State,
-    http::HeaderMap,
-    response::Response,
-};
+use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use bytes::{Bytes, BytesMut};
 use engine::{Follow, Item};
 use futures_util::{StreamExt, stream::BoxStream};

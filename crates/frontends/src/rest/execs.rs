@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{
-    Json,
-    body::Body,
-    extract::State,
-    http::StatusCode,
-};
+use axum::{Json, body::Body, extract::State, http::StatusCode};
 use engine::{ExecView, SignalScope};
 use sandbox::{Error, TerminalSize};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -149,7 +144,9 @@ async fn resize(
 ) -> ApiResult<StatusCode> {
     let v1::ResizeRequest { rows, cols } = asked;
     if rows == 0 || cols == 0 {
-        return Err(Error::invalid(format!("a terminal of {rows} rows and {cols} columns cannot be made")).into());
+        return Err(
+            Error::invalid(format!("a terminal of {rows} rows and {cols} columns cannot be made")).into()
+        );
     }
     rest.engine.exec_resize(&ask.who, &ask.which, &ask.exec, TerminalSize { rows, cols }).await?;
     Ok(StatusCode::NO_CONTENT)

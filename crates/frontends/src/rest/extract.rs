@@ -101,14 +101,17 @@ async fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiErro
     let parameters: RawPathParams =
         parts.extract().await.map_err(|error| Error::invalid(format!("the path cannot be read: {error}")))?;
     let found = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
-    found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("this route has no {name} in its path")).into())
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::Internal, format!("this route has no {name} in its path")).into()
+    })
 }
 
 fn query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, ApiError> {
     match Query::try_from_uri(&parts.uri) {
         Ok(Query(query)) => Ok(query),
         Err(rejection) => {
-            let text = std::error::Error::source(&rejection).map_or_else(|| rejection.to_string(), ToString::to_string);
+            let text = std::error::Error::source(&rejection)
+                .map_or_else(|| rejection.to_string(), ToString::to_string);
             Err(Error::invalid(format!("the query is not what this route takes: {text}")).into())
         }
     }
@@ -159,7 +162,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let bytes = read_bounded(request.into_body()).await?;
         // Serde would take a list for a struct, field by field; nobody means that.
         if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
-            return Err(Error::invalid("the body is not what this route takes: it must be a JSON object").into());
+            return Err(
+                Error::invalid("the body is not what this route takes: it must be a JSON object").into()
+            );
         }
         serde_json::from_slice(&bytes)
             .map(Self)

@@ -74,8 +74,7 @@ async fn write(
     body: Body,
 ) -> ApiResult<Json<v1::Written>> {
     let v1::WriteQuery { path, mode, write, parents, .. } = &ask.query;
-    let options =
-        WriteOptions { mode: *write, permissions: mode.map(|mode| mode.0), parents: *parents };
+    let options = WriteOptions { mode: *write, permissions: mode.map(|mode| mode.0), parents: *parents };
     let bytes = rest.engine.write_file(&ask.who, &ask.which, path, options, byte_stream(body)).await?;
     Ok(Json(v1::Written { bytes }))
 }
@@ -124,7 +123,8 @@ async fn grep(State(rest): State<Rest>, ask: Ask<v1::GrepQuery>) -> ApiResult<Js
         limit: limit(ask.query.limit),
     };
     let found = rest.engine.grep(&ask.who, &ask.which, query).await?;
-    let wire = |found: engine::GrepMatch| v1::GrepMatch { path: found.path, line: found.line, text: found.text };
+    let wire =
+        |found: engine::GrepMatch| v1::GrepMatch { path: found.path, line: found.line, text: found.text };
     Ok(Json(v1::GrepMatches {
         matches: found.matches.into_iter().map(wire).collect(),
         truncated: found.truncated,

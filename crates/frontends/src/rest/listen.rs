@@ -95,7 +95,10 @@ pub async fn serve_unix(
     drop(listener);
     let all_ended = async { while connections.join_next().await.is_some() {} };
     if timeout(grace, all_ended).await.is_err() {
-        tracing::warn!(connections = connections.len(), "connections were cut at the end of the grace period");
+        tracing::warn!(
+            connections = connections.len(),
+            "connections were cut at the end of the grace period"
+        );
     }
 }
 

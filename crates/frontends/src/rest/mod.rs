@@ -29,7 +29,6 @@ use sandbox::Error;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-use error::ApiError;
 pub use self::{
     auth::{Authenticate, Peer, PeerCredentials},
     listen::{Activity, serve_unix},
@@ -37,6 +36,7 @@ pub use self::{
     ports::UPGRADE_PROTOCOL,
     request::{REQUEST_ID_HEADER, SERVER_NAME},
 };
+use error::ApiError;
 
 /// What every handler can reach.
 #[derive(Debug, Clone)]

@@ -26,11 +26,14 @@ pub(super) fn head() -> utoipa::openapi::OpenApi {
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = super::routes().into_openapi();
     let mut failure = Response::new("A failure; its `kind` says which.");
-    failure
-        .content
-        .insert("application/json".to_owned(), RefOr::T(Content::new(Some(RefOr::Ref(Ref::from_schema_name("ErrorBody"))))));
+    failure.content.insert(
+        "application/json".to_owned(),
+        RefOr::T(Content::new(Some(RefOr::Ref(Ref::from_schema_name("ErrorBody"))))),
+    );
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
+        for operation in
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+        {
             operation.responses.responses.insert("default".to_owned(), RefOr::T(failure.clone()));
         }
     }

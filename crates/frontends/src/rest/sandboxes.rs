@@ -195,11 +195,7 @@ async fn drain(State(rest): State<Rest>, ask: Ask<v1::DrainQuery>) -> SandboxAns
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/renew", tag = "sandboxes",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     request_body = schema::Lifetime, responses((status = 200, body = v1::Sandbox)))]
-async fn renew(
-    State(rest): State<Rest>,
-    ask: Ask,
-    JsonBody(lifetime): JsonBody<Lifetime>,
-) -> SandboxAnswer {
+async fn renew(State(rest): State<Rest>, ask: Ask, JsonBody(lifetime): JsonBody<Lifetime>) -> SandboxAnswer {
     answer(rest.engine.renew_sandbox(&ask.who, &ask.which, lifetime).await?)
 }
 

@@ -60,11 +60,15 @@ async fn a_broken_sse_stream_is_resumed_by_its_last_id() {
     assert_eq!(rest.headers["content-type"], "text/event-stream");
     let rest = rest.text();
     assert!(!rest.contains("\"text\":\"first\",") || rest.contains("stdin"), "{rest}");
-    assert!(rest.contains("\"kind\":\"stdout\",\"text\":\"second\"") && rest.contains("\"kind\":\"exited\""), "{rest}");
+    assert!(
+        rest.contains("\"kind\":\"stdout\",\"text\":\"second\"") && rest.contains("\"kind\":\"exited\""),
+        "{rest}"
+    );
     let first_id: u64 = rest.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().parse().unwrap();
     assert_eq!(first_id, last.parse::<u64>().unwrap() + 1);
     drop(open(Some("1")).await);
-    let wrong = Request::get(format!("{exec}/entries")).header("last-event-id", "x").body(Body::empty()).unwrap();
+    let wrong =
+        Request::get(format!("{exec}/entries")).header("last-event-id", "x").body(Body::empty()).unwrap();
     api.send(wrong).await.expect_error(400, "invalid_request");
 }
 
@@ -81,8 +85,11 @@ async fn our_own_form_carries_bytes_as_they_are() {
     let mut buffer = BytesMut::from(&answer.bytes[..]);
     let read = decode_frames(&mut buffer).unwrap();
     assert!(buffer.is_empty());
-    let printed: Vec<u8> =
-        read.iter().filter(|entry| entry.kind == EntryKind::Stdout).flat_map(|entry| entry.data.to_vec()).collect();
+    let printed: Vec<u8> = read
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Stdout)
+        .flat_map(|entry| entry.data.to_vec())
+        .collect();
     assert_eq!(printed, b"a\xffb");
     assert_eq!(read.last().map(|entry| entry.kind), Some(EntryKind::Exited));
     let json = api.get(&entries).await.expect(200);

@@ -46,7 +46,8 @@ async fn bodies_are_bounded_strict_and_json() {
     let request = Request::post("/v1/sandboxes").header(header::CONTENT_TYPE, "application/json");
     let error = api.send(request.body(Body::from(long)).unwrap()).await.expect_error(429, "limit_reached");
     assert!(error["message"].as_str().unwrap().contains("4194304"), "{error}");
-    let plain = api.send_bytes(Method::POST, "/v1/sandboxes", "{}").await.expect_error(400, "invalid_request");
+    let plain =
+        api.send_bytes(Method::POST, "/v1/sandboxes", "{}").await.expect_error(400, "invalid_request");
     assert!(plain["hint"].as_str().unwrap().contains("application/json"));
     for (body, named) in [
         ("", "EOF"),
@@ -58,8 +59,10 @@ async fn bodies_are_bounded_strict_and_json() {
         ("{\"lifetime\":{\"ttl\":1}}", "ttl"),
         ("\u{0}", "object"),
     ] {
-        let request = Request::post("/v1/sandboxes").header(header::CONTENT_TYPE, "application/json; charset=utf-8");
-        let error = api.send(request.body(Body::from(body)).unwrap()).await.expect_error(400, "invalid_request");
+        let request =
+            Request::post("/v1/sandboxes").header(header::CONTENT_TYPE, "application/json; charset=utf-8");
+        let error =
+            api.send(request.body(Body::from(body)).unwrap()).await.expect_error(400, "invalid_request");
         assert!(error["message"].as_str().unwrap().contains(named), "{body:?}: {error}");
     }
     assert!(api.backend.live().is_empty());
@@ -84,7 +87,8 @@ async fn names_that_are_no_names_are_refused() {
 #[tokio::test]
 async fn a_request_has_one_id() {
     let api = Api::new().await;
-    let given = Request::get("/v1/sandboxes/none").header("x-request-id", "mine-1").body(Body::empty()).unwrap();
+    let given =
+        Request::get("/v1/sandboxes/none").header("x-request-id", "mine-1").body(Body::empty()).unwrap();
     let answer = api.send(given).await;
     assert_eq!(answer.headers["x-request-id"], "mine-1");
     assert_eq!(answer.expect_error(404, "not_found")["requestId"], "mine-1");

@@ -21,7 +21,10 @@ async fn a_command_is_run_and_its_output_captured() {
 async fn a_command_that_cannot_start_is_an_answer_and_no_failure() {
     let api = Api::with_box().await;
     let ran = api.run(&["no-such-program"]).await;
-    assert_eq!((&ran["outcome"]["type"], &ran["outcome"]["reason"]), (&json!("notStarted"), &json!("notFound")));
+    assert_eq!(
+        (&ran["outcome"]["type"], &ran["outcome"]["reason"]),
+        (&json!("notStarted"), &json!("notFound"))
+    );
     assert_eq!(ran["exitCode"], 127);
 }
 
@@ -111,7 +114,8 @@ async fn bad_execs_are_refused_by_name() {
     check(json!({ "command": ["a"], "comand": 1 }), "comand").await;
     check(json!({ "command": ["a"], "terminal": { "rows": 0, "cols": 0 } }), "terminal").await;
     check(json!({ "command": ["a"], "requestId": "../x" }), "request id").await;
-    let huge: serde_json::Map<_, _> = (0..20).map(|n| (format!("V{n}"), json!("x".repeat(100_000)))).collect();
+    let huge: serde_json::Map<_, _> =
+        (0..20).map(|n| (format!("V{n}"), json!("x".repeat(100_000)))).collect();
     check(json!({ "command": ["a"], "env": huge }), "environment").await;
     assert!(api.get("/v1/sandboxes/box/execs").await.json()["execs"].as_array().unwrap().is_empty());
     for signal in [0, -9, 65, 1000] {

@@ -39,7 +39,9 @@ async fn trees_are_made_searched_and_changed() {
         api.post(&format!("{FILES}/{verb}"), body).await.expect(204);
     };
     act("mkdir", json!({ "path": "/w/a", "parents": true })).await;
-    api.send_bytes(Method::PUT, &format!("{FILES}/content?path=/w/a/x.rs"), "fn main() {}\n").await.expect(200);
+    api.send_bytes(Method::PUT, &format!("{FILES}/content?path=/w/a/x.rs"), "fn main() {}\n")
+        .await
+        .expect(200);
     act("copy", json!({ "from": "/w/a", "to": "/w/b", "recursive": true })).await;
     act("rename", json!({ "from": "/w/b/x.rs", "to": "/w/b/y.rs" })).await;
     act("symlink", json!({ "target": "../a/x.rs", "path": "/w/b/link" })).await;
@@ -51,13 +53,15 @@ async fn trees_are_made_searched_and_changed() {
     let changed = api.get(&format!("{FILES}/stat?path=/w/b/y.rs")).await.expect(200).json();
     assert_eq!((&changed["mode"], &changed["uid"], &changed["gid"]), (&json!("0600"), &json!(7), &json!(8)));
     let listed = api.get(&format!("{FILES}/list?path=/w&recursive=true")).await.expect(200).json();
-    let paths: Vec<_> = listed["entries"].as_array().unwrap().iter().map(|e| e["path"].as_str().unwrap()).collect();
+    let paths: Vec<_> =
+        listed["entries"].as_array().unwrap().iter().map(|e| e["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/w/a", "/w/a/x.rs", "/w/b", "/w/b/link", "/w/b/y.rs"]);
     let cut = api.get(&format!("{FILES}/list?path=/w&recursive=true&limit=2")).await.expect(200).json();
     assert_eq!((cut["entries"].as_array().unwrap().len(), &cut["truncated"]), (2, &json!(true)));
     let globbed = api.get(&format!("{FILES}/glob?root=/w&pattern=**/*.rs")).await.expect(200).json();
     assert_eq!(globbed["paths"], json!(["/w/a/x.rs", "/w/b/y.rs"]));
-    let grepped = api.get(&format!("{FILES}/grep?root=/w&pattern=MAIN&ignoreCase=true")).await.expect(200).json();
+    let grepped =
+        api.get(&format!("{FILES}/grep?root=/w&pattern=MAIN&ignoreCase=true")).await.expect(200).json();
     assert_eq!(grepped["matches"][0], json!({ "path": "/w/a/x.rs", "line": 1, "text": "fn main() {}" }));
 
     act("remove", json!({ "path": "/w", "recursive": true })).await;
@@ -82,7 +86,8 @@ async fn a_tree_goes_out_and_in_as_tar() {
 #[tokio::test]
 async fn changes_are_watched() {
     let api = Api::with_box().await;
-    let request = Request::get(format!("{FILES}/watch?path=/root&recursive=true")).header("accept", "text/event-stream");
+    let request = Request::get(format!("{FILES}/watch?path=/root&recursive=true"))
+        .header("accept", "text/event-stream");
     let mut stream = pieces(api.open(request.body(Body::empty()).unwrap()).await);
     api.send_bytes(Method::PUT, &format!("{FILES}/content?path=/root/new"), "x").await.expect(200);
     let seen = next_with(&mut stream, "/root/new").await;

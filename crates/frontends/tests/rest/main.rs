@@ -1,5 +1,10 @@
 //! The REST front end over a real engine on the fake back end: every route, every kind of error, every form of stream.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what a test cannot do, it reports by panicking"
+)]
 
 mod entries;
 mod errors;

@@ -20,5 +20,7 @@ async fn a_port_stream_must_be_asked_for_and_lead_somewhere() {
     api.act("/v1/sandboxes/box/stop?graceMs=1").await.expect(200);
     let stopped = Request::post(format!("{connect}?port=80")).header("upgrade", "warren-stream");
     api.send(stopped.body(Body::empty()).unwrap()).await.expect_error(409, "wrong_state");
-    api.post("/v1/sandboxes/box/execs", json!({ "command": ["true"] })).await.expect_error(409, "wrong_state");
+    api.post("/v1/sandboxes/box/execs", json!({ "command": ["true"] }))
+        .await
+        .expect_error(409, "wrong_state");
 }

@@ -52,7 +52,9 @@ async fn what_runs_is_removed_only_by_force() {
 #[tokio::test]
 async fn lists_are_filtered() {
     let api = Api::new().await;
-    for (name, namespace, team) in [("a1", "default", "red"), ("a2", "default", "blue"), ("b1", "other", "red")] {
+    for (name, namespace, team) in
+        [("a1", "default", "red"), ("a2", "default", "blue"), ("b1", "other", "red")]
+    {
         let spec = json!({ "name": name, "namespace": namespace, "labels": { "team": team } });
         api.post("/v1/sandboxes", spec).await.expect(201);
     }

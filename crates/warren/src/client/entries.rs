@@ -72,16 +72,18 @@ impl EntryStream {
     }
 
     async fn open(&self) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + use<>> {
-        let target = Target::new(&["sandboxes", self.sandbox.as_str(), "execs", self.exec.as_str(), "entries"])
-            .with("from", self.next)
-            .with("follow", self.follow);
+        let target =
+            Target::new(&["sandboxes", self.sandbox.as_str(), "execs", self.exec.as_str(), "entries"])
+                .with("from", self.next)
+                .with("follow", self.follow);
         Ok(byte_stream(self.client.stream(target, ENTRIES_MEDIA_TYPE).await?))
     }
 
     fn take_frames(&mut self) -> CommandResult<()> {
         use frontends::rest::v1::EntryKind;
         let entries = decode_frames(&mut self.buffer).map_err(|error| {
-            Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows").with_source(error)
+            Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+                .with_source(error)
         })?;
         for entry in entries {
             self.next = entry.number + 1;

@@ -18,7 +18,11 @@ impl Client {
     }
 
     /// Runs to the end; the answer holds the output, capped.
-    pub(crate) async fn exec_and_wait(&self, sandbox: &str, spec: &ExecSpec) -> CommandResult<v1::ExecResult> {
+    pub(crate) async fn exec_and_wait(
+        &self,
+        sandbox: &str,
+        spec: &ExecSpec,
+    ) -> CommandResult<v1::ExecResult> {
         self.post_json(self.of(sandbox, &["execs"]).with("wait", true), spec).await
     }
 

@@ -21,12 +21,13 @@ use tokio::{
 };
 
 use super::transport::unreachable;
-use crate::{daemon::Readiness, directories::Directories, env};
+use crate::{arguments, daemon::Readiness, directories::Directories, env};
 
 /// How long a command waits for a daemon that starts, or for one that is on its way out.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks for a daemon that someone else is starting.
-const RETRY: Duration = Duration::from_millis(10);
+/// Shortest and longest pause between two looks for a daemon that someone else is starting, or that is on its way out.
+const MIN_RETRY: Duration = Duration::from_millis(5);
+const MAX_RETRY: Duration = Duration::from_millis(250);
 /// A log larger than this is set aside when the next daemon starts.
 const MAX_LOG_BYTES: u64 = 8 * 1024 * 1024;
 /// Longest line that a starting daemon may say.
@@ -49,6 +50,7 @@ pub(crate) struct ClientOptions {
 /// Connects, starting a daemon where there is none.
 pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<UnixStream> {
     let deadline = Instant::now() + PATIENCE;
+    let mut retry = MIN_RETRY;
     loop {
         let error = match UnixStream::connect(socket).await {
             Ok(stream) => return Ok(stream),
@@ -60,7 +62,10 @@ pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<Unix
         }
         match start(&options.directories, deadline).await? {
             Readiness::Ready => {}
-            Readiness::Locked { .. } => sleep(RETRY).await,
+            Readiness::Locked { .. } => {
+                sleep(retry).await;
+                retry = (retry * 2).min(MAX_RETRY);
+            }
             Readiness::Failed { error } => {
                 let failed = Error::new(error.kind, error.message);
                 return Err(match error.hint {
@@ -81,6 +86,8 @@ async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness
     let log = open_log(&directories.log()).map_err(|error| failed("its log", error))?;
     let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
     let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
+    arguments::duration(&idle_exit)
+        .map_err(|error| Error::invalid(format!("{} is wrong: {error}", env::IDLE_EXIT)))?;
     let mut daemon = Command::new(program)
         .arg("--home")
         .arg(&directories.home)

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn odd_text_stays_in_its_place() {
-        let target = Target::new(&["sandboxes", "a/../b?x"]).with("path", "/tmp/é &=1").maybe("limit", None::<u32>);
+        let target =
+            Target::new(&["sandboxes", "a/../b?x"]).with("path", "/tmp/é &=1").maybe("limit", None::<u32>);
         assert_eq!(target.as_str(), "/v1/sandboxes/a%2F..%2Fb%3Fx?path=%2Ftmp%2F%C3%A9%20%26%3D1");
     }
 }

@@ -90,11 +90,13 @@ impl Client {
         let stream = super::start::reach(&self.shared.options, &self.shared.socket).await?;
         let daemon = identify(&stream, &self.shared.socket)?;
         self.kept().daemon = Some(daemon);
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         tokio::spawn(async move {
             // Its requests learn what went wrong; nobody else needs to.
             connection.with_upgrades().await.ok();
         });
+        // Its task must have run once before it counts as free.
+        sender.ready().await.map_err(broken)?;
         Ok(sender)
     }
 
@@ -102,6 +104,8 @@ impl Client {
     /// before the request left is replaced once.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>> {
         let mut request = request;
+        // A connection whose answer was just read to its end is free once its task has noticed.
+        tokio::task::yield_now().await;
         if let Some(mut sender) = self.free() {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.received(sender, response)),
@@ -130,7 +134,8 @@ impl Client {
             }
             kept.daemon
         };
-        let theirs = response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+        let theirs =
+            response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
         if theirs != frontends::rest::SERVER_NAME {
             let ours = frontends::rest::SERVER_NAME;
             let pid = daemon.and_then(|daemon| daemon.pid).map_or("<pid>".to_owned(), |pid| pid.to_string());

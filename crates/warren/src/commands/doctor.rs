@@ -1,14 +1,131 @@
 //! `warren doctor`
 
-use sandbox::{Error, ErrorKind};
+use std::process::ExitCode;
+
+use sandbox::Isolation;
+use serde::Serialize;
 
 use super::Context;
-use crate::error::CommandResult;
+use crate::{
+    client::StartMode,
+    doctor::{self, Check, Status},
+    error::CommandResult,
+    output::{self, Paint},
+};
 
 /// Tell what works on this machine, what does not, and the command that mends it
+///
+/// The exit code is 1 if something is missing without which no sandbox can be made.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Also show the walls that a sandbox gets here
+    #[arg(long)]
+    explain: bool,
+    /// Do not make a sandbox to try it
+    #[arg(long)]
+    no_trial: bool,
+}
 
-pub(crate) async fn run(_: &Context, _: Args) -> CommandResult {
-    Err(Error::new(ErrorKind::Unsupported, "not built yet").into())
+#[derive(Serialize)]
+struct Diagnosis {
+    ok: bool,
+    checks: Vec<Check>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isolation: Option<Isolation>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let mut checks = doctor::check_host(&context.directories);
+    checks.push(daemon(context).await);
+    let mut isolation = None;
+    if !args.no_trial {
+        let (check, found) = doctor::try_sandbox(&context.directories).await;
+        checks.push(check);
+        isolation = found.filter(|_| args.explain || context.json);
+    }
+    let ok = checks.iter().all(|check| check.status != Status::Missing);
+    let diagnosis = Diagnosis { ok, checks, isolation };
+    if context.json {
+        output::json(&diagnosis)?;
+    } else {
+        show(&diagnosis)?;
+    }
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+async fn daemon(context: &Context) -> Check {
+    let name = "daemon";
+    let works = |detail: String| Check { name, status: Status::Works, detail, mend: None };
+    let Ok(client) = context.client_that(StartMode::Never).await else {
+        return works("none runs; the next command starts one".to_owned());
+    };
+    let pid = client.daemon().and_then(|daemon| daemon.pid).map_or("?".to_owned(), |pid| pid.to_string());
+    let (version, capabilities) = (client.version().await, client.capabilities().await);
+    let (Ok(version), Ok(capabilities)) = (version, capabilities) else {
+        let detail = format!("pid {pid} listens and does not answer");
+        return Check { name, status: Status::Missing, detail, mend: Some(format!("kill {pid}")) };
+    };
+    if version.version != env!("CARGO_PKG_VERSION") {
+        let detail = format!(
+            "pid {pid} is version {}, this command is {}",
+            version.version,
+            env!("CARGO_PKG_VERSION")
+        );
+        return Check { name, status: Status::Weak, detail, mend: Some(format!("kill {pid}")) };
+    }
+    works(format!("version {}, pid {pid}, back end {}", version.version, capabilities.backend))
+}
+
+fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
+    let paint = Paint::for_stdout();
+    for check in &diagnosis.checks {
+        let mark = match check.status {
+            Status::Works => paint.good("✓"),
+            Status::Weak => paint.warn("!"),
+            Status::Missing => paint.bad("✗"),
+        };
+        output::line(&format!("{mark} {:<20} {}", check.name, output::printable(&check.detail)))?;
+        if let Some(mend) = &check.mend {
+            output::line(&format!("    {} {mend}", paint.note("mend:")))?;
+        }
+    }
+    if let Some(isolation) = &diagnosis.isolation {
+        explain(isolation)?;
+    }
+    Ok(())
+}
+
+/// The walls in words.
+fn explain(isolation: &Isolation) -> CommandResult<()> {
+    let or_none = |words: &[String]| if words.is_empty() { "none".to_owned() } else { words.join(" ") };
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    output::line("\nA sandbox here:")?;
+    for (what, found) in [
+        ("back end", isolation.backend.to_string()),
+        ("rootless", yes(isolation.rootless).to_owned()),
+        ("ids", isolation.id_map.clone()),
+        ("namespaces", or_none(&isolation.namespaces)),
+        ("capabilities", or_none(&isolation.capabilities)),
+        ("no new privileges", yes(isolation.no_new_privileges).to_owned()),
+        ("syscall filter", isolation.seccomp.clone().unwrap_or_else(|| "none".to_owned())),
+        ("network", isolation.network.clone()),
+        ("cgroups", isolation.cgroups.clone()),
+    ] {
+        output::line(&format!("  {what:<18} {found}"))?;
+    }
+    for statement in &isolation.limits {
+        let note = statement.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+        let words = serde_json::to_value(statement.limit).unwrap_or_default();
+        let held = serde_json::to_value(statement.enforcement).unwrap_or_default();
+        let limit = format!("limit {}", words.as_str().unwrap_or_default());
+        output::line(&format!(
+            "  {limit:<18} {} by {}{note}",
+            statement.value,
+            held.as_str().unwrap_or_default()
+        ))?;
+    }
+    for warning in &isolation.warnings {
+        output::line(&format!("  ! {warning}"))?;
+    }
+    Ok(())
 }

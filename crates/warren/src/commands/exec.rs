@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let how = Attachment::checked(args.attach.interactive, args.attach.tty)?;
+    let how = Attachment::checked(&args.attach, context.json)?;
     let spec = spec(&args, how)?;
     let client = context.client().await?;
     if args.attach.detach {
@@ -68,7 +68,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     let mut spec = ExecSpec::argv(arguments::command(&args.command)?);
     spec.env = arguments::environment(&args.env);
-    if how.terminal && let Some(term) = crate::env::text("TERM") {
+    if how.terminal
+        && let Some(term) = crate::env::text("TERM")
+    {
         spec.env.entry("TERM".to_owned()).or_insert(term);
     }
     spec.cwd = args.cwd.clone();

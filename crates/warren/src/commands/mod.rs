@@ -62,11 +62,8 @@ impl Context {
     }
 
     pub(crate) async fn client_that(&self, start: StartMode) -> CommandResult<Client> {
-        let options = ClientOptions {
-            directories: self.directories.clone(),
-            namespace: self.namespace.clone(),
-            start,
-        };
+        let options =
+            ClientOptions { directories: self.directories.clone(), namespace: self.namespace.clone(), start };
         Ok(Client::connect(options).await?)
     }
 }

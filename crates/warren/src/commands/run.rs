@@ -53,7 +53,7 @@ struct Ran {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let how = Attachment::checked(args.attach.interactive, args.attach.tty)?;
+    let how = Attachment::checked(&args.attach, context.json)?;
     let exec = exec_spec(&args, how)?;
     let client = context.client().await?;
     let is_kept = args.keep || args.attach.detach || (args.sandbox.name.is_some() && !args.rm);
@@ -61,7 +61,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let sandbox = client.create(&spec).await?;
     warn_people(&sandbox);
     if args.attach.detach {
-        return start_detached(context, &client, sandbox, &exec).await;
+        return start_detached(context, &client, sandbox, &exec, args.sandbox.name.is_none()).await;
     }
     if context.json {
         return run_captured(&client, sandbox, exec, is_kept).await;
@@ -94,7 +94,9 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     spec.stdin = how.stdin;
     spec.terminal = how.terminal_size();
     spec.timeout = args.attach.timeout;
-    if how.terminal && let Some(term) = crate::env::text("TERM") {
+    if how.terminal
+        && let Some(term) = crate::env::text("TERM")
+    {
         spec.env.insert("TERM".to_owned(), term);
     }
     spec.check()?;
@@ -106,12 +108,14 @@ async fn start_detached(
     client: &Client,
     sandbox: v1::Sandbox,
     exec: &ExecSpec,
+    is_unnamed: bool,
 ) -> CommandResult {
     let started = client.exec(sandbox.id.as_str(), exec).await?;
-    if let Some(outcome) = &started.outcome {
-        let code = Ended::Outcome(outcome.clone()).exit_code();
-        output::line(sandbox.name.as_str())?;
-        return Ok(code);
+    if let Some(outcome @ ExecOutcome::NotStarted { .. }) = &started.outcome {
+        if is_unnamed {
+            remove(client, &sandbox).await;
+        }
+        return Ok(Ended::Outcome(outcome.clone()).exit_code());
     }
     if context.json {
         let exec = v1::ExecResult { exec: started, stdout: None, stderr: None };
@@ -147,12 +151,7 @@ fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecS
     Some(spec)
 }
 
-async fn run_captured(
-    client: &Client,
-    sandbox: v1::Sandbox,
-    spec: ExecSpec,
-    is_kept: bool,
-) -> CommandResult {
+async fn run_captured(client: &Client, sandbox: v1::Sandbox, spec: ExecSpec, is_kept: bool) -> CommandResult {
     let result = captured(client, &sandbox, spec).await;
     if !is_kept {
         remove(client, &sandbox).await;

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
-        backend: BackendChoice::decide(args.backend)?,
+        backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
         is_detached: args.detached,

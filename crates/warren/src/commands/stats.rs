@@ -87,7 +87,13 @@ async fn read(client: &Client, asked: &[String], before: &mut Before) -> Command
         };
         let cpu_percent = before.percent(id.as_str(), usage.cpu_micros);
         let memory_limit_bytes = limits.memory.bytes();
-        readings.push(Reading { id: id.to_string(), name: name.to_string(), cpu_percent, memory_limit_bytes, usage });
+        readings.push(Reading {
+            id: id.to_string(),
+            name: name.to_string(),
+            cpu_percent,
+            memory_limit_bytes,
+            usage,
+        });
     }
     Ok(readings)
 }

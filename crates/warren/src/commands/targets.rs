@@ -66,7 +66,12 @@ fn answer<T>(target: &str, result: Result<T, CommandError>) -> Answer<'_, T> {
         Ok(value) => Answer { target, ok: true, sandbox: Some(value), error: None },
         Err(error) => {
             let body: Option<serde_json::Value> = serde_json::from_str(&error.as_json()).ok();
-            Answer { target, ok: false, sandbox: None, error: body.and_then(|body| body.get("error").cloned()) }
+            Answer {
+                target,
+                ok: false,
+                sandbox: None,
+                error: body.and_then(|body| body.get("error").cloned()),
+            }
         }
     }
 }

@@ -13,15 +13,14 @@ use futures_util::{Stream, TryStreamExt as _};
 use sandbox::{Error, ErrorKind, FileKind};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{
-    Progress,
-    place::base_name,
-    tree,
-};
+use super::{Progress, place::base_name, tree};
 use crate::{
     client::Client,
     error::{CommandResult, io_failure},
 };
+
+/// Names tried for a directory that must be fresh.
+const MAX_STAGING_TRIES: u32 = 100;
 
 /// Copies a file or directory from inside to `local`; returns the bytes that came.
 pub(crate) async fn download(
@@ -127,9 +126,16 @@ struct Staging {
 
 impl Staging {
     fn new(directory: &Path) -> CommandResult<Self> {
-        let path = directory.join(format!(".warren-cp-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| io_failure(path.display().to_string(), error))?;
-        Ok(Self { path })
+        let mut n = 0;
+        loop {
+            let path = directory.join(format!(".warren-cp-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                // Left by a command that was killed and had our number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < MAX_STAGING_TRIES => n += 1,
+                Err(error) => return Err(io_failure(path.display().to_string(), error)),
+            }
+        }
     }
 }
 

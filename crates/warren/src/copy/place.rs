@@ -5,7 +5,10 @@ use std::{path::PathBuf, str::FromStr};
 /// Where a copy comes from or goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    Inside { sandbox: String, path: String },
+    Inside {
+        sandbox: String,
+        path: String,
+    },
     Local(PathBuf),
     /// A tar stream on stdin or stdout.
     Stream,

@@ -80,9 +80,7 @@ impl Progress {
 
 fn bar(total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
-        Some(total) => {
-            (ProgressBar::new(total), "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}")
-        }
+        Some(total) => (ProgressBar::new(total), "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}"),
         None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}  {elapsed}"),
     };
     match ProgressStyle::with_template(template) {

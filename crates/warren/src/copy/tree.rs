@@ -28,11 +28,10 @@ pub(super) fn pack(
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
-        let mut builder = tar::Builder::new(io::BufWriter::with_capacity(PIECE_BYTES, Sending(sender.clone())));
+        let mut builder =
+            tar::Builder::new(io::BufWriter::with_capacity(PIECE_BYTES, Sending(sender.clone())));
         builder.follow_symlinks(false);
-        let packed = builder
-            .append_dir_all(&prefix, &source)
-            .and_then(|()| builder.into_inner()?.flush());
+        let packed = builder.append_dir_all(&prefix, &source).and_then(|()| builder.into_inner()?.flush());
         if let Err(error) = packed {
             // Whoever reads the stream learns of it as the stream's end.
             let named = io::Error::new(error.kind(), format!("{}: {error}", source.display()));
@@ -112,7 +111,10 @@ fn unpack_entries(source: impl Read, directory: &Path) -> io::Result<()> {
             | EntryType::Link => drop(entry.unpack_in(directory)?),
             _ => {
                 let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-                output::warn(&format!("{} is left out: not a file, directory or link", output::printable(&path)));
+                output::warn(&format!(
+                    "{} is left out: not a file, directory or link",
+                    output::printable(&path)
+                ));
             }
         }
     }

@@ -12,11 +12,7 @@ use futures_util::Stream;
 use sandbox::{Error, ErrorKind, FileKind};
 use tokio_util::io::ReaderStream;
 
-use super::{
-    Progress,
-    place::join,
-    tree,
-};
+use super::{Progress, place::join, tree};
 use crate::{
     client::Client,
     error::{CommandResult, io_failure},

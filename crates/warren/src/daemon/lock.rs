@@ -26,7 +26,8 @@ impl Lock {
     pub(super) fn take(home: &Path) -> Result<Self> {
         let path = home.join("daemon.lock");
         let failed = |error| {
-            Error::new(ErrorKind::Unavailable, format!("could not lock {}", path.display())).with_source(error)
+            Error::new(ErrorKind::Unavailable, format!("could not lock {}", path.display()))
+                .with_source(error)
         };
         let mut file = OpenOptions::new()
             .read(true)

@@ -33,7 +33,8 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct ServeOptions {
     pub(crate) directories: Directories,
-    pub(crate) backend: BackendChoice,
+    /// The variable's choice, or the default, when absent.
+    pub(crate) backend: Option<BackendChoice>,
     pub(crate) idle_exit: Option<Duration>,
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
@@ -57,8 +58,9 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         rustix::process::setsid().ok();
     }
     log::init(options.log.as_deref())?;
+    let backend = BackendChoice::decide(options.backend)?;
     // Before the first thread: a process that has threads must not fork.
-    let roles = Roles::fork(options.backend)?;
+    let roles = Roles::fork(backend)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -76,8 +78,11 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     directories.make()?;
     let lock = Lock::take(&directories.home)?;
     let store = Store::open(&directories.home).map_err(|error| {
-        Error::new(ErrorKind::Unavailable, format!("could not open the records in {}", directories.home.display()))
-            .with_source(error)
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("could not open the records in {}", directories.home.display()),
+        )
+        .with_source(error)
     })?;
     let backend = roles.backend(directories).await?;
     let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;
@@ -86,7 +91,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let activity = Activity::default();
     stop_on_signals(&stop).map_err(|error| unavailable("could not listen to signals", error))?;
 
-    tracing::info!(socket = %socket.path().display(), backend = %options.backend, "ready");
+    tracing::info!(socket = %socket.path().display(), backend = %engine.capabilities().backend, "ready");
     announcer.ready();
 
     let owner = rustix::process::geteuid().as_raw();
@@ -108,7 +113,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 }
 
 fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
         let mut received = signal(kind)?;
         let stop = stop.clone();
         tokio::spawn(async move {

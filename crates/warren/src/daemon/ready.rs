@@ -14,8 +14,12 @@ use super::lock::Held;
 pub(crate) enum Readiness {
     Ready,
     /// Another daemon has the data directory. It may still be starting, or be on its way out.
-    Locked { pid: Option<i32> },
-    Failed { error: ErrorDetail },
+    Locked {
+        pid: Option<i32>,
+    },
+    Failed {
+        error: ErrorDetail,
+    },
 }
 
 /// Tells the command that started us, if one did.

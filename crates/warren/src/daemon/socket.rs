@@ -20,7 +20,8 @@ impl Socket {
     /// Called under the lock: a socket that is there belongs to a daemon that died.
     pub(super) fn listen(path: PathBuf) -> Result<(Self, UnixListener)> {
         let failed = |error: io::Error| {
-            Error::new(ErrorKind::Unavailable, format!("could not listen on {}", path.display())).with_source(error)
+            Error::new(ErrorKind::Unavailable, format!("could not listen on {}", path.display()))
+                .with_source(error)
         };
         match fs::remove_file(&path) {
             Ok(()) => tracing::debug!("a socket of an earlier daemon was replaced"),

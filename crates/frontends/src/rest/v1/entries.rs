@@ -46,17 +46,9 @@ impl EntryKind {
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::Started,
-            Self::Stdin,
-            Self::Stdout,
-            Self::Stderr,
-            Self::Exited,
-            Self::Closed,
-            Self::Trimmed,
-        ]
-        .into_iter()
-        .find(|kind| kind.code() == code)
+        [Self::Started, Self::Stdin, Self::Stdout, Self::Stderr, Self::Exited, Self::Closed, Self::Trimmed]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 
     fn carries_bytes(self) -> bool {

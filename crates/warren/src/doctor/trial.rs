@@ -1,0 +1,77 @@
+//! The proof: a daemon of its own in a directory of its own makes one sandbox and runs one command.
+
+use std::{fs, time::Instant};
+
+use frontends::rest::v1;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use sandbox::{ExecSpec, Isolation, SandboxSpec};
+
+use super::Check;
+use crate::{
+    client::{Client, ClientOptions, StartMode},
+    directories::Directories,
+    error::{CommandError, CommandResult},
+};
+
+const NAME: &str = "a sandbox";
+/// How long the trial's daemon may take to leave.
+const LAST_WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Tries, tidies up, and tells. The isolation is what the sandbox got.
+pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Isolation>) {
+    let part = format!("doctor-{}", std::process::id());
+    let own = Directories { home: directories.home.join(&part), run: directories.run.join(&part) };
+    let tried = try_in(&own).await;
+    // What cannot be removed is named after us.
+    fs::remove_dir_all(&own.run).ok();
+    fs::remove_dir_all(&own.home).ok();
+    match tried {
+        Ok((millis, isolation)) => {
+            (Check::works(NAME, format!("made, used and removed in {millis:.0} ms")), isolation)
+        }
+        Err(CommandError::Failed { error, .. }) => {
+            let mend = error.hint().unwrap_or("Mend what is marked above, then try again.").to_owned();
+            (Check::missing(NAME, error.message(), mend), None)
+        }
+        Err(CommandError::BrokenPipe) => {
+            (Check::missing(NAME, "the trial was cut short", "Try again."), None)
+        }
+    }
+}
+
+async fn try_in(own: &Directories) -> CommandResult<(f64, Option<Isolation>)> {
+    let options = ClientOptions { directories: own.clone(), namespace: None, start: StartMode::IfNeeded };
+    let client = Client::connect(options).await?;
+    let used = use_sandbox(&client).await;
+    stop(&client).await;
+    used
+}
+
+async fn use_sandbox(client: &Client) -> CommandResult<(f64, Option<Isolation>)> {
+    let began = Instant::now();
+    let sandbox: v1::Sandbox = client.create(&SandboxSpec::default()).await?;
+    let ran = client.exec_and_wait(sandbox.id.as_str(), &ExecSpec::argv(["true"])).await;
+    let removed = client.remove(sandbox.id.as_str(), true).await;
+    let ran = ran?;
+    removed?;
+    if ran.exec.exit_code != Some(0) {
+        let outcome = ran.exec.outcome.map(|outcome| outcome.to_string()).unwrap_or_default();
+        let message = format!("`true` did not end well in it: {outcome}");
+        return Err(sandbox::Error::new(sandbox::ErrorKind::Unavailable, message).into());
+    }
+    Ok((began.elapsed().as_secs_f64() * 1000.0, sandbox.isolation))
+}
+
+/// Ends the trial's daemon, which is a child of ours, and waits until it is gone.
+async fn stop(client: &Client) {
+    let pid = client.daemon().and_then(|daemon| daemon.pid).and_then(Pid::from_raw);
+    let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
+    pidfd_send_signal(&pidfd, Signal::TERM).ok();
+    let waiting = tokio::task::spawn_blocking(move || {
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&LAST_WAIT)).ok();
+    });
+    waiting.await.ok();
+}

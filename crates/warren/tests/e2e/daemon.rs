@@ -1,0 +1,149 @@
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::{fs::MetadataExt as _, net::UnixListener},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, World, finish};
+
+#[test]
+fn eight_commands_at_once_start_one_daemon() {
+    let world = World::new();
+    let children: Vec<_> =
+        (0..8).map(|n| world.command(&["create", "--name", &format!("s{n}")]).spawn().unwrap()).collect();
+    for child in children {
+        finish(child).expect(0);
+    }
+    assert_eq!(world.run(&["ps", "-q"]).expect(0).text().lines().count(), 8);
+    assert_eq!(world.log().matches(" ready ").count(), 1, "{}", world.log());
+}
+
+#[test]
+fn a_second_daemon_is_told_about_the_first() {
+    let world = World::new();
+    world.run(&["ps"]).expect(0);
+    let first = world.daemon().unwrap();
+    let second = world.run(&["serve"]).expect(125);
+    assert!(second.stderr.contains(&format!("pid {}", first.pid)), "{second:?}");
+    assert!(second.stderr.contains("hint: "), "{second:?}");
+    world.run(&["ps"]).expect(0);
+}
+
+#[test]
+fn an_idle_daemon_leaves_and_the_next_command_starts_another() {
+    let world = World::new();
+    let start = || {
+        finish(world.command(&["ps"]).env("WARREN_IDLE_EXIT", "50ms").spawn().unwrap()).expect(0);
+    };
+    start();
+    if let Some(first) = world.daemon() {
+        assert!(first.ends_within(PATIENCE));
+    }
+    assert!(!world.socket().exists());
+    // One that comes while the last one leaves gets an answer too.
+    (0..20).for_each(|_| start());
+}
+
+#[test]
+fn a_daemon_with_something_alive_stays() {
+    let world = World::new();
+    finish(world.command(&["create", "--name", "dev"]).env("WARREN_IDLE_EXIT", "50ms").spawn().unwrap())
+        .expect(0);
+    let daemon = world.daemon().unwrap();
+    assert!(!daemon.ends_within(Duration::from_millis(500)));
+    world.run(&["rm", "-f", "dev"]).expect(0);
+    assert!(daemon.ends_within(PATIENCE));
+}
+
+#[test]
+fn a_stop_is_graceful() {
+    let world = World::with_dev();
+    let daemon = world.daemon().unwrap();
+    let waiting = world.command(&["wait", "dev", "--timeout", "1s"]).spawn().unwrap();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ends_within(PATIENCE));
+    assert!(!world.socket().exists());
+    assert!(world.log().contains("stopped"), "{}", world.log());
+    finish(waiting);
+    world.run(&["ps"]).expect(0);
+    assert_ne!(world.daemon().unwrap().pid, daemon.pid);
+}
+
+#[test]
+fn a_daemon_that_was_killed_leaves_no_obstacle() {
+    let world = World::new();
+    world.run(&["ps"]).expect(0);
+    let daemon = world.daemon().unwrap();
+    daemon.signal(Signal::KILL);
+    assert!(daemon.ends_within(PATIENCE));
+    assert!(world.socket().exists(), "nobody could clean up");
+    world.run(&["ps"]).expect(0);
+}
+
+#[test]
+fn directories_and_socket_are_for_our_eyes_only() {
+    let world = World::new();
+    world.run(&["ps"]).expect(0);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&world.home()), 0o700);
+    assert_eq!(mode(&world.home().join("run")), 0o700);
+    assert_eq!(mode(&world.socket()), 0o600);
+    assert_eq!(mode(&world.home().join("daemon.log")), 0o600);
+}
+
+#[test]
+fn places_that_cannot_work_are_named() {
+    let world = World::new();
+    let long = format!("{}/{}", world.files().display(), "x".repeat(120));
+    let refused = world.run(&["--run-dir", &long, "ps"]).expect(125);
+    assert!(refused.stderr.contains("107") && refused.stderr.contains("--run-dir"), "{refused:?}");
+    let target = world.files().join("elsewhere");
+    fs::create_dir(&target).unwrap();
+    let link = world.files().join("link");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let refused = world.run(&["--run-dir", link.to_str().unwrap(), "ps"]).expect(125);
+    assert!(refused.stderr.contains("link"), "{refused:?}");
+    let file = world.files().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = world.run(&["--home", file.join("home").to_str().unwrap(), "ps"]).expect(125);
+    assert!(refused.stderr.contains("file"), "{refused:?}");
+    let odd = finish(world.command(&["ps"]).env("WARREN_BACKEND", "wishes").spawn().unwrap()).expect(125);
+    assert!(odd.stderr.contains("wishes") && odd.stderr.contains("hint:"), "{odd:?}");
+}
+
+#[test]
+fn a_daemon_in_the_foreground_is_stopped_by_ctrl_c() {
+    let world = World::new();
+    let child = world.command(&["serve", "--log", "info"]).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    // A command that comes before the daemon is ready starts its own, finds the lock taken, and waits for this one.
+    world.run(&["ps"]).expect(0);
+    assert_eq!(world.daemon().unwrap().pid, pid.as_raw_nonzero().get());
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    let ended = finish(child).expect(0);
+    assert!(ended.stderr.contains("ready") && ended.stderr.contains("stopped"), "{ended:?}");
+}
+
+#[test]
+fn a_daemon_of_another_version_is_noticed() {
+    let world = World::new();
+    let run = world.files().join("run");
+    fs::create_dir(&run).unwrap();
+    let listener = UnixListener::bind(run.join("warren.sock")).unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let n = stream.read(&mut head).unwrap();
+        assert!(head[..n].starts_with(b"GET /v1/sandboxes"));
+        let answer =
+            "HTTP/1.1 200 OK\r\nserver: warren/9.9.9\r\ncontent-length: 16\r\n\r\n{\"sandboxes\":[]}";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let listed = world.run(&["--run-dir", run.to_str().unwrap(), "ps"]).expect(0);
+    assert!(listed.stderr.contains("9.9.9") && listed.stderr.contains("kill"), "{listed:?}");
+    answering.join().unwrap();
+}

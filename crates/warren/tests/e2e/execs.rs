@@ -1,0 +1,122 @@
+use serde_json::json;
+
+use crate::support::{World, finish};
+
+#[test]
+fn output_and_exit_codes_pass_through() {
+    let world = World::with_dev();
+    let check = |args: &[&str], code: i32, stdout: &str| {
+        assert_eq!(world.run(args).expect(code).text(), stdout, "{args:?}");
+    };
+    check(&["exec", "dev", "echo", "hello"], 0, "hello\n");
+    check(&["exec", "dev", "sh", "-c", "exit 42"], 42, "");
+    check(&["exec", "dev", "no-such-program"], 127, "");
+    check(&["exec", "dev", "/tmp"], 126, "");
+    check(&["exec", "--timeout", "100ms", "dev", "sleep", "60"], 124, "");
+    check(&["exec", "dev", "sh", "-c", "kill -TERM $$"], 143, "");
+    check(&["exec", "-e", "A=b c", "dev", "sh", "-c", "echo $A"], 0, "b c\n");
+    check(&["exec", "-w", "/tmp", "dev", "pwd"], 0, "/tmp\n");
+    check(&["exec", "dev", "--", "echo", "--json", "-i"], 0, "--json -i\n");
+    check(&["exec", "nobody", "true"], 125, "");
+    let both = world.run(&["exec", "dev", "sh", "-c", "echo out; echo err >&2"]).expect(0);
+    assert_eq!((both.text().as_str(), both.stderr.as_str()), ("out\n", "err\n"));
+    let missing = world.run(&["exec", "dev", "no-such-program"]);
+    assert!(missing.stderr.contains("no-such-program"), "{missing:?}");
+}
+
+#[test]
+fn run_makes_and_removes_a_sandbox() {
+    let world = World::new();
+    assert_eq!(world.run(&["run", "echo", "once"]).expect(0).text(), "once\n");
+    world.run(&["run", "sh", "-c", "exit 3"]).expect(3);
+    world.run(&["run", "no-such-program"]).expect(127);
+    assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
+    world.run(&["run", "--name", "stays", "true"]).expect(0);
+    world.run(&["run", "--name", "goes", "--rm", "true"]).expect(0);
+    world.run(&["run", "--keep", "-l", "kept=1", "true"]).expect(0);
+    let background = world.run(&["run", "-d", "sleep", "60"]).expect(0).text();
+    assert!(!background.trim().is_empty());
+    assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
+    world.run(&["run", "-d", "no-such-program"]).expect(127);
+    assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
+    let missing = world.run(&["run", "python", "-c", "1"]).expect(127);
+    assert!(missing.stderr.contains("python3"), "{missing:?}");
+}
+
+#[test]
+fn stdin_is_passed_byte_for_byte() {
+    let world = World::with_dev();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let echoed = world.run_with_input(&["exec", "-i", "dev", "cat"], &bytes).expect(0);
+    assert!(echoed.stdout == bytes, "{} of {} bytes", echoed.stdout.len(), bytes.len());
+    assert_eq!(world.run_with_input(&["run", "-i", "cat"], b"").expect(0).text(), "");
+    let unread = world.run_with_input(&["exec", "-i", "dev", "true"], &bytes);
+    assert_eq!(unread.expect(0).text(), "");
+}
+
+#[test]
+fn json_shows_the_outcome_and_the_output() {
+    let world = World::with_dev();
+    let ran = world.run(&["--json", "exec", "dev", "sh", "-c", "echo hi; exit 5"]).expect(5).json();
+    assert_eq!(ran["outcome"], json!({ "type": "exited", "code": 5, "memoryLimitHit": false }));
+    assert_eq!((&ran["stdout"]["text"], &ran["exitCode"]), (&json!("hi\n"), &json!(5)));
+    let ran = world.run(&["--json", "run", "echo", "x"]).expect(0).json();
+    assert_eq!((&ran["exec"]["stdout"]["text"], &ran["removed"]), (&json!("x\n"), &json!(true)));
+    assert_eq!(world.run(&["--json", "create"]).expect(0).json()["state"], "running");
+    let failed = world.run(&["--json", "exec", "nobody", "true"]).expect(125);
+    let error: serde_json::Value = serde_json::from_str(&failed.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "not_found");
+    assert!(error["error"]["requestId"].as_str().is_some_and(|id| world.log().contains(id)), "{error}");
+}
+
+#[test]
+fn the_same_request_id_runs_once() {
+    let world = World::with_dev();
+    let run = || world.run(&["exec", "-d", "--requestId", "r1", "dev", "echo", "x"]).expect(0).text();
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn logs_are_read_from_anywhere_and_followed() {
+    let world = World::with_dev();
+    world.run(&["exec", "dev", "sh", "-c", "seq 1 100; echo oops >&2"]).expect(0);
+    let whole = world.run(&["logs", "dev"]).expect(0);
+    let lines: String = (1..=100).map(|n| format!("{n}\n")).collect();
+    assert_eq!((whole.text(), whole.stderr.as_str()), (lines, "oops\n"));
+    let tail = world.run(&["logs", "--tail", "3", "dev"]).expect(0);
+    assert_eq!((tail.text().as_str(), tail.stderr.as_str()), ("99\n100\n", "oops\n"));
+    let json = world.run(&["logs", "--json", "dev"]).expect(0).text();
+    let kinds: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&kinds[0]["kind"], &kinds[0]["number"]), (&json!("started"), &json!(1)));
+    let from = kinds[2]["number"].to_string();
+    let part = world.run(&["logs", "--json", "--from", &from, "dev"]).expect(0).text();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(part.lines().next().unwrap()).unwrap(), kinds[2]);
+    let stamped = world.run(&["logs", "--timestamps", "--tail", "1", "dev"]).expect(0);
+    assert!(stamped.stderr.starts_with("20") && stamped.stderr.ends_with("Z oops\n"), "{stamped:?}");
+
+    let exec = world.run(&["exec", "-d", "dev", "sh", "-c", "echo a; sleep 0.2; echo b"]).expect(0).text();
+    assert_eq!(world.run(&["logs", "-f", "dev", exec.trim()]).expect(0).text(), "a\nb\n");
+    world.run(&["create", "--name", "quiet"]).expect(0);
+    let nothing = world.run(&["logs", "quiet"]).expect(125);
+    assert!(nothing.stderr.contains("quiet"), "{nothing:?}");
+}
+
+#[test]
+fn signals_are_passed_on() {
+    use std::io::Read as _;
+    let world = World::with_dev();
+    let start = |script: &str| {
+        let mut child = world.command(&["exec", "dev", "sh", "-c", script]).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        assert_eq!(&ready, b"ready\n");
+        (rustix::process::Pid::from_child(&child), child)
+    };
+    let (pid, child) = start("echo ready; sleep 60");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    finish(child).expect(130);
+    let (pid, child) = start("echo ready; sleep 60");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    finish(child).expect(143);
+}

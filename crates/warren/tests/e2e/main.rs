@@ -1,0 +1,17 @@
+//! The real binary, from the outside: commands, a daemon, a socket. On the fake back end, and on the real one where it works.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "what a test cannot do, it reports by panicking"
+)]
+
+mod copying;
+mod daemon;
+mod execs;
+mod lifecycle;
+mod namespace;
+mod output;
+mod reference;
+mod support;
+mod terminal;

@@ -1,0 +1,225 @@
+//! A world of its own for each test: a data directory, a daemon that is started by the first command, nothing left behind.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+use serde_json::Value;
+
+/// A test that waits longer than this has found a bug.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct World {
+    place: tempfile::TempDir,
+    backend: &'static str,
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}\n{}", self.text());
+        self
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::on("fake")
+    }
+
+    pub(crate) fn on(backend: &'static str) -> Self {
+        Self { place: tempfile::tempdir().unwrap(), backend }
+    }
+
+    /// With a running sandbox called `dev`.
+    pub(crate) fn with_dev() -> Self {
+        let world = Self::new();
+        world.run(&["create", "--name", "dev"]).expect(0);
+        world
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.place.path().join("home")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home().join("run/warren.sock")
+    }
+
+    /// Lets another user have this world, and the binary in it.
+    pub(crate) fn give_to(&self, uid: u32) {
+        fs::create_dir_all(self.home()).unwrap();
+        fs::set_permissions(self.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for path in [self.place.path(), &self.home()] {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+        }
+        fs::copy(env!("CARGO_BIN_EXE_warren"), self.binary()).unwrap();
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.place.path().join("warren")
+    }
+
+    /// A directory for the test's own files.
+    pub(crate) fn files(&self) -> PathBuf {
+        let files = self.place.path().join("files");
+        fs::create_dir_all(&files).unwrap();
+        files
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let own = self.binary();
+        let program = if own.exists() { own } else { PathBuf::from(env!("CARGO_BIN_EXE_warren")) };
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.place.path())
+            .env("TERM", "xterm")
+            .env("WARREN_HOME", self.home())
+            .env("WARREN_BACKEND", self.backend)
+            .env("WARREN_IDLE_EXIT", "5m")
+            .env("WARREN_LOG", "debug")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Finished {
+        finish(self.command(args).spawn().unwrap())
+    }
+
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Finished {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
+        let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+        let writing = thread::spawn(move || stdin.write_all(&input).ok());
+        let finished = finish(child);
+        writing.join().unwrap();
+        finished
+    }
+
+    /// The daemon that serves this world, if one does.
+    pub(crate) fn daemon(&self) -> Option<Daemon> {
+        let pid = fs::read_to_string(self.home().join("daemon.lock")).ok()?.trim().parse().ok()?;
+        Daemon::find(pid)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.home().join("daemon.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let Some(daemon) = self.daemon() else { return };
+        if self.backend == "namespace" {
+            let ids = self.run(&["ps", "-aq"]).text();
+            let mut args = vec!["rm", "-f"];
+            args.extend(ids.split_whitespace());
+            if args.len() > 2 {
+                self.run(&args);
+            }
+        }
+        daemon.signal(Signal::TERM);
+        if !daemon.ends_within(PATIENCE) {
+            daemon.signal(Signal::KILL);
+        }
+    }
+}
+
+/// A process, held by a descriptor so that its number cannot come to mean another one.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) pid: i32,
+    pidfd: OwnedFd,
+}
+
+impl Daemon {
+    pub(crate) fn find(pid: i32) -> Option<Self> {
+        let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let is_ours =
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(5).any(|w| w == b"serve"));
+        is_ours.then_some(Self { pid, pidfd })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::pidfd_send_signal(&self.pidfd, signal).ok();
+    }
+
+    pub(crate) fn ends_within(&self, time: Duration) -> bool {
+        ends_within(&self.pidfd, time)
+    }
+}
+
+fn ends_within(pidfd: &OwnedFd, time: Duration) -> bool {
+    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0)
+}
+
+/// Waits for a command, with patience; reads what it says meanwhile.
+#[track_caller]
+pub(crate) fn finish(mut child: Child) -> Finished {
+    fn reading(source: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            source.map(|mut source| source.read_to_end(&mut bytes).ok());
+            bytes
+        })
+    }
+    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
+    let pid = Pid::from_child(&child);
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let has_ended = ends_within(&pidfd, PATIENCE);
+    if !has_ended {
+        kill_process(pid, Signal::KILL).ok();
+    }
+    let code = child.wait().unwrap().code();
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    let stderr = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(has_ended, "the command did not end: {} {stderr}", String::from_utf8_lossy(&stdout));
+    Finished { code, stdout, stderr }
+}
+
+/// Whether sandboxes can really be made here; says what is missing otherwise.
+pub(crate) fn real_sandboxes() -> Option<World> {
+    let world = World::on("namespace");
+    let tried = world.run(&["run", "true"]);
+    if tried.code == Some(0) {
+        return Some(world);
+    }
+    println!("skipped: the namespace back end does not work here: {}", tried.stderr);
+    None
+}
+
+pub(crate) fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}

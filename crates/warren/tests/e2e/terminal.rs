@@ -1,0 +1,163 @@
+//! `-it` under a real pseudo-terminal.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::{Child, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+};
+
+use crate::support::{PATIENCE, World, finish};
+
+struct Pty {
+    master: File,
+    slave: OwnedFd,
+    output: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Pty {
+    fn new(rows: u16, cols: u16) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave =
+            rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let master = File::from(master);
+        let (sender, output) = mpsc::channel();
+        let mut reader = master.try_clone().unwrap();
+        thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(n) = reader.read(&mut piece) {
+                if n == 0 || sender.send(piece[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let pty = Self { master, slave, output, seen: String::new() };
+        pty.resize(rows, cols);
+        pty
+    }
+
+    fn resize(&self, rows: u16, cols: u16) {
+        tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 })
+            .unwrap();
+    }
+
+    fn start(&self, world: &World, args: &[&str]) -> Child {
+        let side = || Stdio::from(self.slave.try_clone().unwrap());
+        world.command(args).stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Reads until `text` was shown since the last call.
+    #[track_caller]
+    fn expect(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let piece = self
+                .output
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
+            self.seen.push_str(&String::from_utf8_lossy(&piece));
+        }
+        self.seen.clear();
+    }
+
+    fn is_raw(&self) -> bool {
+        !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON)
+    }
+}
+
+#[test]
+fn a_terminal_is_raw_while_it_is_used_and_follows_the_window() {
+    let world = World::with_dev();
+    let mut pty = Pty::new(31, 97);
+    assert!(!pty.is_raw());
+    let child = pty.start(&world, &["exec", "-it", "dev", "sh"]);
+    let pid = Pid::from_child(&child);
+    pty.expect("# ");
+    pty.type_in("stty size\r");
+    pty.expect("31 97");
+    assert!(pty.is_raw());
+    pty.resize(40, 120);
+    kill_process(pid, Signal::WINCH).unwrap();
+    // The new size may need a moment to arrive; ask until it has.
+    let mut shown = String::new();
+    while !shown.contains("40 120") {
+        pty.type_in("stty size\r");
+        let piece = pty.output.recv_timeout(PATIENCE).expect("the terminal's answer");
+        shown.push_str(&String::from_utf8_lossy(&piece));
+    }
+    pty.type_in("exit 7\r");
+    finish(child).expect(7);
+    assert!(!pty.is_raw(), "the terminal is as it was");
+}
+
+#[test]
+fn the_detach_keys_leave_the_command_running() {
+    let world = World::with_dev();
+    let mut pty = Pty::new(24, 80);
+    let child = pty.start(&world, &["exec", "-it", "dev", "sh"]);
+    pty.expect("# ");
+    pty.type_in("echo wel''come\r");
+    pty.expect("welcome");
+    pty.type_in("\u{10}\u{11}");
+    finish(child).expect(0);
+    assert!(!pty.is_raw());
+    let listed = world.run(&["ps", "--json"]).expect(0).json();
+    assert_eq!(listed["sandboxes"][0]["runningExecs"], 1);
+}
+
+#[test]
+fn a_signal_restores_the_terminal() {
+    let world = World::with_dev();
+    for signal in [Signal::HUP, Signal::TERM] {
+        let mut pty = Pty::new(24, 80);
+        let child = pty.start(&world, &["exec", "-it", "dev", "sh"]);
+        let pid = Pid::from_child(&child);
+        pty.expect("# ");
+        pty.type_in("echo wel''come\r");
+        pty.expect("welcome");
+        assert!(pty.is_raw());
+        kill_process(pid, signal).unwrap();
+        let ended = finish(child);
+        assert!(ended.code.is_some_and(|code| code > 128), "{ended:?}");
+        assert!(!pty.is_raw(), "after {signal:?}");
+    }
+}
+
+#[test]
+fn it_needs_a_terminal() {
+    let world = World::with_dev();
+    let refused = world.run(&["exec", "-it", "dev", "sh"]).expect(125);
+    assert!(refused.stderr.contains("terminal") && refused.stderr.contains("hint:"), "{refused:?}");
+    // -t alone is fine: a terminal inside, nothing to type.
+    world.run(&["exec", "-t", "dev", "true"]).expect(0);
+}
+
+#[test]
+fn errors_are_coloured_on_a_terminal_unless_told_not_to() {
+    let world = World::new();
+    let mut pty = Pty::new(24, 80);
+    finish(pty.start(&world, &["inspect", "nobody"])).expect(125);
+    pty.expect("\u{1b}[");
+    let side = || Stdio::from(pty.slave.try_clone().unwrap());
+    let mut plain = world.command(&["inspect", "nobody"]);
+    finish(plain.env("NO_COLOR", "1").stdin(side()).stdout(side()).stderr(side()).spawn().unwrap())
+        .expect(125);
+    let shown: Vec<u8> = pty.output.try_iter().flatten().collect();
+    assert!(!shown.contains(&0x1b));
+}
