@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
 mod cli;
 mod client;
 mod commands;

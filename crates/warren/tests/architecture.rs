@@ -57,7 +57,11 @@ fn unsafe_has_an_address() {
                 assert!(!text.contains("unsafe {"), "{}: unsafe belongs in a sys.rs", file.display());
             }
         } else {
-            let root = ["lib.rs", "main.rs"].iter().map(|f| crate_dir.join("src").join(f)).find(|f| f.exists()).unwrap();
+            let root = ["lib.rs", "main.rs"]
+                .iter()
+                .map(|f| crate_dir.join("src").join(f))
+                .find(|f| f.exists())
+                .unwrap();
             let text = fs::read_to_string(&root).unwrap();
             assert!(text.contains("#![forbid(unsafe_code)]"), "{} must forbid unsafe code", root.display());
         }

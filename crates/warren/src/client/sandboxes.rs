@@ -57,7 +57,11 @@ impl Client {
     }
 
     /// Takes no new commands, lets the running ones end, then stops.
-    pub(crate) async fn drain_sandbox(&self, sandbox: &str, timeout: Option<Duration>) -> CommandResult<v1::Sandbox> {
+    pub(crate) async fn drain_sandbox(
+        &self,
+        sandbox: &str,
+        timeout: Option<Duration>,
+    ) -> CommandResult<v1::Sandbox> {
         self.post(self.of(sandbox, &["drain"]).maybe("timeoutMs", millis(timeout))).await
     }
 

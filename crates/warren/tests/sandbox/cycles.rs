@@ -1,6 +1,11 @@
 //! Nothing is left behind, however often and however many at once.
 
-use std::{collections::BTreeSet, fs, sync::atomic::{AtomicUsize, Ordering}, thread};
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 
 use crate::harness::{Daemon, text, until};
 

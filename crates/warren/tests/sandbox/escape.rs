@@ -69,7 +69,8 @@ fn dangerous_system_calls_are_refused() {
 #[test]
 fn no_capability_that_reaches_further_than_the_sandbox() {
     let daemon = cell();
-    let status = daemon.sh_ok("cell", "grep -E '^(CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status");
+    let status =
+        daemon.sh_ok("cell", "grep -E '^(CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status");
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().to_owned()
@@ -91,11 +92,17 @@ fn the_hosts_files_are_not_there() {
     let path = secret.path().display().to_string();
     assert_eq!(daemon.sh_ok("cell", &format!("ls {path} 2>/dev/null | wc -l")), "0");
     assert_eq!(daemon.sh_ok("cell", "test -e /etc/shadow && cat /etc/shadow | grep -c '\\$' || echo 0"), "0");
-    assert_eq!(daemon.sh_ok("cell", "ls -A /root /home/* 2>/dev/null | grep -c -E 'ssh|pyenv|cargo' ; true"), "0");
+    assert_eq!(
+        daemon.sh_ok("cell", "ls -A /root /home/* 2>/dev/null | grep -c -E 'ssh|pyenv|cargo' ; true"),
+        "0"
+    );
     let home = daemon.home().display().to_string();
     assert_eq!(daemon.sh_ok("cell", &format!("ls {home} 2>/dev/null | wc -l")), "0");
     // Nor by way of the kernel: no mount inside names a directory of the host but as an overlay's label.
-    assert_eq!(daemon.sh_ok("cell", &format!("grep -v overlay /proc/self/mountinfo | grep -c {home}; true")), "0");
+    assert_eq!(
+        daemon.sh_ok("cell", &format!("grep -v overlay /proc/self/mountinfo | grep -c {home}; true")),
+        "0"
+    );
 }
 
 #[test]
@@ -116,7 +123,8 @@ fn only_its_own_processes_are_seen_and_the_guest_is_out_of_reach() {
     let daemon = cell();
     let pids = daemon.sh_ok("cell", "ls /proc | grep -c '^[0-9]*$'");
     assert!(pids.parse::<u32>().unwrap() < 12, "{pids} processes are visible");
-    for path in ["/proc/1/environ", "/proc/1/maps", "/proc/1/fd/0", "/proc/1/mem", "/proc/1/root/etc/passwd"] {
+    for path in ["/proc/1/environ", "/proc/1/maps", "/proc/1/fd/0", "/proc/1/mem", "/proc/1/root/etc/passwd"]
+    {
         assert_ne!(daemon.sh("cell", &format!("cat {path}")).0, 0, "{path} was readable");
     }
     daemon.sh("cell", "kill -9 1; kill -STOP 1; kill -SEGV 1; kill -TERM 1");
@@ -127,7 +135,8 @@ fn only_its_own_processes_are_seen_and_the_guest_is_out_of_reach() {
 fn kernel_interfaces_are_masked_or_read_only() {
     let daemon = cell();
     for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"] {
-        let script = format!("if [ -d {path} ]; then ls -A {path}; else head -c 1 {path} 2>/dev/null; fi | wc -c");
+        let script =
+            format!("if [ -d {path} ]; then ls -A {path}; else head -c 1 {path} 2>/dev/null; fi | wc -c");
         assert_eq!(daemon.sh_ok("cell", &script), "0", "{path}");
     }
     for write in [
@@ -177,7 +186,10 @@ fn names_on_the_socket_side_of_the_host_are_out_of_reach() {
     let daemon = cell();
     // Abstract sockets belong to a network namespace, so the host's are invisible.
     let listener = std::os::unix::net::UnixListener::bind_addr(
-        &<std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(b"warren-test").unwrap(),
+        &<std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(
+            b"warren-test",
+        )
+        .unwrap(),
     )
     .unwrap();
     let script = "import socket, errno\ns = socket.socket(socket.AF_UNIX)\nprint(errno.errorcode[s.connect_ex('\\0warren-test')])";
@@ -208,7 +220,8 @@ fn the_statement_of_isolation_is_true() {
     assert_eq!(isolation["backend"], "namespace");
     assert_eq!(isolation["rootless"], !is_root());
     assert_eq!(isolation["noNewPrivileges"], true);
-    let named: Vec<_> = isolation["namespaces"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
+    let named: Vec<_> =
+        isolation["namespaces"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
     for namespace in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
         assert!(named.contains(&namespace), "{named:?}");
         let inside = daemon.sh_ok("cell", &format!("readlink /proc/self/ns/{namespace}"));

@@ -33,7 +33,8 @@ impl Daemon {
         assert!(self.process.is_none(), "the daemon runs already");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         // A group of its own: a test that kills the daemon must not touch anything else.
-        let child = self.command(["serve"]).stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        let child =
+            self.command(["serve"]).stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
         self.process = Some(child);
         let socket = self.run_directory().join("warren.sock");
         until("the daemon answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
@@ -104,7 +105,12 @@ impl Daemon {
     /// Runs a command that must fail; returns its exit code and stderr.
     pub(crate) fn fails<const N: usize>(&self, arguments: [&str; N]) -> (i32, String) {
         let output = self.output(arguments);
-        assert!(!output.status.success(), "warren {} succeeded: {}", arguments.join(" "), text(&output.stdout));
+        assert!(
+            !output.status.success(),
+            "warren {} succeeded: {}",
+            arguments.join(" "),
+            text(&output.stdout)
+        );
         (output.status.code().unwrap(), text(&output.stderr))
     }
 
@@ -141,7 +147,9 @@ impl Daemon {
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut found = Vec::new();
         let home = self.home().display().to_string();
-        for line in fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(&home)) {
+        for line in
+            fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(&home))
+        {
             found.push(format!("mount: {line}"));
         }
         for directory in [self.home().join("sandboxes"), self.run_directory()] {

@@ -20,7 +20,8 @@ fn a_stopped_sandbox_keeps_its_files() {
 fn stopping_asks_first_and_insists_at_the_deadline() {
     let daemon = Daemon::start();
     daemon.create("polite", &[]);
-    let script = "trap 'echo bye > /root/bye; exit 0' TERM; echo ready > /root/ready; while :; do sleep 0.01; done";
+    let script =
+        "trap 'echo bye > /root/bye; exit 0' TERM; echo ready > /root/ready; while :; do sleep 0.01; done";
     daemon.json(["exec", "--detach", "--json", "polite", "/bin/sh", "-c", script]);
     until("the trap is set", || daemon.sh("polite", "test -e /root/ready").0 == 0);
     daemon.ok(["stop", "--grace", "30s", "polite"]);
@@ -56,10 +57,16 @@ fn a_sandbox_that_dies_while_the_daemon_is_away_is_stopped_and_can_start() {
     let mut daemon = Daemon::start();
     daemon.create("mortal", &[]);
     daemon.sh_ok("mortal", "echo kept > /root/note");
-    let pid = std::fs::read_to_string(daemon.run_directory().join(daemon.inspect("mortal")["id"].as_str().unwrap()).join("pid"));
+    let pid = std::fs::read_to_string(
+        daemon.run_directory().join(daemon.inspect("mortal")["id"].as_str().unwrap()).join("pid"),
+    );
     let pid = pid.unwrap().split_whitespace().next().unwrap().parse::<i32>().unwrap();
     daemon.kill();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
     daemon.serve();
     until("it is stopped", || daemon.inspect("mortal")["state"] == "stopped");
     daemon.ok(["start", "mortal"]);
@@ -84,7 +91,8 @@ fn work_inside_counts_as_not_idle() {
     // Looking at it must not keep it alive, so the list is asked, not the sandbox.
     let state = |name: &str| {
         let rows = daemon.json(["ps", "--all", "--json"]);
-        let row = rows["sandboxes"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
+        let row =
+            rows["sandboxes"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
         row["state"].as_str().unwrap().to_owned()
     };
     until("the lazy one is stopped", || state("lazy") == "stopped");

@@ -21,7 +21,15 @@ fn a_fork_bomb_stays_in_its_sandbox() {
     let daemon = Daemon::start();
     daemon.create("neighbour", &[]);
     daemon.create("bomber", &["--pids", "64"]);
-    daemon.json(["exec", "--detach", "--json", "bomber", "/bin/sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 60"]);
+    daemon.json([
+        "exec",
+        "--detach",
+        "--json",
+        "bomber",
+        "/bin/sh",
+        "-c",
+        "bomb() { bomb | bomb & }; bomb; sleep 60",
+    ]);
 
     neighbour_works(&daemon);
     daemon.ok(["stop", "--grace", "1s", "bomber"]);
@@ -87,7 +95,10 @@ fn a_hard_disk_keeps_its_files_over_a_restart() {
 fn temporary_space_and_shared_memory_have_their_sizes() {
     let daemon = Daemon::start();
     daemon.create("small", &["--tmp", "1m", "--shm", "2m"]);
-    assert_eq!(daemon.sh_ok("small", "df -k --output=size /tmp /dev/shm | tail -n 2 | tr -d ' ' | tr '\\n' ,"), "1024,2048,");
+    assert_eq!(
+        daemon.sh_ok("small", "df -k --output=size /tmp /dev/shm | tail -n 2 | tr -d ' ' | tr '\\n' ,"),
+        "1024,2048,"
+    );
 }
 
 #[test]
@@ -118,7 +129,15 @@ fn a_paused_sandbox_stands_still_and_goes_on() {
         println!("rootless without a freezer: {stderr}");
         return;
     }
-    daemon.json(["exec", "--detach", "--json", "ticker", "/bin/sh", "-c", "while :; do echo tick >> /root/ticks; sleep 0.01; done"]);
+    daemon.json([
+        "exec",
+        "--detach",
+        "--json",
+        "ticker",
+        "/bin/sh",
+        "-c",
+        "while :; do echo tick >> /root/ticks; sleep 0.01; done",
+    ]);
     until("it ticks", || daemon.sh("ticker", "test -s /root/ticks").0 == 0);
     daemon.ok(["pause", "ticker"]);
     assert_eq!(daemon.inspect("ticker")["state"], "paused");

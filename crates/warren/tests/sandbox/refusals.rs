@@ -86,8 +86,9 @@ fn what_runs_is_not_removed_unless_forced() {
 fn one_of_two_creates_with_one_name_wins() {
     let daemon = Daemon::start();
     let codes: Vec<_> = std::thread::scope(|scope| {
-        let runs: Vec<_> =
-            (0..6).map(|_| scope.spawn(|| daemon.output(["create", "--name", "only"]).status.code())).collect();
+        let runs: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| daemon.output(["create", "--name", "only"]).status.code()))
+            .collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");

@@ -17,7 +17,15 @@ fn run_prints_what_python_prints_and_passes_its_exit_code() {
 fn a_command_that_takes_too_long_is_killed_with_its_children_and_its_output_kept() {
     let daemon = Daemon::start();
     daemon.create("late", &[]);
-    let output = daemon.output(["exec", "--timeout", "300ms", "late", "/bin/sh", "-c", "echo begun; sleep 1000 & sleep 1000"]);
+    let output = daemon.output([
+        "exec",
+        "--timeout",
+        "300ms",
+        "late",
+        "/bin/sh",
+        "-c",
+        "echo begun; sleep 1000 & sleep 1000",
+    ]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(124), "begun\n".to_owned()));
     assert_eq!(daemon.sh_ok("late", "pgrep sleep | wc -l"), "0");
 }
@@ -41,7 +49,17 @@ fn environment_directory_and_user_are_as_asked() {
     let daemon = Daemon::start();
     daemon.create("room", &["--env", "COLOUR=green", "--cwd", "/srv"]);
     assert_eq!(daemon.sh_ok("room", "echo $COLOUR $PWD $(id -u) $(hostname)"), "green /srv 0 room");
-    let output = daemon.output(["exec", "--env", "COLOUR=red", "--cwd", "/tmp", "room", "/bin/sh", "-c", "echo $COLOUR $PWD"]);
+    let output = daemon.output([
+        "exec",
+        "--env",
+        "COLOUR=red",
+        "--cwd",
+        "/tmp",
+        "room",
+        "/bin/sh",
+        "-c",
+        "echo $COLOUR $PWD",
+    ]);
     assert_eq!(text(&output.stdout), "red /tmp\n");
     if is_root() {
         let output = daemon.output(["exec", "--user", "sandbox", "room", "id", "-un"]);
@@ -74,7 +92,8 @@ fn files_and_trees_go_in_and_come_out_unchanged() {
 
     let output = daemon.output(["cp", "mover:/srv/tree", "-"]);
     let mut archive = tar::Archive::new(output.stdout.as_slice());
-    let names: Vec<_> = archive.entries().unwrap().map(|e| e.unwrap().path().unwrap().display().to_string()).collect();
+    let names: Vec<_> =
+        archive.entries().unwrap().map(|e| e.unwrap().path().unwrap().display().to_string()).collect();
     assert!(names.iter().any(|name| name == "tree/a/b/c.txt"), "{names:?}");
 }
 
@@ -103,7 +122,10 @@ fn what_runs_can_be_seen() {
     let stats = daemon.json(["stats", "seen", "--json"]);
     let stats = if stats.is_array() { stats[0].clone() } else { stats };
     if is_root() {
-        assert!(stats["usage"]["memoryBytes"].as_u64().or(stats["memoryBytes"].as_u64()).unwrap() > 0, "{stats}");
+        assert!(
+            stats["usage"]["memoryBytes"].as_u64().or(stats["memoryBytes"].as_u64()).unwrap() > 0,
+            "{stats}"
+        );
     }
     let events = daemon.ok(["events", "--from", "1", "--json"]);
     assert!(events.contains("sandbox_created") && events.contains("exec_started"), "{events}");

@@ -1,0 +1,20 @@
+//! How fast it is, beside others on the same machine in the same run.
+//!
+//! Machines are shared and noisy, so what is compared runs turn by turn, and the ratios are what to read.
+
+mod peers;
+mod report;
+mod samples;
+mod scenarios;
+
+pub(crate) use self::{report::Report, scenarios::Options};
+
+use crate::error::CommandResult;
+
+/// Measures everything, on a daemon and in directories of its own.
+pub(crate) async fn measure(options: &Options) -> CommandResult<Report> {
+    let mut bench = scenarios::Bench::start(options).await?;
+    let report = bench.measure().await;
+    bench.stop().await;
+    report
+}
