@@ -159,9 +159,14 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
-    })?;
+    let mut take = || {
+        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))
+    };
+    // A peer that answered and left without reading what we sent: the kernel tells us that once, before the answer itself.
+    let got = match take() {
+        Err(rustix::io::Errno::CONNRESET) => take(),
+        got => got,
+    }?;
     let descriptors: Vec<OwnedFd> = control
         .drain()
         .flat_map(|message| match message {
