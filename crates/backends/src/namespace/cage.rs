@@ -44,6 +44,8 @@ pub(crate) struct Ground {
     pub(crate) stage: PathBuf,
     pub(crate) skeleton: Skeleton,
     pub(crate) ids: Ids,
+    /// What the host has mounted beneath `/usr`.
+    pub(crate) usr_mounts: Vec<PathBuf>,
     /// Files of the kernel that exist here and are to be masked or made read-only.
     pub(crate) masked: Vec<PathBuf>,
 }
@@ -135,7 +137,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         // While the spawner maps our ids.
         Step::Loopback,
         Step::Hostname { name: plan.hostname.clone() },
-        Step::RecordPid,
+        Step::FindPid,
         Step::AwaitIds,
         Step::BecomeRoot,
     ];
@@ -150,6 +152,9 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         Ids::Shared(_) | Ids::Host => (sources.0.clone(), files.own.clone(), Vec::new()),
     };
     overlays(plan, &root, &lowers, &own, &mut steps);
+    if has_fixed_usr(plan, ground) {
+        fixed_usr(ground, &root, &mut steps);
+    }
     if plan.rootfs == RootfsPlan::Host {
         steps.extend(ground.skeleton.bound.iter().map(|from| Step::Bind {
             from: from.clone(),
@@ -161,6 +166,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     kernel_mounts(plan, ground, &root, &mut steps);
     steps.extend([
         Step::Pivot { root },
+        Step::AwaitHandoff,
         Step::CloseDescriptors,
         Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
         Step::NotDumpable,
@@ -181,6 +187,7 @@ struct Sources(Vec<PathBuf>);
 impl Sources {
     fn of(plan: &SandboxPlan, ground: &Ground) -> Self {
         match &plan.rootfs {
+            RootfsPlan::Host if has_fixed_usr(plan, ground) => Self(vec![ground.skeleton.directory.clone()]),
             RootfsPlan::Host => {
                 let Skeleton { directory, usr, .. } = &ground.skeleton;
                 let lowers = [Some(directory.clone()), usr.clone(), Some(PathBuf::from("/usr"))];
@@ -229,12 +236,40 @@ fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, ste
         });
     };
     match (&plan.rootfs, lowers) {
-        (RootfsPlan::Host, [skeleton, usr @ ..]) => {
+        (RootfsPlan::Host, [skeleton, usr @ ..]) if !usr.is_empty() => {
             overlay(root, "root", std::slice::from_ref(skeleton));
             overlay(&root.join("usr"), "usr", usr);
         }
         (_, lowers) => overlay(root, "root", lowers),
     }
+}
+
+/// Without root the kernel lets nobody lay an overlay over a directory in which the host has mounted something, for that
+/// would show what lies under those mounts. Then `/usr` is shown as it is, read-only.
+pub(crate) fn has_fixed_usr(plan: &SandboxPlan, ground: &Ground) -> bool {
+    let is_without_root = matches!(ground.ids, Ids::Shared(_));
+    plan.rootfs == RootfsPlan::Host && is_without_root && !ground.usr_mounts.is_empty()
+}
+
+/// The mounts beneath must come along; each is covered at once.
+fn fixed_usr(ground: &Ground, root: &Path, steps: &mut Vec<Step>) {
+    steps.push(Step::Bind {
+        from: PathBuf::from("/usr"),
+        at: root.join("usr"),
+        recursive: true,
+        flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev],
+    });
+    let covered = ground.usr_mounts.iter().map(|mount| {
+        let with = if mount.is_dir() { "empty" } else { "dev/null" };
+        Step::Mask { at: below(root, mount), with: ground.stage.join(with) }
+    });
+    steps.extend(covered);
+}
+
+/// Mounts beneath `/usr`, from the text of `/proc/self/mountinfo`.
+pub(crate) fn usr_mounts(mountinfo: &str) -> Vec<PathBuf> {
+    let mounted = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    mounted.filter(|at| at.starts_with("/usr/")).map(|at| PathBuf::from(at.replace("\\040", " "))).collect()
 }
 
 fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut Vec<Step>) {

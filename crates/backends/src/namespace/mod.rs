@@ -115,7 +115,11 @@ impl Host {
         let owner = if is_root { skeleton::Owner::Root } else { skeleton::Owner::User };
         let skeleton = skeleton::prepare(&directories.layers(), owner)
             .map_err(|error| error::from_io("could not prepare the image host", error))?;
-        let ground = Ground { stage, skeleton, ids, masked: cage::masked_here() };
+        let usr_mounts = cage::usr_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        if !is_root && !usr_mounts.is_empty() {
+            warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
+        }
+        let ground = Ground { stage, skeleton, ids, usr_mounts, masked: cage::masked_here() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let host = Self {

@@ -30,6 +30,11 @@ const SYS_MAP_SHADOW_STACK: c_long = 453;
 const SYS_FUTEX_WAKE: c_long = 454;
 const SYS_FUTEX_WAIT: c_long = 455;
 const SYS_FUTEX_REQUEUE: c_long = 456;
+const SYS_STATMOUNT: c_long = 457;
+const SYS_LISTMOUNT: c_long = 458;
+const SYS_LSM_GET_SELF_ATTR: c_long = 459;
+const SYS_LSM_SET_SELF_ATTR: c_long = 460;
+const SYS_LSM_LIST_MODULES: c_long = 461;
 
 /// Files: every program.
 const FILES: &[c_long] = &[
@@ -363,7 +368,17 @@ const ARCHITECTURE: &[c_long] = &[];
 
 /// Answered as if the kernel were older, since the arguments cannot be looked at or the feature is kept away: the C
 /// library then falls back to `clone`, runtimes to epoll.
-const UNKNOWN: &[c_long] = &[SYS_clone3, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register];
+const UNKNOWN: &[c_long] = &[
+    SYS_clone3,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_STATMOUNT,
+    SYS_LISTMOUNT,
+    SYS_LSM_GET_SELF_ATTR,
+    SYS_LSM_SET_SELF_ATTR,
+    SYS_LSM_LIST_MODULES,
+];
 
 const CHECKED: &[(c_long, Check)] = &[
     (SYS_clone, Check::Clone),

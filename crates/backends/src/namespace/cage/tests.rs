@@ -7,6 +7,10 @@ use sandbox::{Defaults, SandboxId, SandboxSpec};
 use super::*;
 
 fn explain(ids: Ids, decided: &Decided) -> String {
+    explain_on(ids, decided, &[])
+}
+
+fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     let id = SandboxId::from_random([7; 8]);
     let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
@@ -19,7 +23,8 @@ fn explain(ids: Ids, decided: &Decided) -> String {
     };
     let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
     let masked = all.map(|name| Path::new("/").join(name)).collect();
-    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, masked };
+    let usr_mounts = usr_mounts.iter().map(PathBuf::from).collect();
+    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, usr_mounts, masked };
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
@@ -60,6 +65,16 @@ fn the_cage_of_a_user_with_one_id() {
 fn the_cage_of_a_user_with_subordinate_ids() {
     let decided = Decided { first_id: None, has_image: false, affinity: None, rlimits: Vec::new() };
     check("subordinate.txt", &explain(Ids::Shared(65537), &decided));
+}
+
+#[test]
+fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
+    let decided = Decided { first_id: None, has_image: false, affinity: None, rlimits: Vec::new() };
+    let text = explain_on(Ids::Shared(1), &decided, &["/usr/lib/wsl/drivers"]);
+    check("fixed-usr.txt", &text);
+    assert!(text.contains("mask /mnt/root/usr/lib/wsl/drivers"));
+    let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:2 / /usr/lo\\040cal rw - ext4 /dev/sdb rw\n3 1 8:3 / /usr rw - ext4 x rw\n";
+    assert_eq!(usr_mounts(table), [PathBuf::from("/usr/lo cal")]);
 }
 
 #[test]
