@@ -186,9 +186,10 @@ impl GuestClient {
         Ok(Wire::new(stream, self.deadlines.hello))
     }
 
-    fn keep(&self, wire: Wire) {
+    fn keep(&self, mut wire: Wire) {
         let mut idle = self.idle();
         if wire.is_clean() && idle.len() < MAX_IDLE_CONNECTIONS {
+            wire.rest();
             idle.push(wire);
         }
     }

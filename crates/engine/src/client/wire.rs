@@ -33,13 +33,7 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     pub(crate) fn new(stream: GuestStream, hello_within: Duration) -> Self {
-        Self {
-            stream,
-            decoder: Decoder::default(),
-            buffer: BytesMut::with_capacity(READ_BUFFER_BYTES),
-            greeted: false,
-            hello_within,
-        }
+        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), greeted: false, hello_within }
     }
 
     /// Whether it has carried a request before, and so may have gone stale since.
@@ -50,6 +44,11 @@ impl Wire {
     /// Whether nothing unread is left of the last request.
     pub(crate) fn is_clean(&self) -> bool {
         self.greeted && self.buffer.is_empty()
+    }
+
+    /// Lets go of memory that a connection does not need while it lies idle; there may be thousands.
+    pub(crate) fn rest(&mut self) {
+        self.buffer = BytesMut::new();
     }
 
     /// The stream with what was read ahead, for a connection that leaves the framed request and response.
