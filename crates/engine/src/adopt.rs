@@ -113,8 +113,9 @@ async fn find_again(core: &Arc<Core>, mut record: SandboxRecord) {
             rest(core, record).await;
         }
         Err(error) => {
+            // What is left of it is swept next, so it can be started again from its files.
             let why = format!("it could not be found again: {error}");
-            settle(core, &mut record, SandboxState::Failed, &why).await;
+            settle(core, &mut record, SandboxState::Stopped, &why).await;
             rest(core, record).await;
         }
     }

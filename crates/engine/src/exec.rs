@@ -38,7 +38,14 @@ impl Engine {
         let shared = self.core().find(who, which)?;
         let stored = self.core().store.execs(shared.subject.id.clone()).await.map_err(error::from_store)?;
         let newest = |record: ExecRecord| shared.execs.get(&record.id).map_or(record, |exec| exec.record());
-        Ok(stored.into_iter().map(|record| view_of(&shared, newest(record))).collect())
+        let records: Vec<_> = stored.into_iter().map(newest).collect();
+        // The last entry of old ones is read from their files.
+        let views = tokio::task::spawn_blocking(move || {
+            records.into_iter().map(|record| view_of(&shared, record)).collect()
+        });
+        views.await.map_err(|error| {
+            Error::new(ErrorKind::Internal, "the execs could not be listed").with_source(error)
+        })
     }
 
     pub async fn exec_view(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<ExecView> {

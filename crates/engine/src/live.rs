@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sandbox::{ExecId, ExecState, RequestId, Result};
+use sandbox::{Error, ExecId, ExecState, RequestId, Result};
 use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
 use tokio::sync::watch;
 
@@ -92,6 +92,12 @@ impl LiveExec {
     pub(crate) fn change(&self, change: impl FnOnce(&mut ExecRecord)) -> ExecRecord {
         self.progress.send_modify(|progress| change(&mut progress.record));
         self.record()
+    }
+
+    /// It could not be started; whoever waits for it is told.
+    pub(crate) fn refuse(&self, error: &Error) {
+        let refusal = Refusal::from(error);
+        self.progress.send_modify(|progress| progress.refused = Some(refusal));
     }
 
     pub(crate) fn open(&self, writer: LedgerWriter) {

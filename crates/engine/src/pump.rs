@@ -5,19 +5,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guest_protocol::{ExecEvent, ExecStart, FailureKind, Rlimit, TerminalSize};
-use sandbox::{EventKind, ExecOutcome, ExecState, NotStarted, Result};
+use guest_protocol::{ExecEvent, ExecStart, FailureKind, Request, Rlimit, SignalScope, TerminalSize};
+use sandbox::{Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
 use store::{EntryKind, ExecRecord, StoreError};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 
 use crate::{
     clerk::{Clerk, json},
     client::{ExecStream, GuestError, StartAnswer, Wire},
     core::{Core, until},
     driver::Reply,
-    error::{self, Refusal},
+    error,
     live::LiveExec,
-    outcome::{ExitEntry, StartEntry, from_report, not_started},
+    outcome::{ExitEntry, SIGKILL, StartEntry, from_report, not_started},
     shared::{ActivityGuard, Life, Shared},
 };
 
@@ -88,9 +91,24 @@ impl ExecTask {
         until(&closing, self.clerk.lose(self.life.kill_reason())).await;
     }
 
+    /// The record before the effect. The ledger, whose files take the host's file system longer than all else, is opened
+    /// meanwhile; nobody is told that the exec runs before it is.
     async fn start(&mut self) -> Result<Option<Wire>, Stop> {
-        self.write_down().await?;
-        match self.start_inside().await {
+        let opening = self.open_ledger();
+        let inserted = self.clerk.core.store.insert_exec(self.clerk.exec.record()).await;
+        if let Err(error) = inserted {
+            drop(opened(opening).await);
+            return Err(self.not_recorded(error).await);
+        }
+        let answer = self.start_inside().await;
+        if let Err(error) = opened(opening).await {
+            return Err(self.no_ledger(error).await);
+        }
+        self.started(answer).await
+    }
+
+    async fn started(&mut self, answer: Result<StartAnswer, GuestError>) -> Result<Option<Wire>, Stop> {
+        let outcome = match answer {
             Ok(StartAnswer::Started { pid, wire }) => {
                 let now = self.clerk.core.clock.now();
                 self.clerk.exec.change(|record| {
@@ -98,68 +116,83 @@ impl ExecTask {
                     record.pid = Some(pid);
                     record.started_at = Some(now);
                 });
-                Ok(Some(wire))
+                return Ok(Some(wire));
             }
-            Ok(StartAnswer::NotStarted { reason, message }) => {
-                self.clerk.settle(not_started(reason, error::readable(&message))).await;
-                Ok(None)
-            }
+            Ok(StartAnswer::NotStarted { reason, message }) => not_started(reason, error::readable(&message)),
             Err(GuestError::Refused(failure)) => {
                 let reason = match failure.kind {
                     FailureKind::LimitReached => NotStarted::LimitReached,
                     _ => NotStarted::Other,
                 };
-                let message = error::readable(&failure.message);
-                self.clerk.settle(ExecOutcome::NotStarted { reason, message }).await;
-                Ok(None)
+                ExecOutcome::NotStarted { reason, message: error::readable(&failure.message) }
             }
             Err(error) => {
                 let error = error::from_guest(error, &self.clerk.shared.label());
                 let message = error.message().to_owned();
-                self.clerk
-                    .exec
-                    .progress
-                    .send_modify(|progress| progress.refused = Some(Refusal::from(&error)));
+                self.clerk.exec.refuse(&error);
                 self.clerk.settle(ExecOutcome::NotStarted { reason: NotStarted::Lost, message }).await;
-                Err(Stop::Failed(error))
+                return Err(Stop::Failed(error));
             }
-        }
+        };
+        self.clerk.settle(outcome).await;
+        Ok(None)
     }
 
-    /// The record before the effect. The ledger is opened while the store writes.
-    async fn write_down(&mut self) -> Result<(), Stop> {
-        let insert = self.clerk.core.store.insert_exec(self.clerk.exec.record());
-        let open = async {
-            let ledger = self.clerk.shared.ledger()?;
-            let writer = ledger.writer(&self.clerk.exec.id).map_err(error::from_ledger)?;
-            self.clerk.exec.open(writer);
-            Ok(ledger)
-        };
-        let (inserted, opened) = tokio::join!(insert, open);
-        let stop = match (inserted, opened) {
-            (Ok(()), Ok(_)) => return Ok(()),
-            (Err(StoreError::RequestKnownExec { id }), _) => Stop::Known(Box::new(self.earlier(id).await)),
-            (Err(error), _) => Stop::Failed(error::from_store(error)),
-            (Ok(()), Err(error)) => {
-                if let Err(error) = self.clerk.core.store.remove_execs(vec![self.clerk.exec.id.clone()]).await
-                {
-                    tracing::warn!(exec = %self.clerk.exec.id, %error, "the record of an exec without a ledger stays");
+    fn open_ledger(&self) -> JoinHandle<Result<()>> {
+        let (shared, exec) = (Arc::clone(&self.clerk.shared), Arc::clone(&self.clerk.exec));
+        tokio::task::spawn_blocking(move || {
+            let writer = shared.ledger()?.writer(&exec.id).map_err(error::from_ledger)?;
+            exec.open(writer);
+            Ok(())
+        })
+    }
+
+    /// The store would not have it: nothing was begun, so nothing stays.
+    async fn not_recorded(&mut self, error: StoreError) -> Stop {
+        let stop = match error {
+            StoreError::RequestKnownExec { id } => {
+                let earlier = self.earlier(id).await;
+                match &earlier {
+                    // Whoever sent the same request a third time waits for us.
+                    Ok(record) => drop(self.clerk.exec.change(|own| *own = record.clone())),
+                    Err(error) => self.clerk.exec.refuse(error),
                 }
+                Stop::Known(Box::new(earlier))
+            }
+            error => {
+                let error = error::from_store(error);
+                self.clerk.exec.refuse(&error);
                 Stop::Failed(error)
             }
         };
-        self.clerk.exec.close();
-        if let Ok(ledger) = self.clerk.shared.ledger()
-            && let Err(error) = ledger.remove(&self.clerk.exec.id)
-        {
-            tracing::warn!(exec = %self.clerk.exec.id, %error, "the ledger of an exec that was not recorded stays");
+        self.clear_away();
+        stop
+    }
+
+    /// Without a ledger its output would go nowhere, so it must not run.
+    async fn no_ledger(&mut self, error: sandbox::Error) -> Stop {
+        let id = self.clerk.exec.id.clone();
+        let kill = Request::ExecSignal { id: id.to_string(), signal: SIGKILL, scope: SignalScope::Group };
+        if let Err(error) = self.life.client.call(&kill).await {
+            tracing::debug!(exec = %id, %error, "an exec without a ledger could not be killed, or never ran");
         }
-        if let Stop::Failed(error) = &stop {
-            let refusal = Refusal::from(error);
-            self.clerk.exec.progress.send_modify(|progress| progress.refused = Some(refusal));
+        if let Err(error) = self.clerk.core.store.remove_execs(vec![id.clone()]).await {
+            tracing::warn!(exec = %id, %error, "the record of an exec without a ledger stays");
+        }
+        self.clerk.exec.refuse(&error);
+        self.clear_away();
+        Stop::Failed(error)
+    }
+
+    fn clear_away(&self) {
+        let exec = &self.clerk.exec;
+        exec.close();
+        if let Ok(ledger) = self.clerk.shared.ledger()
+            && let Err(error) = ledger.remove(&exec.id)
+        {
+            tracing::warn!(exec = %exec.id, %error, "the ledger of an exec that was not recorded stays");
         }
         self.clerk.forget();
-        Err(stop)
     }
 
     async fn earlier(&self, id: sandbox::ExecId) -> Result<ExecRecord> {
@@ -176,7 +209,11 @@ impl ExecTask {
         let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
         let mut pause = FIRST_RETRY;
         loop {
-            match self.life.client.start_exec(start.clone()).await {
+            let answer = tokio::select! {
+                answer = self.life.client.start_exec(start.clone()) => answer,
+                () = self.life.abandoned.cancelled() => return Err(GuestError::Closed),
+            };
+            match answer {
                 Err(error) if error.is_lost_stream() && Instant::now() + pause < deadline => {
                     tokio::select! {
                         () = self.life.over.cancelled() => return Err(error),
@@ -321,6 +358,12 @@ impl ExecTask {
     fn longer(&self, pause: Duration) -> Duration {
         pause.saturating_mul(2).min(self.clerk.core.config.deadlines.retry)
     }
+}
+
+async fn opened(opening: JoinHandle<Result<()>>) -> Result<()> {
+    opening.await.unwrap_or_else(|error| {
+        Err(Error::new(ErrorKind::Internal, "the ledger could not be opened").with_source(error))
+    })
 }
 
 /// Why an exec goes no further.

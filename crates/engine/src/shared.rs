@@ -22,6 +22,7 @@ use crate::{
     error::{self, Refusal},
     events::Subject,
     live::LiveExecs,
+    view::warnings,
 };
 
 #[derive(Debug)]
@@ -134,14 +135,7 @@ impl Shared {
         let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
-        let mut warnings = Vec::new();
-        if let Some(isolation) = &record.isolation {
-            warnings.extend(isolation.warnings.iter().cloned());
-            warnings.extend(isolation.not_held().map(|limit| {
-                let why = limit.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
-                format!("the limit {:?} of {} is not held{why}", limit.limit, limit.value)
-            }));
-        }
+        let warnings = record.isolation.as_ref().map(warnings).unwrap_or_default();
         SandboxView {
             id: record.id,
             name: record.name,

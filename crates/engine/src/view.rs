@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    ExecId, ExecOutcome, ExecState, Isolation, Label, Lifetime, Namespace, RequestId, SandboxId, SandboxName,
-    SandboxPlan, SandboxSpec, SandboxState,
+    ExecId, ExecOutcome, ExecState, Isolation, Label, Lifetime, LimitKind, Namespace, RequestId, SandboxId,
+    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,29 @@ pub struct SandboxView {
     pub draining: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What the owner of a sandbox should know of its walls, as sentences.
+pub(crate) fn warnings(isolation: &Isolation) -> Vec<String> {
+    let not_held = isolation.not_held().map(|statement| {
+        let why = statement.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+        let (limit, value) = (limit_name(statement.limit), statement.value);
+        format!("The {limit} limit ({value}) is not held{why}.")
+    });
+    isolation.warnings.iter().cloned().chain(not_held).collect()
+}
+
+fn limit_name(limit: LimitKind) -> &'static str {
+    match limit {
+        LimitKind::Memory => "memory",
+        LimitKind::Swap => "swap",
+        LimitKind::Cpus => "cpus",
+        LimitKind::Pids => "pids",
+        LimitKind::OpenFiles => "open files",
+        LimitKind::Disk => "disk",
+        LimitKind::Tmp => "/tmp",
+        LimitKind::Shm => "/dev/shm",
+    }
 }
 
 /// One exec as it is now.
@@ -90,5 +113,40 @@ impl SandboxFilter {
             && (self.states.is_empty() || self.states.contains(&view.state))
             && self.labels.iter().all(has)
             && self.name_contains.as_ref().is_none_or(|part| view.name.as_str().contains(part.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::{BackendKind, Enforcement, LimitStatement};
+
+    use super::*;
+
+    #[test]
+    fn limits_that_nothing_holds_are_warned_of() {
+        let statement = |limit, enforcement, note: Option<&str>| LimitStatement {
+            limit,
+            value: 512,
+            enforcement,
+            note: note.map(ToOwned::to_owned),
+        };
+        let isolation = Isolation {
+            backend: BackendKind::Namespace,
+            rootless: true,
+            id_map: "single".into(),
+            namespaces: vec![],
+            capabilities: vec![],
+            no_new_privileges: true,
+            seccomp: None,
+            network: "none".into(),
+            cgroups: "none".into(),
+            limits: vec![
+                statement(LimitKind::Pids, Enforcement::NotHeld, Some("no cgroup was delegated")),
+                statement(LimitKind::OpenFiles, Enforcement::Rlimit, None),
+            ],
+            warnings: vec!["Something to know.".into()],
+        };
+        let expected = ["Something to know.", "The pids limit (512) is not held: no cgroup was delegated."];
+        assert_eq!(warnings(&isolation), expected);
     }
 }

@@ -68,24 +68,26 @@ impl GuestClient {
 
     /// Asks with a body and returns the answer.
     ///
-    /// There is no deadline while the caller's bytes flow; `answer_within` begins at their end. `None`: the guest may take
+    /// `patience` bounds how long the guest may leave one piece unread, and its answer after the end. `None`: it may take
     /// as long as the one who reads inside.
     pub(crate) async fn upload(
         &self,
         request: &Request,
         mut bytes: ByteStream,
-        answer_within: Option<Duration>,
+        patience: Option<Duration>,
     ) -> Result<Response, GuestError> {
         let mut wire = within(self.deadlines.hello, self.checkout()).await?;
+        wire.greeting().await?;
         wire.request(request).await?;
         loop {
-            // The guest may refuse in the middle (no space, no such exec); it need not take the rest first.
+            // The guest may answer in the middle: a refusal (no space, no such exec), or the end of an archive before
+            // the end of our bytes. It need not take the rest first.
             tokio::select! {
                 biased;
-                early = wire.answer() => return Err(early.err().unwrap_or(GuestError::Nonsense("an answer before the end of the body"))),
+                early = wire.answer() => return early_answer(request, early?),
                 chunk = bytes.next() => match chunk {
                     Some(Ok(chunk)) => {
-                        if let Err(error) = wire.send_data(&chunk).await {
+                        if let Err(error) = maybe_within(patience, wire.send_data(&chunk)).await {
                             return Err(self.reason_of_broken_upload(&mut wire, error).await);
                         }
                     }
@@ -97,10 +99,7 @@ impl GuestClient {
         if let Err(error) = wire.send(FrameKind::End, &[]).await {
             return Err(self.reason_of_broken_upload(&mut wire, error).await);
         }
-        let answer = match answer_within {
-            Some(after) => within(after, wire.answer()).await,
-            None => wire.answer().await,
-        };
+        let answer = maybe_within(patience, wire.answer()).await;
         let answer = answer.and_then(|answer| answers::checked(request, answer));
         if matches!(answer, Ok(_) | Err(GuestError::Refused(_))) {
             self.keep(wire);
@@ -187,9 +186,10 @@ impl GuestClient {
         Ok(Wire::new(stream, self.deadlines.hello))
     }
 
-    fn keep(&self, wire: Wire) {
+    fn keep(&self, mut wire: Wire) {
         let mut idle = self.idle();
         if wire.is_clean() && idle.len() < MAX_IDLE_CONNECTIONS {
+            wire.rest();
             idle.push(wire);
         }
     }
@@ -209,6 +209,23 @@ impl GuestClient {
             | Request::Copy { .. } => self.deadlines.long_answer,
             _ => self.deadlines.answer,
         }
+    }
+}
+
+fn early_answer(request: &Request, answer: Response) -> Result<Response, GuestError> {
+    match request {
+        Request::TarIn { .. } => answers::checked(request, answer),
+        _ => Err(GuestError::Nonsense("an answer before the end of the body")),
+    }
+}
+
+async fn maybe_within<T>(
+    patience: Option<Duration>,
+    work: impl Future<Output = Result<T, GuestError>>,
+) -> Result<T, GuestError> {
+    match patience {
+        Some(after) => within(after, work).await,
+        None => work.await,
     }
 }
 

@@ -33,13 +33,7 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     pub(crate) fn new(stream: GuestStream, hello_within: Duration) -> Self {
-        Self {
-            stream,
-            decoder: Decoder::default(),
-            buffer: BytesMut::with_capacity(READ_BUFFER_BYTES),
-            greeted: false,
-            hello_within,
-        }
+        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), greeted: false, hello_within }
     }
 
     /// Whether it has carried a request before, and so may have gone stale since.
@@ -50,6 +44,11 @@ impl Wire {
     /// Whether nothing unread is left of the last request.
     pub(crate) fn is_clean(&self) -> bool {
         self.greeted && self.buffer.is_empty()
+    }
+
+    /// Lets go of memory that a connection does not need while it lies idle; there may be thousands.
+    pub(crate) fn rest(&mut self) {
+        self.buffer = BytesMut::new();
     }
 
     /// The stream with what was read ahead, for a connection that leaves the framed request and response.
@@ -90,10 +89,13 @@ impl Wire {
 
     /// The next frame after the guest's greeting. Safe to drop and call again.
     pub(crate) async fn receive(&mut self) -> Result<Frame, GuestError> {
-        if !self.greeted {
-            self.greet().await?;
-        }
+        self.greeting().await?;
         self.next_frame().await
+    }
+
+    /// Returns once the guest has said who it is.
+    pub(crate) async fn greeting(&mut self) -> Result<(), GuestError> {
+        if self.greeted { Ok(()) } else { self.greet().await }
     }
 
     /// The guest's answer to the request just sent. A refusal is `GuestError::Refused`.

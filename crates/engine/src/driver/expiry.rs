@@ -53,7 +53,8 @@ impl Driver {
         }
     }
 
-    fn is_awake(&self) -> bool {
+    /// Whether a place is there that lives by itself.
+    pub(super) fn is_awake(&self) -> bool {
         matches!(self.record.state, SandboxState::Running | SandboxState::Paused)
     }
 

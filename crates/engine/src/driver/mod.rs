@@ -214,7 +214,8 @@ impl Driver {
     async fn wait(&mut self) -> Wake {
         self.arm_clock();
         let is_free = self.work.is_none();
-        let life = self.life.clone().filter(|_| is_free);
+        // One that failed to stop keeps its handle for the removal; its end is no news.
+        let life = self.life.clone().filter(|_| is_free && self.is_awake());
         let ended = async {
             match life {
                 Some(life) => life.instance.ended().await,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::{Force, SandboxRef, SignalScope};
-use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, future::BoxFuture};
 use sandbox::{ExecSpec, ExecState, SandboxSpec};
 
 use super::support::{World, bytes, collect, in_time};
@@ -174,5 +174,29 @@ async fn remove_all(world: &World) {
         }
     })
     .await;
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_cycles_in_parallel_leave_nothing() {
+    let world = World::new().await;
+    let cycle = |n: u32| {
+        let world = &world;
+        async move {
+            let which: SandboxRef = world.create().await;
+            let exec = world.start_exec(&which, &format!("seq {n}; exit {}", n % 7)).await;
+            // Some are stopped in the middle, some wait, some are removed as they run.
+            if n.is_multiple_of(2) {
+                assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some((n % 7) as u8));
+            }
+            if n.is_multiple_of(3) {
+                world.stop(&which).await;
+                assert!(world.wait(&which, &exec.id).await.outcome.is_some());
+            }
+            world.remove(&which).await;
+        }
+    };
+    let all = futures_util::stream::iter(0..500).map(cycle).buffer_unordered(32);
+    tokio::time::timeout(Duration::from_secs(120), all.collect::<Vec<()>>()).await.expect("took too long");
     world.assert_nothing_left().await;
 }

@@ -167,7 +167,9 @@ async fn the_same_request_runs_once() {
     let first = all[0].as_ref().unwrap().id.clone();
     assert!(all.iter().all(|exec| exec.as_ref().unwrap().id == first), "{all:?}");
     world.wait(&which, &first).await;
-    // After its end too.
+    // After its end too, however many ask.
+    let again = join_all((0..10).map(|_| world.engine.exec(&world.who, &which, request("once"))));
+    assert!(in_time(again).await.iter().all(|exec| exec.as_ref().unwrap().id == first));
     assert_eq!(world.engine.exec(&world.who, &which, request("once")).await.unwrap().id, first);
     assert_eq!(world.read(&which, "/root/count").await, "x\n");
     // Another sandbox has requests of its own.

@@ -1,5 +1,4 @@
 use engine::{EntryKind, Follow, Item};
-use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind};
 
 use super::support::{World, in_time, kinds, text};
@@ -57,15 +56,11 @@ async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
 }
 
 #[tokio::test]
-async fn a_full_disk_makes_the_command_wait_and_loses_nothing() {
+async fn a_ledger_that_cannot_be_opened_refuses_the_exec_and_leaves_no_record() {
     let world = World::new().await;
     let view = world.create_named("box").await;
     let which = view.id.clone().into();
-    let exec = world.start_exec(&which, "echo first; late 0.01 second; exit 5").await;
-    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
-    let entries: Vec<_> = in_time(entries.map(Result::unwrap).collect()).await;
-    assert_eq!(text(&entries, EntryKind::Stdout), "first\nsecond\n");
-    // A ledger that cannot be opened refuses the exec, and leaves no record of it.
+    world.run(&which, "true").await;
     let logs = world.directory(&view).join("logs");
     let aside = logs.with_file_name("aside");
     std::fs::rename(&logs, &aside).unwrap();

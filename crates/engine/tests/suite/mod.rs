@@ -3,6 +3,7 @@ mod adoption;
 mod bad_input;
 mod cancellation;
 mod create;
+mod disk_full;
 mod events;
 mod exec;
 mod expiry;

@@ -32,7 +32,10 @@ impl World {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut EngineConfig)) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), change).await
+    }
+
+    pub(crate) async fn at(home: TempDir, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let store = Store::open(home.path()).unwrap();
         let backend = FakeBackend::new();
         let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());

@@ -1,0 +1,115 @@
+//! A host whose disk is full: told clearly, nothing lost, and well again with the first free byte.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use engine::{EntryKind, Follow, SandboxRef};
+use futures_util::StreamExt;
+use sandbox::{ErrorKind, SandboxSpec, SandboxState};
+use tempfile::TempDir;
+
+use super::support::{World, assert_numbered, in_time, kinds, seq, text};
+
+/// A small file system of its own; unmounted at the end of the story.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None` when we may not mount.
+    fn mount(at: &Path) -> Option<Self> {
+        let options = ["-t", "tmpfs", "-o", "size=3m,mode=0700", "tmpfs"];
+        let is_mounted =
+            Command::new("mount").args(options).arg(at).status().is_ok_and(|status| status.success());
+        is_mounted.then(|| Self(at.to_owned()))
+    }
+
+    fn fill(&self) {
+        let mut filler = std::fs::File::create(self.0.join("filler")).unwrap();
+        for size in [65536, 4096, 1] {
+            while filler.write(&vec![b'x'; size]).is_ok_and(|n| n > 0) {}
+        }
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: the store may still have files open when a story fails.
+        Command::new("umount").arg("-l").arg(&self.0).status().map(drop).unwrap_or_default();
+    }
+}
+
+async fn world_on_a_small_disk() -> Option<(World, SmallDisk)> {
+    let home: TempDir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path()) else {
+        println!("skipped: mounting a tmpfs needs CAP_SYS_ADMIN");
+        return None;
+    };
+    Some((World::at(home, |_| {}).await, disk))
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_sandboxes_and_keeps_the_old_ones() {
+    let Some((world, disk)) = world_on_a_small_disk().await else { return };
+    let old: SandboxRef = world.create_named("old").await.id.into();
+    world.write(&old, "/root/a", "1").await;
+    disk.fill();
+    let error = in_time(async {
+        loop {
+            // What still fits into a page that is there already succeeds; soon none does.
+            match world.engine.create_sandbox(&world.who, SandboxSpec::default()).await {
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+    })
+    .await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("ree") && hint.contains("space")), "{error:?}");
+    assert_eq!(world.read(&old, "/root/a").await, "1");
+    disk.free();
+    let records = world.store.sandboxes(None).await.unwrap().records;
+    assert_eq!(records.len(), world.backend.live().len());
+    assert!(records.iter().all(|record| record.state == SandboxState::Running), "{records:?}");
+    assert_eq!(world.run(&old, "true").await.exit_code, Some(0));
+    world.create_named("new").await;
+}
+
+#[tokio::test]
+async fn output_waits_for_space_and_no_line_is_lost() {
+    let Some((world, disk)) = world_on_a_small_disk().await else { return };
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "seq 1000; late 0.05; seq 60000; exit 6").await;
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+    in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
+    disk.fill();
+    // It cannot end: its output has nowhere to go.
+    let time = Some(std::time::Duration::from_millis(400));
+    let waiting = world.engine.wait_exec(&world.who, &which, &exec.id, time).await.unwrap();
+    assert_eq!(waiting.outcome, None);
+    disk.free();
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(6));
+    let entries = world.entries(&which, &exec.id, Follow::Yes).await;
+    assert_numbered(&entries);
+    assert_eq!(kinds(&entries).last(), Some(&EntryKind::Exited));
+    assert!(text(&entries, EntryKind::Stdout) == format!("{}\n{}", seq(1000), seq(60_000)));
+}
+
+#[tokio::test]
+async fn a_sandbox_can_be_stopped_and_removed_on_a_full_disk_as_far_as_it_goes() {
+    let Some((world, disk)) = world_on_a_small_disk().await else { return };
+    let which = world.create().await;
+    world.start_exec(&which, "sleep").await;
+    disk.fill();
+    let stopped = in_time(world.engine.stop_sandbox(&world.who, &which, None)).await.unwrap();
+    assert_eq!(stopped.state, SandboxState::Stopped);
+    assert_eq!(world.backend.live(), []);
+    disk.free();
+    world.remove(&which).await;
+    world.assert_nothing_left().await;
+}
