@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that one child needs to know. Descriptors travel beside it; see [`crate::Request::Spawn`].
+/// Everything that one child needs to know. Descriptors come later; see [`crate::ReplySocket::hand_over`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cage {
     /// Name of the process, for `ps` on the host.
@@ -108,8 +108,10 @@ pub enum Step {
     AwaitIds,
     /// Becomes user 0 and group 0 of the user namespace, without further groups.
     BecomeRoot,
-    /// Writes the pid as the host knows it, and the start time, to the handed file.
-    RecordPid,
+    /// Finds the pid as the host knows it, and the start time.
+    FindPid,
+    /// Waits for what the guest needs: its listener, the files of its workload's cgroup. Writes the pid to the handed file.
+    AwaitHandoff,
     /// Stops mounts from travelling back to where this mount namespace was copied from.
     HideMounts,
     /// Runs on the first `count` of the processors allowed now.
@@ -213,7 +215,8 @@ impl Step {
             Self::Unshare { .. } => "unshare",
             Self::AwaitIds => "await ids",
             Self::BecomeRoot => "become root",
-            Self::RecordPid => "record pid",
+            Self::FindPid => "find pid",
+            Self::AwaitHandoff => "await handoff",
             Self::HideMounts => "hide mounts",
             Self::Affinity { .. } => "affinity",
             Self::Directory { .. } => "directory",

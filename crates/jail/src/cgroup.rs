@@ -34,6 +34,8 @@ const RETRY_EVERY: Duration = Duration::from_millis(2);
 /// How old an empty parent must be before it is taken for one that a daemon left for ever.
 const STALE: Duration = Duration::from_secs(60);
 const GUESTS: &str = "guests";
+/// Where a daemon itself goes that had its own group delegated.
+const DAEMON: &str = "daemon";
 
 /// A file that could not be read or written, and what was to go into it.
 #[derive(Debug, thiserror::Error)]
@@ -381,6 +383,7 @@ fn make_parent(
 ) -> Result<(PathBuf, Vec<Controller>), CgroupError> {
     let parent = base.join(name);
     if is_v2 {
+        vacate(base);
         enable(base, controllers);
     }
     make_directory(&parent)?;
@@ -401,6 +404,30 @@ fn make_parent(
     // Finds out whether the right to move processes came with the right to make directories.
     open_for_writing(&guests.join(if is_v2 { "cgroup.procs" } else { "tasks" }))?;
     Ok((parent, usable))
+}
+
+/// A group of version 2 gives controllers on only while no process is in it. Where it was delegated to us, we and our
+/// spawner are; both move into a group beside the sandboxes. Nobody else is moved, and the top of the tree needs none of this.
+fn vacate(base: &Path) {
+    let ours = std::process::id();
+    let is_ours = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent =
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
+        *pid == ours || parent == Some(ours)
+    };
+    let listed = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
+    let inside: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+    let is_top = !base.join("cgroup.type").exists();
+    if is_top || !inside.contains(&ours) || !inside.iter().all(is_ours) {
+        return;
+    }
+    let aside = base.join(DAEMON);
+    if make_directory(&aside).is_ok() {
+        for pid in inside {
+            drop(fs::write(aside.join("cgroup.procs"), pid.to_string()));
+        }
+    }
 }
 
 /// One by one: a controller that cannot be given on does not keep the others back.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cage::{Cage, Namespace, Step},
     mounts,
-    packet::{self, Failure, Reply},
+    packet::{self, Failure, HandingOver, Reply},
     privileges,
     seccomp::Filter,
     sys,
@@ -33,16 +33,6 @@ pub struct Handoff {
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
-}
-
-/// Descriptors that came with the request.
-#[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) reply: OwnedFd,
-    pub(crate) pid_file: OwnedFd,
-    pub(crate) listener: OwnedFd,
-    pub(crate) oom_counter: Option<OwnedFd>,
-    pub(crate) workload_cgroup: Vec<OwnedFd>,
 }
 
 /// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
@@ -62,25 +52,20 @@ impl Drop for NeverReturns {
 /// Runs in the cloned child and never returns.
 pub(crate) fn become_guest(
     cage: Cage,
-    handed: Handed,
+    reply: OwnedFd,
     from_spawner: OwnedFd,
     filter: &Filter,
     guest_main: fn(Handoff) -> i32,
 ) -> ! {
     let _guard = NeverReturns;
     let mut child = Child {
-        reply: Some(handed.reply),
-        pid_file: Some(handed.pid_file),
-        kept: Kept {
-            listener: handed.listener,
-            oom_counter: handed.oom_counter,
-            workload_cgroup: handed.workload_cgroup,
-        },
+        reply: Some(reply),
+        handoff: None,
         from_spawner: Some(from_spawner),
         pidfd: None,
         layers: Vec::new(),
         pid: (0, 0),
-        filter: Some(filter),
+        filter,
     };
     child.begin(&cage.name);
     let step_micros = match child.run_all(&cage.steps) {
@@ -88,9 +73,9 @@ pub(crate) fn become_guest(
         Err(failure) => child.fail(failure),
     };
     child.report_ready(step_micros);
-    let Child { kept: Kept { listener, oom_counter, workload_cgroup }, .. } = child;
-    let code = guest_main(Handoff { listener, workload_cgroup, oom_counter, rlimits: cage.rlimits });
-    sys::exit_now(code)
+    let Some(mut handoff) = child.handoff else { sys::exit_now(1) };
+    handoff.rlimits = cage.rlimits;
+    sys::exit_now(guest_main(handoff))
 }
 
 /// Runs steps in the spawner itself, which prepares the place that every child starts from.
@@ -101,22 +86,15 @@ pub(crate) fn prepare(steps: &[Step]) -> Result<(), Failure> {
     Ok(())
 }
 
-struct Kept {
-    listener: OwnedFd,
-    oom_counter: Option<OwnedFd>,
-    workload_cgroup: Vec<OwnedFd>,
-}
-
 struct Child<'a> {
     reply: Option<OwnedFd>,
-    pid_file: Option<OwnedFd>,
-    kept: Kept,
+    handoff: Option<Handoff>,
     from_spawner: Option<OwnedFd>,
     pidfd: Option<OwnedFd>,
     layers: Vec<Option<OwnedFd>>,
     /// As the host knows it, with its start time.
     pid: (i32, u64),
-    filter: Option<&'a Filter>,
+    filter: &'a Filter,
 }
 
 impl Child<'_> {
@@ -146,17 +124,15 @@ impl Child<'_> {
     fn run(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::AwaitIds => self.await_ids(),
-            Step::RecordPid => self.record_pid(),
+            Step::FindPid => self.find_pid(),
+            Step::AwaitHandoff => self.await_handoff(),
             Step::Attach { layer, at } => {
                 let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no layer {layer}"));
                 let mount = self.layers.get_mut(*layer).and_then(Option::take).ok_or_else(unknown)?;
                 mounts::attach(mount.as_fd(), at)
             }
             Step::CloseDescriptors => self.close_descriptors(),
-            Step::Seccomp { .. } => match self.filter {
-                Some(filter) => filter.install(),
-                None => Ok(()),
-            },
+            Step::Seccomp { .. } => self.filter.install(),
             plain => run_plain(plain),
         }
     }
@@ -174,24 +150,43 @@ impl Child<'_> {
         Ok(())
     }
 
-    fn record_pid(&mut self) -> io::Result<()> {
+    fn find_pid(&mut self) -> io::Result<()> {
         let stat = fs::read_to_string("/proc/self/stat")?;
         self.pid = parse_stat(&stat)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat cannot be read"))?;
-        if let Some(file) = self.pid_file.take() {
-            rustix::io::write(file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
-        }
+        Ok(())
+    }
+
+    fn await_handoff(&mut self) -> io::Result<()> {
+        let Some(reply) = &self.reply else { return Ok(()) };
+        let received = packet::receive::<HandingOver>(reply.as_fd(), RecvFlags::empty());
+        let (HandingOver { has_oom_counter }, descriptors) = match received {
+            // The request was given up.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
+            received => received?,
+        };
+        let mut descriptors = descriptors.into_iter();
+        let (Some(listener), Some(pid_file)) = (descriptors.next(), descriptors.next()) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "descriptors are missing"));
+        };
+        rustix::io::write(pid_file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
+        let oom_counter = if has_oom_counter { descriptors.next() } else { None };
+        let workload_cgroup = descriptors.collect();
+        self.handoff = Some(Handoff { listener, workload_cgroup, oom_counter, rlimits: Vec::new() });
         Ok(())
     }
 
     fn close_descriptors(&mut self) -> io::Result<()> {
         self.from_spawner = None;
         self.layers.clear();
-        self.pid_file = None;
-        let mut keep: Vec<u32> = [self.reply.as_ref(), self.pidfd.as_ref(), Some(&self.kept.listener)]
+        let handed = self.handoff.iter().flat_map(|handoff| {
+            [Some(&handoff.listener), handoff.oom_counter.as_ref()]
+                .into_iter()
+                .chain(handoff.workload_cgroup.iter().map(Some))
+        });
+        let mut keep: Vec<u32> = [self.reply.as_ref(), self.pidfd.as_ref()]
             .into_iter()
-            .chain([self.kept.oom_counter.as_ref()])
-            .chain(self.kept.workload_cgroup.iter().map(Some))
+            .chain(handed)
             .flatten()
             .map(|descriptor| descriptor.as_raw_fd() as u32)
             .collect();
@@ -269,7 +264,8 @@ fn run_plain(step: &Step) -> io::Result<()> {
             Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
         }
         Step::AwaitIds
-        | Step::RecordPid
+        | Step::FindPid
+        | Step::AwaitHandoff
         | Step::Attach { .. }
         | Step::CloseDescriptors
         | Step::Seccomp { .. } => {

@@ -28,7 +28,8 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP;
 
 /// Runs `program` once in fresh namespaces over an overlay of `lower`, and tells how long it took from before the first
-/// directory until the program was reaped. `scratch` must be empty; what is made in it stays.
+/// directory until the program was reaped. `scratch` must be empty; what is made in it stays. Nothing may be mounted beneath
+/// a lower directory: `/usr`, taken as a root, holds `/bin` and `/lib` on today's systems.
 ///
 /// Clones the calling process, as `fork` does: call it from one with a single thread.
 pub fn run_bare(

@@ -29,9 +29,9 @@ pub enum Request {
     /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter. `shown_through`:
     /// directories for which it finds out whether they can be shown with other ids.
     Prepare { steps: Vec<Step>, shown_through: Vec<PathBuf> },
-    /// Beside it: the guest's listener, the pid file, the out-of-memory counter (when `oom_counter`), then the workload's
-    /// cgroup files. Answered by `Ready` with a pidfd beside it.
-    Spawn { cage: Box<Cage>, oom_counter: bool },
+    /// Answered by `Ready` with a pidfd beside it. While the child builds its cage, whoever asked makes what the guest needs
+    /// and sends it after; see [`ReplySocket::hand_over`].
+    Spawn { cage: Box<Cage> },
     /// Deletes a directory with everything in it, whoever owns it. Answered by `Done`.
     Remove { path: PathBuf },
     /// Adds up what the files beneath these directories take on disk. Answered by `Measured`.
@@ -73,6 +73,13 @@ impl Failure {
     }
 }
 
+/// What comes after a [`Request::Spawn`]. Beside it: the guest's listener, the pid file, the counter (when there is one), then
+/// the workload's cgroup files.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HandingOver {
+    pub(crate) has_oom_counter: bool,
+}
+
 /// The daemon's end of one request. Readable when the answer is there; non-blocking.
 #[derive(Debug)]
 pub struct ReplySocket(OwnedFd);
@@ -90,6 +97,20 @@ impl AsRawFd for ReplySocket {
 }
 
 impl ReplySocket {
+    /// Gives a child what its guest needs. A child whose socket is closed before that ends without a trace.
+    pub fn hand_over(
+        &self,
+        listener: BorrowedFd<'_>,
+        pid_file: BorrowedFd<'_>,
+        oom_counter: Option<BorrowedFd<'_>>,
+        workload_cgroup: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let mut all = vec![listener, pid_file];
+        all.extend(oom_counter);
+        all.extend_from_slice(workload_cgroup);
+        send(self.0.as_fd(), &HandingOver { has_oom_counter: oom_counter.is_some() }, &all)
+    }
+
     /// Takes the answer if it has come: `WouldBlock` when not yet, `UnexpectedEof` when whoever worked on it died.
     pub fn try_receive(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
         receive(self.0.as_fd(), RecvFlags::DONTWAIT)
@@ -138,9 +159,14 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
-    })?;
+    let mut take = || {
+        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))
+    };
+    // A peer that answered and left without reading what we sent: the kernel tells us that once, before the answer itself.
+    let got = match take() {
+        Err(rustix::io::Errno::CONNRESET) => take(),
+        got => got,
+    }?;
     let descriptors: Vec<OwnedFd> = control
         .drain()
         .flat_map(|message| match message {

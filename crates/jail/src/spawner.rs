@@ -14,7 +14,7 @@ use rustix::net::RecvFlags;
 
 use crate::{
     cage::{Cage, HandedLayer, IdMap},
-    child::{self, Go, Handed, Handoff},
+    child::{self, Go, Handoff},
     image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
     seccomp::Filter,
@@ -134,8 +134,8 @@ impl Spawner {
                 let idmap_failure = try_idmap(&shown_through).err();
                 answer(&reply, prepared.map(|()| Reply::Prepared { ids: outer::ids_here(), idmap_failure }));
             }
-            Request::Spawn { cage, oom_counter } => {
-                if let Err(failure) = self.spawn(*cage, &reply, descriptors, oom_counter) {
+            Request::Spawn { cage } => {
+                if let Err(failure) = self.spawn(*cage, &reply) {
                     answer(&reply, Err(failure));
                 }
             }
@@ -146,19 +146,7 @@ impl Spawner {
         }
     }
 
-    fn spawn(
-        &self,
-        cage: Cage,
-        reply: &OwnedFd,
-        mut descriptors: impl Iterator<Item = OwnedFd>,
-        oom_counter: bool,
-    ) -> Result<(), Failure> {
-        let missing =
-            || Failure::new("spawn", &io::Error::new(io::ErrorKind::InvalidInput, "no descriptors"));
-        let listener = descriptors.next().ok_or_else(missing)?;
-        let pid_file = descriptors.next().ok_or_else(missing)?;
-        let oom_counter = if oom_counter { descriptors.next() } else { None };
-        let workload_cgroup = descriptors.collect();
+    fn spawn(&self, cage: Cage, reply: &OwnedFd) -> Result<(), Failure> {
         let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
         // What takes long and needs no child comes first: a failure then costs no process.
         let images = image::mount_all(&cage.layers).map_err(at("mount the disk image"))?;
@@ -167,8 +155,7 @@ impl Spawner {
         match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).map_err(at("clone"))? {
             Side::Child => {
                 drop(ours);
-                let handed = Handed { reply: own_reply, pid_file, listener, oom_counter, workload_cgroup };
-                child::become_guest(cage, handed, theirs, &self.filter, self.guest_main)
+                child::become_guest(cage, own_reply, theirs, &self.filter, self.guest_main)
             }
             Side::Parent { pid, pidfd } => {
                 drop(theirs);

@@ -135,7 +135,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         // While the spawner maps our ids.
         Step::Loopback,
         Step::Hostname { name: plan.hostname.clone() },
-        Step::RecordPid,
+        Step::FindPid,
         Step::AwaitIds,
         Step::BecomeRoot,
     ];
@@ -161,6 +161,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     kernel_mounts(plan, ground, &root, &mut steps);
     steps.extend([
         Step::Pivot { root },
+        Step::AwaitHandoff,
         Step::CloseDescriptors,
         Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
         Step::NotDumpable,

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     os::unix::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _},
         net::UnixListener,
@@ -126,29 +126,29 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     };
     let first_id = lease.as_ref().map(IdLease::first_id);
 
+    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
+    let holds = host.means.holds(&plan.limits);
+    let has_image = disk == DiskHold::FileSystem;
+    let decided = Decided { first_id, has_image, affinity: holds.affinity, rlimits: holds.rlimits };
+    let cage = Box::new(cage::build(plan, &host.ground, &decided));
+    let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
+    let reply = host.spawner.request(&Request::Spawn { cage }, &[]).map_err(super::spawner_gone)?;
+
+    // From here on the child builds its cage on another processor, and waits for what follows.
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
     let record = Record { isolation: isolation.clone(), first_id };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
-    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
-    let cgroup =
-        host.means.cgroups.create(plan.id.as_str(), &limits_of(&plan.limits)).map_err(error::from_cgroup)?;
-
-    let holds = host.means.holds(&plan.limits);
-    let decided = Decided {
-        first_id,
-        has_image: disk == DiskHold::FileSystem,
-        affinity: holds.affinity,
-        rlimits: holds.rlimits,
-    };
-    let cage = Box::new(cage::build(plan, &host.ground, &decided));
-    let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
-    let request = Request::Spawn { cage, oom_counter: cgroup.oom_counter.is_some() };
-    let mut beside: Vec<BorrowedFd<'_>> = vec![listener.as_fd(), pid_file.as_fd()];
-    beside.extend(cgroup.oom_counter.iter().map(OwnedFd::as_fd));
-    beside.extend(cgroup.enter.iter().map(OwnedFd::as_fd));
-    let reply = host.spawner.request(&request, &beside).map_err(super::spawner_gone)?;
+    let limits = limits_of(&plan.limits);
+    let cgroup = host.means.cgroups.create(plan.id.as_str(), &limits).map_err(error::from_cgroup)?;
+    let enter: Vec<_> = cgroup.enter.iter().map(OwnedFd::as_fd).collect();
+    let oom_counter = cgroup.oom_counter.as_ref().map(OwnedFd::as_fd);
+    match reply.hand_over(listener.as_fd(), pid_file.as_fd(), oom_counter, &enter) {
+        // A child that failed before has said why, which is read next.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        handed => handed.map_err(super::spawner_gone)?,
+    }
     Ok(Begun { half_made, reply, isolation, lease, steps })
 }
 

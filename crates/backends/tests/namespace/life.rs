@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
 use guest_protocol::{Request, Response};
-use sandbox::{Backend as _, BackendError, SandboxSpec};
+use sandbox::{Backend as _, BackendError, ByteSize, Limits, SandboxId, SandboxSpec};
 
 use crate::world::{Client, World, sh};
 
@@ -40,10 +40,11 @@ pub(crate) async fn a_stopped_sandbox_keeps_its_files(world: Arc<World>) {
 
 pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
     sweep_all(&world).await;
-    let before = Traces::now(&world);
+    let before = Traces::now(&world, &[]);
     let mut ids = Vec::new();
-    for _life in 0..3 {
-        let plan = world.plan();
+    for disk in [None, Some(ByteSize::mib(16)), None] {
+        let limits = Limits { disk, ..Limits::default() };
+        let plan = world.plan_with(&SandboxSpec { limits, ..SandboxSpec::default() });
         let instance = world.create(&plan).await;
         sh(&*instance, "sleep 1000 & setsid sleep 1000 & mkdir -m 000 /root/locked").await;
         instance.stop().await.unwrap();
@@ -52,7 +53,7 @@ pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
     }
     // Cleaning goes on behind `stop`; a sweep finds nothing to do once it is through.
     sweep_all(&world).await;
-    assert_eq!(Traces::now(&world), before);
+    assert_eq!(Traces::now(&world, &ids), before);
     for id in ids {
         assert!(!world.run_directory(&id).exists());
     }
@@ -63,7 +64,7 @@ async fn sweep_all(world: &World) {
     while !world.backend.sweep(&[], &[]).await.unwrap().is_empty() {}
 }
 
-/// Everything on the host that could be a sandbox's.
+/// Everything on the host that could be a sandbox's. Others may use the host meanwhile, so only what can be ours counts.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     mounts: BTreeSet<String>,
@@ -73,26 +74,29 @@ struct Traces {
 }
 
 impl Traces {
-    fn now(world: &World) -> Self {
+    fn now(world: &World, ids: &[SandboxId]) -> Self {
+        let home = world.directories.home.display().to_string();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let names = |directory: &Path| {
             let read = fs::read_dir(directory).into_iter().flatten().flatten();
             read.map(|entry| entry.path().display().to_string()).collect::<BTreeSet<_>>()
         };
-        let groups = |controller: &&str| names(&Path::new("/sys/fs/cgroup").join(controller));
         let cgroups = ["memory", "cpu", "pids", "freezer", "cpuacct", "unified"]
             .iter()
-            .flat_map(groups)
+            .flat_map(|controller| names(&Path::new("/sys/fs/cgroup").join(controller)))
             .filter(|path| path.contains("/warren-"))
             .flat_map(|path| names(Path::new(&path)))
-            .filter(|path| path.contains("/sbx-"))
+            .filter(|path| ids.iter().any(|id| path.ends_with(id.as_str())))
             .collect();
         let entries =
             names(&world.directories.run).into_iter().chain(names(&world.directories.home.join("sandboxes")));
-        let backing =
-            names(Path::new("/sys/block")).into_iter().filter(|path| Path::new(path).join("loop").exists());
+        let backing = names(Path::new("/sys/block"))
+            .into_iter()
+            .filter_map(|path| fs::read_to_string(Path::new(&path).join("loop/backing_file")).ok())
+            .filter(|file| file.contains(&home));
+        let is_ours = |line: &&str| line.contains(&home) || line.contains(" - overlay ");
         Self {
-            mounts: mounts.lines().map(str::to_owned).collect(),
+            mounts: mounts.lines().filter(is_ours).map(str::to_owned).collect(),
             cgroups,
             entries: entries.collect(),
             loops: backing.collect(),

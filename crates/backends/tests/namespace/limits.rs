@@ -142,7 +142,7 @@ pub(crate) async fn a_paused_sandbox_stands_still_and_goes_on(world: Arc<World>)
         instance.stop().await.unwrap();
         return;
     }
-    sh(&*instance, "while true; do echo x >> /tmp/ticks; done &").await;
+    sh(&*instance, "echo x > /tmp/ticks; while true; do echo x >> /tmp/ticks; done &").await;
     instance.pause().await.unwrap();
     let read = async || {
         let mut client = crate::world::Client::connect(&*instance).await;
