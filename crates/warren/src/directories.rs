@@ -113,6 +113,13 @@ pub(crate) fn make_private(directory: &Path) -> Result<()> {
             .with_hint("Remove it, or choose another with --home, --run-dir, WARREN_HOME or WARREN_RUN."));
     }
     if found.mode() & 0o077 != 0 {
+        // `--home /tmp` must not close /tmp for everyone: what has other things in it stays as it is.
+        let is_empty = fs::read_dir(directory).map_err(|error| failed("look into", error))?.next().is_none();
+        if !is_empty {
+            let message = format!("{} is open to other users, and not empty", directory.display());
+            return Err(Error::new(ErrorKind::Denied, message)
+                .with_hint(format!("If it is meant for Warren alone: chmod 700 {}", directory.display())));
+        }
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
             .map_err(|error| failed("make private", error))?;
     }
@@ -152,12 +159,22 @@ mod tests {
     }
 
     #[test]
-    fn an_open_directory_of_ours_is_closed() {
+    fn an_empty_open_directory_of_ours_is_closed() {
         let place = tempfile::tempdir().unwrap();
         let open = place.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         make_private(&open).unwrap();
         assert_eq!(fs::metadata(&open).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_open_directory_with_other_things_in_it_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("someone's"), "").unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let error = make_private(place.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert_eq!(fs::metadata(place.path()).unwrap().mode() & 0o777, 0o755);
     }
 }

@@ -18,7 +18,7 @@ use hyper_util::{
 };
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
+    sync::{Notify, Semaphore},
     task::JoinSet,
     time::timeout,
 };
@@ -31,6 +31,8 @@ use super::auth::Peer;
 const MAX_CONNECTIONS: usize = 1024;
 /// Pause after an accept that failed for want of descriptors: they come back when something closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What a connection that has just come gets to send its first request when the daemon stops.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
 /// A reader of one response holds at most about this much in the daemon.
 const MAX_CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -61,14 +63,15 @@ impl Drop for ActivityGuard {
     }
 }
 
-/// Serves `app` on a Unix socket until `stop`. Then accepts what had already connected, lets requests in flight finish for
-/// at most `grace`, and cuts the rest.
+/// Serves `app` on a Unix socket until `stop`. Then calls `hide`, which takes the socket's path away so that nobody new
+/// connects; accepts what had connected by then, lets requests in flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_unix(
     listener: UnixListener,
     app: Router,
     activity: Activity,
     stop: CancellationToken,
     grace: Duration,
+    hide: impl FnOnce() + Send,
 ) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -88,6 +91,7 @@ pub async fn serve_unix(
             });
         }
     }
+    hide();
     // Whoever connected before the socket went away gets an answer.
     while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
         connections.spawn(serve_connection(stream, app.clone(), stop.clone()));
@@ -130,7 +134,10 @@ async fn serve_connection(stream: UnixStream, app: Router, stop: CancellationTok
             return;
         }
     };
+    let begun = Arc::new(Notify::new());
+    let has_begun = Arc::clone(&begun);
     let service = app.map_request(move |mut request: Request<Incoming>| {
+        has_begun.notify_one();
         request.extensions_mut().insert(peer);
         request.map(Body::new)
     });
@@ -143,10 +150,20 @@ async fn serve_connection(stream: UnixStream, app: Router, stop: CancellationTok
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
+            // Who has just come has not been read yet, and would be closed as idle: wait for the first request.
+            tokio::select! {
+                ended = connection.as_mut() => return log_end(ended),
+                () = begun.notified() => {}
+                () = tokio::time::sleep(FIRST_REQUEST_TIME) => {}
+            }
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
+    log_end(ended);
+}
+
+fn log_end(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         tracing::debug!("a connection ended: {error}");
     }

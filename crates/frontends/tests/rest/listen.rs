@@ -22,8 +22,14 @@ async fn server(grace: Duration) -> Server {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("s");
     let listener = UnixListener::bind(&socket).unwrap();
-    let serving =
-        tokio::spawn(serve_unix(listener, api.router.clone(), api.activity.clone(), api.stop.clone(), grace));
+    let serving = tokio::spawn(serve_unix(
+        listener,
+        api.router.clone(),
+        api.activity.clone(),
+        api.stop.clone(),
+        grace,
+        || {},
+    ));
     Server { api, socket, serving, _place: place }
 }
 

@@ -58,7 +58,15 @@ impl EntryStream {
     async fn read_more(&mut self) -> CommandResult<()> {
         if self.stream.is_none() {
             self.buffer.clear();
-            self.stream = Some(self.open().await?.boxed());
+            match self.open().await {
+                Ok(stream) => self.stream = Some(stream.boxed()),
+                // The daemon died under the request; the next try finds or starts another.
+                Err(error) if error.kind() == Some(ErrorKind::Unavailable) && self.breaks < MAX_BREAKS => {
+                    self.breaks += 1;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         }
         let Some(stream) = self.stream.as_mut() else { return Ok(()) };
         match stream.next().await {

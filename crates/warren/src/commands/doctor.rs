@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     client::StartMode,
-    doctor::{self, Check, Status},
+    doctor::{self, CageReader, Check, Status},
     error::CommandResult,
     output::{self, Paint},
 };
@@ -18,7 +18,7 @@ use crate::{
 /// The exit code is 1 if something is missing without which no sandbox can be made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Also show the walls that a sandbox gets here
+    /// Also show the walls that a sandbox gets here, and how they are built
     #[arg(long)]
     explain: bool,
     /// Do not make a sandbox to try it
@@ -32,10 +32,30 @@ struct Diagnosis {
     checks: Vec<Check>,
     #[serde(skip_serializing_if = "Option::is_none")]
     isolation: Option<Isolation>,
+    /// Every step of the cage, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cage: Vec<String>,
 }
 
-pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let mut checks = doctor::check_host(&context.directories);
+/// Not asynchronous: what forks comes before the runtime.
+pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    let checks = doctor::check_host(&context.directories);
+    let cage = if args.explain { Some(CageReader::start()?) } else { None };
+    let diagnosis = super::block_on(diagnose(context, args, checks, cage))?;
+    if context.json {
+        output::json(&diagnosis)?;
+    } else {
+        show(&diagnosis)?;
+    }
+    Ok(if diagnosis.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+async fn diagnose(
+    context: &Context,
+    args: &Args,
+    mut checks: Vec<Check>,
+    cage: Option<CageReader>,
+) -> CommandResult<Diagnosis> {
     checks.push(daemon(context).await);
     let mut isolation = None;
     if !args.no_trial {
@@ -43,27 +63,24 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         checks.push(check);
         isolation = found.filter(|_| args.explain || context.json);
     }
+    let cage = match cage {
+        Some(reader) => reader.read(&context.directories).await?,
+        None => Vec::new(),
+    };
     let ok = checks.iter().all(|check| check.status != Status::Missing);
-    let diagnosis = Diagnosis { ok, checks, isolation };
-    if context.json {
-        output::json(&diagnosis)?;
-    } else {
-        show(&diagnosis)?;
-    }
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(Diagnosis { ok, checks, isolation, cage })
 }
 
 async fn daemon(context: &Context) -> Check {
     let name = "daemon";
-    let works = |detail: String| Check { name, status: Status::Works, detail, mend: None };
     let Ok(client) = context.client_that(StartMode::Never).await else {
-        return works("none runs; the next command starts one".to_owned());
+        return Check::works(name, "none runs; the next command starts one");
     };
     let pid = client.daemon().and_then(|daemon| daemon.pid).map_or("?".to_owned(), |pid| pid.to_string());
     let (version, capabilities) = (client.version().await, client.capabilities().await);
     let (Ok(version), Ok(capabilities)) = (version, capabilities) else {
         let detail = format!("pid {pid} listens and does not answer");
-        return Check { name, status: Status::Missing, detail, mend: Some(format!("kill {pid}")) };
+        return Check::missing(name, detail, format!("kill {pid}"));
     };
     if version.version != env!("CARGO_PKG_VERSION") {
         let detail = format!(
@@ -71,26 +88,33 @@ async fn daemon(context: &Context) -> Check {
             version.version,
             env!("CARGO_PKG_VERSION")
         );
-        return Check { name, status: Status::Weak, detail, mend: Some(format!("kill {pid}")) };
+        return Check::weak(name, detail, format!("kill {pid}"));
     }
-    works(format!("version {}, pid {pid}, back end {}", version.version, capabilities.backend))
+    Check::works(name, format!("version {}, pid {pid}, back end {}", version.version, capabilities.backend))
 }
 
 fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
     let paint = Paint::for_stdout();
+    let width = diagnosis.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &diagnosis.checks {
         let mark = match check.status {
             Status::Works => paint.good("✓"),
             Status::Weak => paint.warn("!"),
             Status::Missing => paint.bad("✗"),
         };
-        output::line(&format!("{mark} {:<20} {}", check.name, output::printable(&check.detail)))?;
+        output::line(&format!("{mark} {:<width$}  {}", check.name, output::printable(&check.detail)))?;
         if let Some(mend) = &check.mend {
             output::line(&format!("    {} {mend}", paint.note("mend:")))?;
         }
     }
     if let Some(isolation) = &diagnosis.isolation {
         explain(isolation)?;
+    }
+    if !diagnosis.cage.is_empty() {
+        output::line("\nIts cage, step by step:")?;
+        for step in &diagnosis.cage {
+            output::line(&format!("  {}", output::printable(step)))?;
+        }
     }
     Ok(())
 }

@@ -71,18 +71,22 @@ impl Context {
 pub(crate) fn run(cli: Cli) -> CommandResult {
     let context = Context::new(cli.global)?;
     match cli.command {
-        // The daemon forks its spawner before it makes a runtime, so it is not given one.
+        // These fork, which must happen before there is a runtime.
         Command::Serve(args) => serve::run(&context, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => reference::run(&args),
-        command => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let result = runtime.block_on(dispatch(&context, command));
-            // A write to a terminal that nobody reads must not keep us.
-            runtime.shutdown_background();
-            result
-        }
+        Command::Doctor(args) => doctor::run(&context, &args),
+        command => block_on(dispatch(&context, command)),
     }
+}
+
+/// Runs a command's asynchronous part, on this thread.
+fn block_on<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A write to a terminal that nobody reads must not keep us.
+    runtime.shutdown_background();
+    result
 }
 
 async fn dispatch(context: &Context, command: Command) -> CommandResult {
@@ -104,9 +108,10 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
-        Command::Doctor(args) => doctor::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
-        Command::Serve(_) | Command::Completions(_) | Command::Reference(_) => Ok(ExitCode::SUCCESS),
+        Command::Serve(_) | Command::Doctor(_) | Command::Completions(_) | Command::Reference(_) => {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -97,14 +97,11 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let owner = rustix::process::geteuid().as_raw();
     let auth = Arc::new(PeerCredentials { owner });
     let app = rest::router(Rest::new(engine.clone(), auth, activity.clone(), stop.clone()));
-    let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE);
+    // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
+    let hide = || socket.remove();
+    let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
-    let closing = async {
-        stop.cancelled().await;
-        // First out of the way: whoever comes now finds no daemon and starts the next one, which waits for the lock.
-        socket.remove();
-    };
-    tokio::join!(serving, idling, closing);
+    tokio::join!(serving, idling);
 
     engine.close().await;
     tracing::info!("stopped");

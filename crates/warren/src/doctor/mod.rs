@@ -1,11 +1,13 @@
-//! What this machine can do: looked up, then tried with a real sandbox.
+//! What this machine can do: each thing tried alone, then all of them together in a real sandbox.
 
+mod cage;
 mod host;
 mod trial;
 
 use serde::Serialize;
 
-pub(crate) use self::{host::check_host, trial::try_sandbox};
+pub(crate) use self::{cage::CageReader, host::check_host, trial::try_sandbox};
+use crate::directories::Directories;
 
 /// How one thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,15 +34,37 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn works(name: &'static str, detail: impl Into<String>) -> Self {
+    pub(crate) fn works(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, status: Status::Works, detail: detail.into(), mend: None }
     }
 
-    fn weak(name: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub(crate) fn weak(name: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { name, status: Status::Weak, detail: detail.into(), mend: Some(mend.into()) }
     }
 
-    fn missing(name: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub(crate) fn missing(name: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { name, status: Status::Missing, detail: detail.into(), mend: Some(mend.into()) }
+    }
+}
+
+/// A place beneath the real ones, removed at the end: what is tried must not meet what lives.
+struct Scratch {
+    directories: Directories,
+}
+
+impl Scratch {
+    fn new(directories: &Directories, purpose: &str) -> Self {
+        let part = format!("{purpose}-{}", std::process::id());
+        let directories =
+            Directories { home: directories.home.join(&part), run: directories.run.join(&part) };
+        Self { directories }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is named after us.
+        std::fs::remove_dir_all(&self.directories.run).ok();
+        std::fs::remove_dir_all(&self.directories.home).ok();
     }
 }

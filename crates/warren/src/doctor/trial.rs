@@ -1,6 +1,6 @@
 //! The proof: a daemon of its own in a directory of its own makes one sandbox and runs one command.
 
-use std::{fs, time::Instant};
+use std::time::Instant;
 
 use frontends::rest::v1;
 use rustix::{
@@ -9,7 +9,7 @@ use rustix::{
 };
 use sandbox::{ExecSpec, Isolation, SandboxSpec};
 
-use super::Check;
+use super::{Check, Scratch};
 use crate::{
     client::{Client, ClientOptions, StartMode},
     directories::Directories,
@@ -22,12 +22,9 @@ const LAST_WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Tries, tidies up, and tells. The isolation is what the sandbox got.
 pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Isolation>) {
-    let part = format!("doctor-{}", std::process::id());
-    let own = Directories { home: directories.home.join(&part), run: directories.run.join(&part) };
-    let tried = try_in(&own).await;
-    // What cannot be removed is named after us.
-    fs::remove_dir_all(&own.run).ok();
-    fs::remove_dir_all(&own.home).ok();
+    let scratch = Scratch::new(directories, "doctor");
+    let tried = try_in(&scratch.directories).await;
+    drop(scratch);
     match tried {
         Ok((millis, isolation)) => {
             (Check::works(NAME, format!("made, used and removed in {millis:.0} ms")), isolation)
