@@ -1,13 +1,11 @@
 //! The same small job done by others on the same machine: a new place, `echo` in it, the place gone.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-
-use anyhow::{Context, Result, ensure};
 
 /// What every peer runs, so that they can be compared.
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "echo ready"];
@@ -58,17 +56,13 @@ impl Peer {
     }
 
     /// Does the job once; returns how long it took from start to end.
-    pub(crate) fn run(&self) -> Result<Duration> {
+    pub(crate) fn run(&self) -> io::Result<Duration> {
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(Stdio::null());
         let start = Instant::now();
-        let output = command.output().with_context(|| format!("could not start {}", self.name))?;
+        let output = command.output()?;
         let took = start.elapsed();
-        ensure!(
-            output.status.success() && output.stdout.starts_with(b"ready"),
-            "{} did not run the job",
-            self.name
-        );
+        succeeded(output.status.success() && output.stdout.starts_with(b"ready"), self.name)?;
         Ok(took)
     }
 
@@ -109,6 +103,10 @@ impl Peer {
     }
 }
 
+fn succeeded(did: bool, what: &str) -> io::Result<()> {
+    if did { Ok(()) } else { Err(io::Error::other(format!("{what} did not do the job"))) }
+}
+
 fn with_arguments(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -130,7 +128,7 @@ fn merged_links() -> Vec<(String, PathBuf)> {
 }
 
 /// A root with nothing but links into `/usr` and the places where things are mounted.
-fn skeleton(root: &Path) -> Result<()> {
+fn skeleton(root: &Path) -> io::Result<()> {
     for directory in ["usr", "proc", "dev", "sys", "tmp", "etc"] {
         fs::create_dir_all(root.join(directory))?;
     }
@@ -140,11 +138,11 @@ fn skeleton(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn runc_bundle(scratch: &Path) -> Result<PathBuf> {
+fn runc_bundle(scratch: &Path) -> io::Result<PathBuf> {
     let bundle = scratch.join("runc");
     skeleton(&bundle.join("rootfs"))?;
     let made = Command::new("runc").arg("spec").current_dir(&bundle).stdout(Stdio::null()).status()?;
-    ensure!(made.success(), "runc spec failed");
+    succeeded(made.success(), "runc spec")?;
     let path = bundle.join("config.json");
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)?;
     config["process"]["terminal"] = false.into();
@@ -159,7 +157,7 @@ fn runc_bundle(scratch: &Path) -> Result<PathBuf> {
 }
 
 /// An image with nothing in it: the host's `/usr` is mounted, as for the others.
-fn docker_image(scratch: &Path) -> Result<String> {
+fn docker_image(scratch: &Path) -> io::Result<String> {
     let root = scratch.join("docker");
     skeleton(&root)?;
     let archive = scratch.join("docker.tar");
@@ -170,6 +168,6 @@ fn docker_image(scratch: &Path) -> Result<String> {
     let image = "warren-bench:latest";
     let mut import = with_arguments("docker", &["import"]);
     let made = import.arg(&archive).arg(image).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    ensure!(made.success(), "docker import failed");
+    succeeded(made.success(), "docker import")?;
     Ok(image.to_owned())
 }
