@@ -1,4 +1,5 @@
 //! Who may depend on whom, held against what cargo sees; and where `unsafe` may stand.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,7 @@
 //! Real sandboxes on the real kernel, through the command line that people use.
 //!
 //! Runs as root and, by `scripts/test-rootless`, again as an ordinary user; a test that needs root says so and returns.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 mod harness;
 
