@@ -229,3 +229,16 @@ fn the_statement_of_isolation_is_true() {
         assert_ne!(inside, outside.display().to_string());
     }
 }
+
+#[test]
+fn a_link_left_in_place_of_etc_leads_nowhere_at_the_next_start() {
+    let daemon = Daemon::start();
+    let host = tempfile::tempdir().unwrap();
+    // Without root the limit is held by measuring, and the files are in a directory; the link must lead nowhere there too.
+    daemon.create("cell", &["--disk", "64m"]);
+    daemon.sh_ok("cell", &format!("rm -rf /etc && ln -s {} /etc", host.path().display()));
+    daemon.ok(["stop", "cell"]);
+    daemon.ok(["start", "cell"]);
+    assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+    assert_eq!(daemon.sh_ok("cell", "readlink /etc"), host.path().display().to_string());
+}
