@@ -331,3 +331,19 @@ fn the_hosts_device_nodes_cannot_be_changed() {
     let work = "echo gone > /dev/null && echo x >> /dev/null && head -c 4 /dev/zero | wc -c && ! echo x > /dev/full";
     assert_eq!(daemon.sh_ok("cell", work), "4");
 }
+
+#[test]
+fn nothing_inside_tells_how_the_daemon_was_started() {
+    let daemon = cell();
+    let words = daemon.sh_ok("cell", "tr '\\0' ' ' < /proc/1/cmdline");
+    assert!(words.starts_with("warren") && !words.contains('/') && !words.contains("serve"), "{words}");
+    assert_ne!(daemon.sh("cell", "cat /proc/1/environ").0, 0);
+    // Nor is there anything to read for whoever gets past that: the host's root can, and finds no word of it.
+    let id = daemon.inspect("cell")["id"].as_str().unwrap().to_owned();
+    let pid = fs::read_to_string(daemon.run_directory().join(id).join("pid")).unwrap();
+    let pid = pid.split(' ').next().unwrap();
+    if is_root() {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        assert!(environment.iter().all(|byte| *byte == 0), "{}", String::from_utf8_lossy(&environment));
+    }
+}
