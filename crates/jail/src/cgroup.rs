@@ -196,37 +196,25 @@ impl Cgroups {
         Ok(files)
     }
 
-    /// Stops or wakes every process of the workload; returns when they all are.
+    /// Stops or wakes every process of the workload; returns when they all are. A workload that could not be stopped runs on.
     pub fn freeze(&self, id: &str, frozen: bool) -> Result<(), CgroupError> {
+        self.freeze_within(id, frozen, FREEZE_TIME)
+    }
+
+    fn freeze_within(&self, id: &str, frozen: bool, time: Duration) -> Result<(), CgroupError> {
         let Some(hierarchy) = self.with(Controller::Freezer) else {
             let source = io::ErrorKind::Unsupported.into();
             return Err(CgroupError { action: "freeze".to_owned(), file: PathBuf::from(id), source });
         };
         let group = hierarchy.directory.join(id);
-        let (file, value, shown, done) = match (hierarchy.is_v2, frozen) {
-            (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
-            (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
-            (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
-            (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
-        };
-        let (file, shown) = (group.join(file), group.join(shown));
-        let began = Instant::now();
-        loop {
-            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
-            write(&file, value)?;
-            let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
-            if state.lines().any(|line| line == done) {
-                return Ok(());
-            }
-            if began.elapsed() > FREEZE_TIME {
-                return Err(CgroupError {
-                    action: format!("write {value} to"),
-                    file,
-                    source: io::ErrorKind::TimedOut.into(),
-                });
-            }
-            std::thread::sleep(RETRY_EVERY);
+        let settled = hierarchy.settle(&group, frozen, time);
+        if frozen && settled.is_err() {
+            // Whoever asked is told that nothing happened, so nothing may have: without this the workload, or a part of it,
+            // would stand still for ever. That this fails too only says that the group is gone.
+            let (file, value, ..) = hierarchy.freezer(false);
+            drop(write(&group.join(file), value));
         }
+        settled
     }
 
     pub fn usage(&self, id: &str) -> CgroupUsage {
@@ -295,6 +283,38 @@ impl Hierarchy {
     /// Version 1 has `tasks`: a thread that writes 0 there moves itself alone, which spares the kernel a lock over all processes.
     fn enter_file(&self) -> &'static str {
         if self.is_v2 { "cgroup.procs" } else { "tasks" }
+    }
+
+    /// The file that freezes, what to write, the file that shows how it is, and the line in it when that is done.
+    fn freezer(&self, frozen: bool) -> (&'static str, &'static str, &'static str, &'static str) {
+        match (self.is_v2, frozen) {
+            (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
+            (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
+            (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
+            (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
+        }
+    }
+
+    fn settle(&self, group: &Path, frozen: bool, time: Duration) -> Result<(), CgroupError> {
+        let (file, value, shown, done) = self.freezer(frozen);
+        let (file, shown) = (group.join(file), group.join(shown));
+        let began = Instant::now();
+        loop {
+            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
+            write(&file, value)?;
+            let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
+            if state.lines().any(|line| line == done) {
+                return Ok(());
+            }
+            if began.elapsed() >= time {
+                return Err(CgroupError {
+                    action: format!("write {value} to"),
+                    file,
+                    source: io::ErrorKind::TimedOut.into(),
+                });
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
     }
 
     fn limit(&self, group: &Path, limits: &CgroupLimits) -> Result<(), CgroupError> {
