@@ -290,13 +290,14 @@ mod tests {
     #[test]
     fn arguments_decide() {
         let refused = RET_ERRNO | libc::EPERM as u32;
+        let ioctl = |command: u32| decide(libc::SYS_ioctl, [0, command.into(), 0]);
         assert_eq!(decide(libc::SYS_clone, [libc::CLONE_NEWUSER as u64, 0, 0]), refused);
         assert_eq!(decide(libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_THREAD) as u64, 0, 0]), RET_ALLOW);
-        assert_eq!(decide(libc::SYS_ioctl, [0, libc::TIOCSTI as u64, 0]), refused);
-        assert_eq!(decide(libc::SYS_ioctl, [0, libc::TIOCGWINSZ as u64, 0]), RET_ALLOW);
+        assert_eq!(ioctl(libc::TIOCSTI as u32), refused);
+        assert_eq!(ioctl(libc::TIOCGWINSZ as u32), RET_ALLOW);
         assert_eq!(decide(libc::SYS_personality, [0xffff_ffff, 0, 0]), RET_ALLOW);
         assert_eq!(decide(libc::SYS_personality, [0x0040_0000, 0, 0]), refused);
-        assert_eq!(decide(libc::SYS_ioctl, [0, libc::TIOCSETD as u64, 0]), refused);
+        assert_eq!(ioctl(libc::TIOCSETD as u32), refused);
     }
 
     #[test]
