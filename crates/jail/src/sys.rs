@@ -203,7 +203,8 @@ impl StartedWith {
     fn parse(stat: &str) -> Option<Self> {
         let after_name = stat.rsplit_once(')')?.1;
         // Fields 48 to 51; the first after the name is field 3. All are 0 for whoever may not know.
-        let mut fields = after_name.split_ascii_whitespace().skip(45).map(|field| field.parse::<usize>().ok());
+        let mut fields =
+            after_name.split_ascii_whitespace().skip(45).map(|field| field.parse::<usize>().ok());
         let mut area = || {
             let (start, end) = (fields.next()??, fields.next()??);
             (start != 0 && start < end).then(|| (start, end - start))

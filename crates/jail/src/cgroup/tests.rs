@@ -98,11 +98,8 @@ fn a_workload_that_cannot_be_frozen_in_time_is_not_left_half_frozen() {
     fs::create_dir(&group).unwrap();
     // As the kernel shows it while a process is in the middle of disk work.
     fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
-    let hierarchy = Hierarchy {
-        is_v2: true,
-        controllers: vec![Controller::Freezer],
-        directory: top.path().to_owned(),
-    };
+    let hierarchy =
+        Hierarchy { is_v2: true, controllers: vec![Controller::Freezer], directory: top.path().to_owned() };
     let cgroups = Cgroups { version: Version::V2, hierarchies: vec![hierarchy], missing: Vec::new() };
     let error = cgroups.freeze_within("sbx-1", true, Duration::ZERO).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);

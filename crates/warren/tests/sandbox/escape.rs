@@ -328,7 +328,8 @@ fn the_hosts_device_nodes_cannot_be_changed() {
     );
     assert_eq!(nodes.lines().filter(|flags| flags.starts_with("ro,")).count(), 6, "{nodes}");
     assert_eq!(node(), before);
-    let work = "echo gone > /dev/null && echo x >> /dev/null && head -c 4 /dev/zero | wc -c && ! echo x > /dev/full";
+    let work =
+        "echo gone > /dev/null && echo x >> /dev/null && head -c 4 /dev/zero | wc -c && ! echo x > /dev/full";
     assert_eq!(daemon.sh_ok("cell", work), "4");
 }
 
