@@ -12,6 +12,7 @@
 //! hierarchy instead of three. The parent's name is the caller's: two daemons on one host do not sweep each other's.
 
 mod detect;
+mod parent;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -23,6 +24,7 @@ use std::{
 
 pub use detect::{Controller, Version};
 use detect::{Found, find};
+use parent::Parent;
 
 /// Scheduler period in which a share of a processor is given, in microseconds; the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
@@ -31,11 +33,7 @@ const FREEZE_TIME: Duration = Duration::from_secs(5);
 /// How long the kernel may take to let go of a group whose processes are dead.
 const REMOVE_TIME: Duration = Duration::from_secs(10);
 const RETRY_EVERY: Duration = Duration::from_millis(2);
-/// How old an empty parent must be before it is taken for one that a daemon left for ever.
-const STALE: Duration = Duration::from_secs(60);
 const GUESTS: &str = "guests";
-/// Where a daemon itself goes that had its own group delegated.
-const DAEMON: &str = "daemon";
 
 /// A file that could not be read or written, and what was to go into it.
 #[derive(Debug, thiserror::Error)]
@@ -111,26 +109,19 @@ impl Cgroups {
         let mut cgroups = Self { version: found.version, ..Self::none() };
         for mount in found.mounts {
             // Root takes the top: the same place whichever service or session starts the daemon. Others have what was delegated.
-            let candidates = if is_root { vec![&mount.top, &mount.own] } else { vec![&mount.own] };
-            let mut refused = None;
-            let made = candidates.into_iter().find_map(|base| {
-                remove_stale(base, parent);
-                make_parent(base, parent, mount.is_v2, &mount.controllers)
-                    .map_err(|error| refused = Some(error))
-                    .ok()
-            });
-            match made {
-                Some((directory, controllers)) if !controllers.is_empty() => {
-                    let is_v2 = mount.is_v2;
-                    cgroups.hierarchies.push(Hierarchy { is_v2, controllers, directory });
+            let mut candidates = if is_root { vec![&*mount.top, &mount.own] } else { vec![&*mount.own] };
+            candidates.dedup();
+            let controllers = &mount.controllers;
+            match parent::make_best(&candidates, parent, mount.is_v2, controllers) {
+                Ok(made) => {
+                    let lacking = made.refused.iter().map(|(one, error)| lacks(mount.is_v2, &[*one], error));
+                    cgroups.missing.extend(lacking);
+                    if !made.controllers.is_empty() {
+                        let (controllers, directory) = (made.controllers, made.directory);
+                        cgroups.hierarchies.push(Hierarchy { is_v2: mount.is_v2, controllers, directory });
+                    }
                 }
-                _ => {
-                    let names: Vec<_> = mount.controllers.iter().map(|one| one.name(mount.is_v2)).collect();
-                    let why = refused.map(|error| format!("{error}: {}", error.source)).unwrap_or_default();
-                    cgroups
-                        .missing
-                        .push(format!("The cgroup controllers {} cannot be used: {why}.", names.join(", ")));
-                }
+                Err(error) => cgroups.missing.push(lacks(mount.is_v2, controllers, &error)),
             }
         }
         if cgroups.hierarchies.is_empty() {
@@ -142,9 +133,7 @@ impl Cgroups {
     /// Removes the parent groups again, where they are empty.
     pub fn forget(self) {
         for hierarchy in self.hierarchies {
-            for directory in [hierarchy.directory.join(GUESTS), hierarchy.directory] {
-                drop(fs::remove_dir(directory));
-            }
+            Parent::forget(&hierarchy.directory);
         }
     }
 
@@ -196,37 +185,25 @@ impl Cgroups {
         Ok(files)
     }
 
-    /// Stops or wakes every process of the workload; returns when they all are.
+    /// Stops or wakes every process of the workload; returns when they all are. A workload that could not be stopped runs on.
     pub fn freeze(&self, id: &str, frozen: bool) -> Result<(), CgroupError> {
+        self.freeze_within(id, frozen, FREEZE_TIME)
+    }
+
+    fn freeze_within(&self, id: &str, frozen: bool, time: Duration) -> Result<(), CgroupError> {
         let Some(hierarchy) = self.with(Controller::Freezer) else {
             let source = io::ErrorKind::Unsupported.into();
             return Err(CgroupError { action: "freeze".to_owned(), file: PathBuf::from(id), source });
         };
         let group = hierarchy.directory.join(id);
-        let (file, value, shown, done) = match (hierarchy.is_v2, frozen) {
-            (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
-            (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
-            (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
-            (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
-        };
-        let (file, shown) = (group.join(file), group.join(shown));
-        let began = Instant::now();
-        loop {
-            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
-            write(&file, value)?;
-            let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
-            if state.lines().any(|line| line == done) {
-                return Ok(());
-            }
-            if began.elapsed() > FREEZE_TIME {
-                return Err(CgroupError {
-                    action: format!("write {value} to"),
-                    file,
-                    source: io::ErrorKind::TimedOut.into(),
-                });
-            }
-            std::thread::sleep(RETRY_EVERY);
+        let settled = hierarchy.settle(&group, frozen, time);
+        if frozen && settled.is_err() {
+            // Whoever asked is told that nothing happened, so nothing may have: without this the workload, or a part of it,
+            // would stand still for ever. That this fails too only says that the group is gone.
+            let (file, value, ..) = hierarchy.freezer(false);
+            drop(write(&group.join(file), value));
         }
+        settled
     }
 
     pub fn usage(&self, id: &str) -> CgroupUsage {
@@ -297,6 +274,38 @@ impl Hierarchy {
         if self.is_v2 { "cgroup.procs" } else { "tasks" }
     }
 
+    /// The file that freezes, what to write, the file that shows how it is, and the line in it when that is done.
+    fn freezer(&self, frozen: bool) -> (&'static str, &'static str, &'static str, &'static str) {
+        match (self.is_v2, frozen) {
+            (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
+            (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
+            (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
+            (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
+        }
+    }
+
+    fn settle(&self, group: &Path, frozen: bool, time: Duration) -> Result<(), CgroupError> {
+        let (file, value, shown, done) = self.freezer(frozen);
+        let (file, shown) = (group.join(file), group.join(shown));
+        let began = Instant::now();
+        loop {
+            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
+            write(&file, value)?;
+            let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
+            if state.lines().any(|line| line == done) {
+                return Ok(());
+            }
+            if began.elapsed() >= time {
+                return Err(CgroupError {
+                    action: format!("write {value} to"),
+                    file,
+                    source: io::ErrorKind::TimedOut.into(),
+                });
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
     fn limit(&self, group: &Path, limits: &CgroupLimits) -> Result<(), CgroupError> {
         let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_MICROS / 1000;
         let both = limits.memory_bytes.saturating_add(limits.swap_bytes);
@@ -329,6 +338,13 @@ impl Hierarchy {
     }
 }
 
+/// Says which controllers cannot be used, and what the kernel answered.
+fn lacks(is_v2: bool, controllers: &[Controller], error: &CgroupError) -> String {
+    let names: Vec<_> = controllers.iter().map(|one| one.name(is_v2)).collect();
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("The cgroup controller{plural} {} cannot be used: {error}: {}.", names.join(", "), error.source)
+}
+
 fn failed(action: &str, file: &Path) -> impl FnOnce(io::Error) -> CgroupError {
     let (action, file) = (action.to_owned(), file.to_owned());
     move |source| CgroupError { action, file, source }
@@ -355,88 +371,6 @@ fn make_directory(path: &Path) -> Result<(), CgroupError> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(failed("make", path)),
-    }
-}
-
-/// Removes parents of daemons that are gone. The kernel refuses while anything is in them.
-fn remove_stale(base: &Path, parent: &str) {
-    let Some((prefix, _)) = parent.split_once('-') else { return };
-    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let is_alike = entry.file_name().to_str().is_some_and(|name| {
-            name != parent && name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
-        });
-        let made = entry.metadata().and_then(|metadata| metadata.modified()).ok();
-        if is_alike && made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age > STALE) {
-            for directory in [entry.path().join(GUESTS), entry.path()] {
-                drop(fs::remove_dir(directory));
-            }
-        }
-    }
-}
-
-/// Makes the parent and its `guests` below `base`; returns the former with the controllers that work in it.
-fn make_parent(
-    base: &Path,
-    name: &str,
-    is_v2: bool,
-    controllers: &[Controller],
-) -> Result<(PathBuf, Vec<Controller>), CgroupError> {
-    let parent = base.join(name);
-    if is_v2 {
-        vacate(base);
-        enable(base, controllers);
-    }
-    make_directory(&parent)?;
-    let mut usable = controllers.to_vec();
-    if is_v2 {
-        enable(&parent, controllers);
-        let enabled = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
-        let has_freezer = parent.join("cgroup.freeze").exists();
-        usable.retain(|one| match one {
-            Controller::Freezer => has_freezer,
-            // `cpu.stat` is there without any controller.
-            Controller::CpuAccounting => true,
-            other => enabled.split_ascii_whitespace().any(|name| name == other.name(true)),
-        });
-    }
-    let guests = parent.join(GUESTS);
-    make_directory(&guests)?;
-    // Finds out whether the right to move processes came with the right to make directories.
-    open_for_writing(&guests.join(if is_v2 { "cgroup.procs" } else { "tasks" }))?;
-    Ok((parent, usable))
-}
-
-/// A group of version 2 gives controllers on only while no process is in it. Where it was delegated to us, we and our
-/// spawner are; both move into a group beside the sandboxes. Nobody else is moved, and the top of the tree needs none of this.
-fn vacate(base: &Path) {
-    let ours = std::process::id();
-    let is_ours = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent =
-            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
-        *pid == ours || parent == Some(ours)
-    };
-    let listed = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
-    let inside: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
-    let is_top = !base.join("cgroup.type").exists();
-    if is_top || !inside.contains(&ours) || !inside.iter().all(is_ours) {
-        return;
-    }
-    let aside = base.join(DAEMON);
-    if make_directory(&aside).is_ok() {
-        for pid in inside {
-            drop(fs::write(aside.join("cgroup.procs"), pid.to_string()));
-        }
-    }
-}
-
-/// One by one: a controller that cannot be given on does not keep the others back.
-fn enable(group: &Path, controllers: &[Controller]) {
-    let file = group.join("cgroup.subtree_control");
-    for controller in controllers {
-        if !matches!(controller, Controller::CpuAccounting | Controller::Freezer) {
-            drop(fs::write(&file, format!("+{}", controller.name(true))));
-        }
     }
 }
 

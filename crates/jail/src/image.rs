@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags, ResolveFlags},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
@@ -46,22 +46,52 @@ fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io
     Ok(mount)
 }
 
-/// An image that is used for the first time has none of these; later on all are there.
+/// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
+/// inside can reach it: where it is, the image was filled before, and what the workload has made of it is left alone.
 fn fill(top: BorrowedFd<'_>, directories: &[String], files: &[(String, String)]) -> io::Result<()> {
+    let Some((mark, directories)) = directories.split_last() else { return Ok(()) };
+    if let Some((place, name)) = place_of(top, mark)?
+        && rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    {
+        return Ok(());
+    }
     for directory in directories {
-        match rustix::fs::mkdirat(top, directory, Mode::from_raw_mode(0o755)) {
-            Err(Errno::EXIST) => {}
-            made => made?,
-        }
+        make_directory(top, directory)?;
     }
     for (name, text) in files {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::openat(top, name, flags, Mode::from_raw_mode(0o644)) {
-            Err(Errno::EXIST) => {}
-            opened => File::from(opened?).write_all(text.as_bytes())?,
-        }
+        make_file(top, name, text)?;
     }
-    Ok(())
+    make_directory(top, mark)
+}
+
+/// The directory in which `path` lies, and its name there; `None` where that directory is missing. No link is followed and
+/// nothing outside `top` is ever reached: we are the host's root here, and links inside are the workload's.
+fn place_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedFd, &'a str)>> {
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(top, parent, flags, Mode::empty(), within) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => Ok(Some((opened?, name))),
+    }
+}
+
+fn make_directory(top: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+    let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
+    match rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => Ok(()),
+        made => Ok(made?),
+    }
+}
+
+fn make_file(top: BorrowedFd<'_>, path: &str, text: &str) -> io::Result<()> {
+    let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
+    // `EXCL`: a link with that name is not followed either.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match rustix::fs::openat(place, name, flags, Mode::from_raw_mode(0o644)) {
+        Err(Errno::EXIST) => Ok(()),
+        opened => File::from(opened?).write_all(text.as_bytes()),
+    }
 }
 
 struct LoopDevice {
@@ -97,5 +127,43 @@ fn open_device(path: &Path, number: u32) -> io::Result<File> {
             open()
         }
         opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn fill_again(top: &Path) -> io::Result<()> {
+        let directories = ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(str::to_owned);
+        let files = [("root/upper/etc/hostname".to_owned(), "cell\n".to_owned())];
+        fill(File::open(top).unwrap().as_fd(), &directories, &files)
+    }
+
+    #[test]
+    fn an_image_is_filled_once() {
+        let image = tempfile::tempdir().unwrap();
+        let hostname = image.path().join("root/upper/etc/hostname");
+        fill_again(image.path()).unwrap();
+        assert_eq!(fs::read_to_string(&hostname).unwrap(), "cell\n");
+        fs::remove_file(&hostname).unwrap();
+        fill_again(image.path()).unwrap();
+        assert!(!hostname.exists());
+    }
+
+    #[test]
+    fn one_that_was_left_half_filled_is_finished_and_no_link_in_it_is_followed() {
+        let (image, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(image.path().join("root/upper/etc")).unwrap();
+        fill_again(image.path()).unwrap();
+        assert!(image.path().join("usr/work").is_dir());
+
+        fs::remove_dir(image.path().join("usr/work")).unwrap();
+        fs::remove_dir_all(image.path().join("root/upper/etc")).unwrap();
+        symlink(host.path(), image.path().join("root/upper/etc")).unwrap();
+        assert_eq!(fill_again(image.path()).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
     }
 }

@@ -16,6 +16,11 @@ use rustix::{
 pub const WORKLOAD_CAPABILITIES: [&str; 8] =
     ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE"];
 
+/// What the guest has beyond its workload, by which the kernel tells them apart though they are the same user: it lets nobody
+/// change the scheduling, the priority or the processors of a process that may have a capability which the caller may not.
+/// This one means nothing outside the first user namespace. It is gone with exec, since it is not in the bounding set.
+pub(crate) const GUEST_MARK: CapabilitySet = CapabilitySet::WAKE_ALARM;
+
 /// Highest capability number to give up; the kernel says where its own end.
 const LAST_CAPABILITY: u32 = 63;
 
@@ -46,6 +51,7 @@ pub(crate) fn keep_only(names: &[String]) -> io::Result<()> {
         }
     }
     clear_ambient_capability_set()?;
-    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    let permitted = keep | GUEST_MARK;
+    let sets = CapabilitySets { effective: keep, permitted, inheritable: CapabilitySet::empty() };
     Ok(set_capabilities(None, sets)?)
 }

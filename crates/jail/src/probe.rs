@@ -10,7 +10,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::{
     cage::MountFlag,
-    cgroup::{Cgroups, Controller, Version},
+    cgroup::{Cgroups, Controller},
     mounts, outer, seccomp, spawner, sys,
 };
 
@@ -220,7 +220,6 @@ fn subordinate_ids() -> Check {
 
 fn cgroups(is_root: bool) -> Vec<Check> {
     let cgroups = Cgroups::detect("warren-doctor");
-    let version = cgroups.version();
     let delegate = || {
         let drop_in = "/etc/systemd/system/user@.service.d/delegate.conf";
         let delegate = "[Service]\\nDelegate=cpu memory pids";
@@ -243,9 +242,9 @@ fn cgroups(is_root: bool) -> Vec<Check> {
             Check { check, works: true, is_needed: false, detail, fix: None }
         }
         None => {
-            let why = match version {
-                Version::None => "no cgroup can be made by this user".to_owned(),
-                _ => cgroups.missing().join(" "),
+            let why = match cgroups.missing() {
+                [] => "no cgroup has it here".to_owned(),
+                missing => missing.join(" "),
             };
             Check { check, works: false, is_needed: false, detail: why, fix: delegate() }
         }

@@ -31,8 +31,12 @@ enum Check {
     Ioctl,
     /// Execution domains that change nothing dangerous.
     Personality,
-    /// Unix, IPv4, IPv6, and netlink for routes.
+    /// Limits of oneself only; those of others may be read.
+    Prlimit,
+    /// Unix, netlink for routes, and of IPv4 and IPv6 what programs use.
     Socket,
+    /// Unix only.
+    Socketpair,
 }
 
 const LD_WORD: u16 = 0x20;
@@ -41,6 +45,7 @@ const JGT: u16 = 0x25;
 const JGE: u16 = 0x35;
 const JSET: u16 = 0x45;
 const JA: u16 = 0x05;
+const AND: u16 = 0x54;
 const RET: u16 = 0x06;
 
 const RET_ALLOW: u32 = 0x7fff_0000;
@@ -56,9 +61,14 @@ const OUR_ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const OUR_ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The low half of an argument. All checked arguments are ints for the kernel.
+/// The low half of an argument, which is all of it where the kernel takes an int.
 const fn argument(position: u32) -> u32 {
     16 + 8 * position
+}
+
+/// The other half, which counts where the kernel takes a pointer.
+const fn high_half(position: u32) -> u32 {
+    argument(position) + 4
 }
 
 const fn instruction(code: u16, k: u32) -> sock_filter {
@@ -164,19 +174,43 @@ fn leaf(verdict: Verdict) -> BpfProgram {
         Verdict::Check(Check::Personality) => {
             one_of(argument(0), &allowed::PERSONALITIES, allow(), errno(libc::EPERM))
         }
-        Verdict::Check(Check::Socket) => {
-            let mut program = one_of(argument(0), &allowed::SOCKET_FAMILIES, allow(), instruction(JA, 0));
-            program.extend([
-                jump(JEQ, libc::AF_NETLINK as u32, 1, 0),
-                errno(libc::EAFNOSUPPORT),
-                instruction(LD_WORD, argument(2)),
-                jump(JEQ, libc::NETLINK_ROUTE as u32, 1, 0),
-                errno(libc::EPROTONOSUPPORT),
-                allow(),
-            ]);
-            program
+        Verdict::Check(Check::Prlimit) => prlimit(),
+        Verdict::Check(Check::Socket) => socket(),
+        Verdict::Check(Check::Socketpair) => {
+            one_of(argument(0), &[libc::AF_UNIX as u32], allow(), errno(libc::EAFNOSUPPORT))
         }
     }
+}
+
+/// `prlimit64(pid, resource, new, old)`. The guest has the workload's user, and nothing but this keeps the workload from
+/// lowering its limits. Every thread of the guest has a number, so it is not enough to look for 1.
+fn prlimit() -> BpfProgram {
+    vec![
+        instruction(LD_WORD, argument(0)),
+        jump(JEQ, 0, 4, 0),
+        instruction(LD_WORD, argument(2)),
+        jump(JEQ, 0, 0, 3),
+        instruction(LD_WORD, high_half(2)),
+        jump(JEQ, 0, 0, 1),
+        allow(),
+        errno(libc::EPERM),
+    ]
+}
+
+/// `socket(family, type, protocol)`.
+fn socket() -> BpfProgram {
+    let no_protocol = errno(libc::EPROTONOSUPPORT);
+    let netlink = one_of(argument(2), &[libc::NETLINK_ROUTE as u32], allow(), no_protocol.clone());
+    let mut internet = vec![instruction(LD_WORD, argument(1)), instruction(AND, allowed::SOCKET_TYPE_BITS)];
+    internet.extend(unless_one_of(&allowed::INTERNET_TYPES, errno(libc::ESOCKTNOSUPPORT)));
+    internet.extend(one_of(argument(2), &allowed::INTERNET_PROTOCOLS, allow(), no_protocol));
+
+    let mut program = one_of(argument(0), &[libc::AF_UNIX as u32], allow(), instruction(JA, 0));
+    program.push(jump(JEQ, libc::AF_NETLINK as u32, 0, netlink.len() as u8));
+    program.extend(netlink);
+    program.extend(unless_one_of(&allowed::INTERNET_FAMILIES, errno(libc::EAFNOSUPPORT)));
+    program.extend(internet);
+    program
 }
 
 /// Compares one argument with values: `found` when it is among them, else `otherwise`.
@@ -190,16 +224,26 @@ fn one_of(position: u32, values: &[u32], found: sock_filter, otherwise: sock_fil
     program
 }
 
+/// Answers when what was loaded is not among a few values; goes on after this when it is.
+fn unless_one_of(values: &[u32], answer: sock_filter) -> BpfProgram {
+    let past = |position: usize| (values.len() - position) as u8;
+    let compared = values.iter().enumerate().map(|(position, value)| jump(JEQ, *value, past(position), 0));
+    compared.chain([answer]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Runs a program as the kernel would.
-    fn run(program: &[sock_filter], architecture: u32, number: u32, arguments: [u32; 3]) -> u32 {
+    fn run(program: &[sock_filter], architecture: u32, number: u32, arguments: [u64; 3]) -> u32 {
         let word = |offset: u32| match offset {
             NUMBER => number,
             ARCHITECTURE => architecture,
-            offset => arguments[((offset - 16) / 8) as usize],
+            offset => {
+                let argument = arguments[((offset - 16) / 8) as usize];
+                (if (offset - 16) % 8 == 0 { argument } else { argument >> 32 }) as u32
+            }
         };
         let (mut pc, mut a) = (0, 0);
         loop {
@@ -213,13 +257,14 @@ mod tests {
                 JGE => pc += branch(a >= op.k),
                 JSET => pc += branch(a & op.k != 0),
                 JA => pc += op.k as usize,
+                AND => a &= op.k,
                 RET => return op.k,
                 other => panic!("{other:#x}"),
             }
         }
     }
 
-    fn decide(number: i64, arguments: [u32; 3]) -> u32 {
+    fn decide(number: i64, arguments: [u64; 3]) -> u32 {
         run(&Filter::workload().0, OUR_ARCHITECTURE, number as u32, arguments)
     }
 
@@ -245,19 +290,57 @@ mod tests {
     #[test]
     fn arguments_decide() {
         let refused = RET_ERRNO | libc::EPERM as u32;
-        assert_eq!(decide(libc::SYS_clone, [libc::CLONE_NEWUSER as u32, 0, 0]), refused);
-        assert_eq!(decide(libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_THREAD) as u32, 0, 0]), RET_ALLOW);
-        assert_eq!(decide(libc::SYS_ioctl, [0, libc::TIOCSTI as u32, 0]), refused);
-        assert_eq!(decide(libc::SYS_ioctl, [0, libc::TIOCGWINSZ as u32, 0]), RET_ALLOW);
+        let ioctl = |command: u32| decide(libc::SYS_ioctl, [0, command.into(), 0]);
+        assert_eq!(decide(libc::SYS_clone, [libc::CLONE_NEWUSER as u64, 0, 0]), refused);
+        assert_eq!(decide(libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_THREAD) as u64, 0, 0]), RET_ALLOW);
+        assert_eq!(ioctl(libc::TIOCSTI as u32), refused);
+        assert_eq!(ioctl(libc::TIOCGWINSZ as u32), RET_ALLOW);
         assert_eq!(decide(libc::SYS_personality, [0xffff_ffff, 0, 0]), RET_ALLOW);
         assert_eq!(decide(libc::SYS_personality, [0x0040_0000, 0, 0]), refused);
+        assert_eq!(ioctl(libc::TIOCSETD as u32), refused);
+    }
+
+    #[test]
+    fn sockets_are_of_few_kinds() {
         let no_family = RET_ERRNO | libc::EAFNOSUPPORT as u32;
-        assert_eq!(decide(libc::SYS_socket, [libc::AF_VSOCK as u32, 0, 0]), no_family);
-        assert_eq!(decide(libc::SYS_socket, [libc::AF_ALG as u32, 0, 0]), no_family);
-        assert_eq!(decide(libc::SYS_socket, [libc::AF_INET6 as u32, 0, 0]), RET_ALLOW);
-        assert_eq!(decide(libc::SYS_socket, [libc::AF_NETLINK as u32, 0, 0]), RET_ALLOW);
-        let audit = libc::NETLINK_AUDIT as u32;
-        assert_ne!(decide(libc::SYS_socket, [libc::AF_NETLINK as u32, 0, audit]), RET_ALLOW);
+        let no_type = RET_ERRNO | libc::ESOCKTNOSUPPORT as u32;
+        let no_protocol = RET_ERRNO | libc::EPROTONOSUPPORT as u32;
+        let socket = |family: i32, kind: i32, protocol: i32| {
+            decide(libc::SYS_socket, [family as u64, kind as u64, protocol as u64])
+        };
+        let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_TIPC, libc::AF_PACKET] {
+            assert_eq!(socket(family, stream, 0), no_family, "{family}");
+            assert_eq!(decide(libc::SYS_socketpair, [family as u64, 1, 0]), no_family, "{family}");
+        }
+        assert_eq!(decide(libc::SYS_socketpair, [libc::AF_INET as u64, 1, 0]), no_family);
+        assert_eq!(decide(libc::SYS_socketpair, [libc::AF_UNIX as u64, 1, 0]), RET_ALLOW);
+        assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), RET_ALLOW);
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            assert_eq!(socket(family, stream, 0), RET_ALLOW);
+            assert_eq!(socket(family, stream, libc::IPPROTO_TCP), RET_ALLOW);
+            assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), RET_ALLOW);
+            assert_eq!(socket(family, libc::SOCK_SEQPACKET, 0), no_type);
+            assert_eq!(socket(family, libc::SOCK_DCCP, 0), no_type);
+            assert_eq!(socket(family, stream, libc::IPPROTO_SCTP), no_protocol);
+            assert_eq!(socket(family, stream, libc::IPPROTO_MPTCP), no_protocol);
+        }
+        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE), RET_ALLOW);
+        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT), no_protocol);
+    }
+
+    #[test]
+    fn limits_of_others_can_be_read_and_not_changed() {
+        let refused = RET_ERRNO | libc::EPERM as u32;
+        let prlimit = |pid: u64, new: u64| decide(libc::SYS_prlimit64, [pid, 7, new]);
+        assert_eq!(prlimit(0, 0x7fff_0000_1000), RET_ALLOW);
+        assert_eq!(prlimit(1, 0), RET_ALLOW);
+        assert_eq!(prlimit(1, 0x7fff_0000_1000), refused);
+        assert_eq!(prlimit(1, 0x7fff_0000_0000), refused, "a pointer whose low half is zero");
+        assert_eq!(prlimit(1, 0x1000), refused);
+        // The kernel looks at the low half only.
+        assert_eq!(prlimit(0x1_0000_0001, 0x1000), refused);
+        assert_eq!(prlimit(0x1_0000_0000, 0x1000), RET_ALLOW);
     }
 
     #[test]

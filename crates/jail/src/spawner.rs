@@ -18,7 +18,7 @@ use crate::{
     image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
     seccomp::Filter,
-    sys::{self, Side},
+    sys::{self, Side, StartedWith},
     tree,
 };
 
@@ -76,8 +76,16 @@ pub fn start_spawner(guest_main: fn(Handoff) -> i32) -> Result<SpawnerHandle, Sp
         None => {
             drop(ours);
             // A spawner that cannot work lives on to say so: whoever asks it gets the reason.
-            let broken = begin(&theirs).err().map(|error| Failure::new("enter the user namespace", &error));
-            sys::exit_now(Spawner { socket: theirs, filter: Filter::workload(), guest_main, broken }.serve())
+            let begun = begin(&theirs).map_err(|error| Failure::new("enter the user namespace", &error));
+            let hidden = begun.and_then(|()| {
+                hide_daemon().map_err(|error| Failure::new("hide the daemon's words", &error))
+            });
+            let (started_with, broken) = match hidden {
+                Ok(started_with) => (Some(started_with), None),
+                Err(failure) => (None, Some(failure)),
+            };
+            let filter = Filter::workload();
+            sys::exit_now(Spawner { socket: theirs, filter, guest_main, started_with, broken }.serve())
         }
     }
 }
@@ -103,10 +111,19 @@ fn begin(socket: &OwnedFd) -> io::Result<()> {
     outer::enter()
 }
 
+/// Guests are copies of us, and what a process was started with can be read by those around it: the daemon's paths and its
+/// environment are nobody's business inside. After this there is no environment.
+fn hide_daemon() -> io::Result<StartedWith> {
+    let started_with = StartedWith::find()?;
+    started_with.replace("warren: spawner");
+    Ok(started_with)
+}
+
 struct Spawner {
     socket: OwnedFd,
     filter: Filter,
     guest_main: fn(Handoff) -> i32,
+    started_with: Option<StartedWith>,
     broken: Option<Failure>,
 }
 
@@ -155,6 +172,9 @@ impl Spawner {
         match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).map_err(at("clone"))? {
             Side::Child => {
                 drop(ours);
+                if let Some(started_with) = &self.started_with {
+                    started_with.replace(&format!("warren: {}", cage.name));
+                }
                 child::become_guest(cage, own_reply, theirs, &self.filter, self.guest_main)
             }
             Side::Parent { pid, pidfd } => {

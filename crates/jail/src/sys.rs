@@ -184,6 +184,55 @@ pub(crate) fn set_process_name(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
+/// Where the kernel keeps the words and the environment that this program was started with, which `/proc/<pid>/cmdline` and
+/// `/proc/<pid>/environ` show. A forked child has them at the same place.
+#[derive(Debug)]
+pub(crate) struct StartedWith {
+    /// First address and length.
+    words: (usize, usize),
+    environment: (usize, usize),
+}
+
+impl StartedWith {
+    pub(crate) fn find() -> io::Result<Self> {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        Self::parse(&stat)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat cannot be read"))
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let after_name = stat.rsplit_once(')')?.1;
+        // Fields 48 to 51; the first after the name is field 3. All are 0 for whoever may not know.
+        let mut fields =
+            after_name.split_ascii_whitespace().skip(45).map(|field| field.parse::<usize>().ok());
+        let mut area = || {
+            let (start, end) = (fields.next()??, fields.next()??);
+            (start != 0 && start < end).then(|| (start, end - start))
+        };
+        Some(Self { words: area()?, environment: area().unwrap_or((0, 0)) })
+    }
+
+    /// Puts `title` in place of the words, as far as it fits, and nothing in place of the environment. The caller must have
+    /// one thread, and must not need its environment any more.
+    pub(crate) fn replace(&self, title: &str) {
+        let (start, length) = self.words;
+        let kept = title.len().min(length - 1);
+        // SAFETY: the kernel named this range of the stack as that of the words; it is mapped, writable and ours alone (one
+        // thread). Rust has no reference into it: the standard library keeps raw pointers to the strings and copies what it
+        // reads. They stay valid strings, since every byte that is not written below becomes their end.
+        unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(start), 0, length) };
+        // SAFETY: as above; `kept` is less than the range's length, so a zero stays at its end, and `title` lies elsewhere.
+        unsafe {
+            ptr::copy_nonoverlapping(title.as_ptr(), ptr::with_exposed_provenance_mut::<u8>(start), kept);
+        }
+        let (start, length) = self.environment;
+        if length > 0 {
+            // SAFETY: as above, for the strings of the environment, which become empty ones.
+            unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(start), 0, length) };
+        }
+    }
+}
+
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -234,4 +283,19 @@ pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     // SAFETY: `program` is a C string and `pointers` ends with null; both outlive the call.
     unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
     Err(io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_program_was_started_with_is_found() {
+        let found = StartedWith::find().unwrap();
+        assert_eq!(found.words.1, std::fs::read("/proc/self/cmdline").unwrap().len());
+        assert_eq!(found.environment.1, std::fs::read("/proc/self/environ").unwrap().len());
+        assert!(StartedWith::parse("1 (a) S 1").is_none());
+        let hidden = format!("1 (a) b) S{}", " 0".repeat(49));
+        assert!(StartedWith::parse(&hidden).is_none());
+    }
 }

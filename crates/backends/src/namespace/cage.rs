@@ -85,7 +85,8 @@ pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
             from: Path::new("/dev").join(device),
             at: node,
             recursive: false,
-            flags: Vec::new(),
+            // Devices can be written to all the same; what cannot be changed is the host's node, its mode and its owner.
+            flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoExec],
         });
     }
     for (name, to) in [

@@ -1,10 +1,6 @@
 //! What is derived from a sandbox's id, so that everything of it can be found again from the id alone.
 
-use std::{
-    collections::hash_map::DefaultHasher,
-    hash::{Hash as _, Hasher as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use sandbox::SandboxId;
 
@@ -29,14 +25,19 @@ impl Directories {
     /// Name of the cgroup above all sandboxes of this home: a second daemon with another home has another.
     pub(crate) fn cgroup_parent(&self) -> String {
         let home = self.home.canonicalize().unwrap_or_else(|_missing| self.home.clone());
-        let mut hasher = DefaultHasher::new();
-        home.hash(&mut hasher);
-        format!("warren-{:016x}", hasher.finish())
+        format!("warren-{:016x}", fnv1a(home.as_os_str().as_encoded_bytes()))
     }
 
     pub(crate) fn place(&self, id: &SandboxId) -> PlaceNames {
         PlaceNames { run: self.run.join(id.as_str()) }
     }
+}
+
+/// The hash FNV-1a of 64 bits. The standard library's may change with its version, and a later daemon must find the same name.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// Files of one live sandbox in the run directory.
@@ -87,4 +88,19 @@ pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
         ("root/upper/etc/hostname".to_owned(), format!("{hostname}\n")),
         ("root/upper/etc/hosts".to_owned(), hosts),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_cgroup_never_changes() {
+        // Values that were published with the algorithm.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+        let home = PathBuf::from("/no/such/home-of-warren");
+        let directories = Directories { run: home.join("run"), home };
+        assert_eq!(directories.cgroup_parent(), "warren-190300c5c2ac9c1b");
+    }
 }

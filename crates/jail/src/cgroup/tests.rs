@@ -90,3 +90,59 @@ fn a_host_that_lets_us_make_nothing_says_so() {
     assert_eq!(cgroups.version(), Version::None);
     assert!(cgroups.missing()[0].contains("memory"), "{:?}", cgroups.missing());
 }
+
+#[test]
+fn a_workload_that_cannot_be_frozen_in_time_is_not_left_half_frozen() {
+    let top = tempfile::tempdir().unwrap();
+    let group = top.path().join("sbx-1");
+    fs::create_dir(&group).unwrap();
+    // As the kernel shows it while a process is in the middle of disk work.
+    fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    let hierarchy =
+        Hierarchy { is_v2: true, controllers: vec![Controller::Freezer], directory: top.path().to_owned() };
+    let cgroups = Cgroups { version: Version::V2, hierarchies: vec![hierarchy], missing: Vec::new() };
+    let error = cgroups.freeze_within("sbx-1", true, Duration::ZERO).unwrap_err();
+    assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(read(top.path(), "sbx-1/cgroup.freeze"), "0");
+}
+
+/// A base of version 2 that gives nothing on: `/dev/full` answers every write with "no space".
+fn base_of_version_2(top: &Path, name: &str, can_freeze: bool) -> PathBuf {
+    let base = top.join(name);
+    let guests = base.join("warren/guests");
+    fs::create_dir_all(&guests).unwrap();
+    fs::write(guests.join("cgroup.procs"), "").unwrap();
+    std::os::unix::fs::symlink("/dev/full", base.join("cgroup.subtree_control")).unwrap();
+    if can_freeze {
+        fs::write(base.join("warren/cgroup.freeze"), "0").unwrap();
+    }
+    base
+}
+
+#[test]
+fn a_controller_that_cannot_be_given_on_is_named_with_the_kernels_answer() {
+    let top = tempfile::tempdir().unwrap();
+    let base = base_of_version_2(top.path(), "base", true);
+    let controllers = vec![Controller::Memory, Controller::Freezer];
+    let mount = Mount { is_v2: true, controllers, top: base.clone(), own: base };
+    let cgroups = Cgroups::prepare(Found { version: Version::V2, mounts: vec![mount] }, "warren", true);
+    assert_eq!((cgroups.controller(Controller::Memory), cgroups.can_freeze()), (None, true));
+    let [sentence] = cgroups.missing() else { panic!("{:?}", cgroups.missing()) };
+    for part in ["controller memory cannot", "+memory", "base/cgroup.subtree_control", "No space left"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+}
+
+#[test]
+fn the_base_that_gives_more_is_taken() {
+    let place = tempfile::tempdir().unwrap();
+    let poor = base_of_version_2(place.path(), "poor", false);
+    let rich = base_of_version_2(place.path(), "rich", true);
+    for (top, own) in [(&poor, &rich), (&rich, &poor)] {
+        let controllers = vec![Controller::Memory, Controller::Freezer];
+        let mount = Mount { is_v2: true, controllers, top: top.clone(), own: own.clone() };
+        let cgroups = Cgroups::prepare(Found { version: Version::V2, mounts: vec![mount] }, "warren", true);
+        assert_eq!(cgroups.hierarchies[0].directory, rich.join("warren"));
+        assert_eq!(cgroups.missing().len(), 1, "{:?}", cgroups.missing());
+    }
+}

@@ -5,7 +5,7 @@ use libc::*;
 use super::{Check, Verdict};
 
 /// Changes when the list changes; sandboxes state it.
-pub const FILTER_NAME: &str = "warren-default-1";
+pub const FILTER_NAME: &str = "warren-default-2";
 
 /// `CLONE_NEW*` as `clone` takes them.
 pub(super) const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
@@ -16,13 +16,27 @@ pub(super) const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
     | CLONE_NEWPID
     | CLONE_NEWNET) as u32;
 
-/// Both push characters into a terminal as if they were typed: a way out for whoever shares one.
-pub(super) const REFUSED_IOCTLS: [u32; 2] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */];
+/// The first two push characters into a terminal as if they were typed: a way out for whoever shares one. The third puts
+/// another line discipline on a terminal, for which the kernel loads rarely used modules on anybody's demand.
+pub(super) const REFUSED_IOCTLS: [u32; 3] =
+    [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */];
 
 /// As in Docker's filter: none, PER_LINUX32, UNAME26, both, and "which is it".
 pub(super) const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
 
-pub(super) const SOCKET_FAMILIES: [u32; 3] = [AF_UNIX as u32, AF_INET as u32, AF_INET6 as u32];
+pub(super) const INTERNET_FAMILIES: [u32; 2] = [AF_INET as u32, AF_INET6 as u32];
+
+/// What programs use of the internet families. The kernel would load modules for others (SCTP, DCCP, L2TP, SMC) on demand.
+pub(super) const INTERNET_PROTOCOLS: [u32; 5] = [
+    0, /* the usual one of the type */
+    IPPROTO_TCP as u32,
+    IPPROTO_UDP as u32,
+    IPPROTO_ICMP as u32,
+    IPPROTO_ICMPV6 as u32,
+];
+pub(super) const INTERNET_TYPES: [u32; 3] = [SOCK_STREAM as u32, SOCK_DGRAM as u32, SOCK_RAW as u32];
+/// `SOCK_TYPE_MASK`: the rest of the word are flags.
+pub(super) const SOCKET_TYPE_BITS: u32 = 0xf;
 
 /// Newer than the libc crate knows; these numbers are the same on every architecture.
 const SYS_CACHESTAT: c_long = 451;
@@ -165,7 +179,6 @@ const MEMORY: &[c_long] = &[
     SYS_remap_file_pages,
     SYS_MAP_SHADOW_STACK,
     SYS_mseal,
-    SYS_process_mrelease,
 ];
 
 /// Processes and threads: shells, build tools, runtimes. `clone` is checked for namespaces; see [`UNKNOWN`] for `clone3`.
@@ -229,7 +242,8 @@ const SIGNALS: &[c_long] = &[
     SYS_gettimeofday,
 ];
 
-/// Who runs, and how much of the machine it may have. The kernel refuses what asks for more than was given.
+/// Who runs, and how much of the machine it may have. The kernel refuses what asks for more than was given, and what would
+/// reach the guest; see [`crate::privileges::GUEST_MARK`]. For `prlimit64` it does not, so that one is checked.
 const IDENTITY: &[c_long] = &[
     SYS_getuid,
     SYS_geteuid,
@@ -251,7 +265,6 @@ const IDENTITY: &[c_long] = &[
     SYS_capset,
     SYS_getrlimit,
     SYS_setrlimit,
-    SYS_prlimit64,
     SYS_getpriority,
     SYS_setpriority,
     SYS_ioprio_get,
@@ -277,9 +290,8 @@ const IDENTITY: &[c_long] = &[
 const RESTRAINT: &[c_long] =
     &[SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self];
 
-/// Networking within the sandbox's own network namespace; `socket` is checked.
+/// Networking within the sandbox's own network namespace; `socket` and `socketpair` are checked.
 const NETWORK: &[c_long] = &[
-    SYS_socketpair,
     SYS_bind,
     SYS_listen,
     SYS_accept,
@@ -384,7 +396,9 @@ const CHECKED: &[(c_long, Check)] = &[
     (SYS_clone, Check::Clone),
     (SYS_ioctl, Check::Ioctl),
     (SYS_personality, Check::Personality),
+    (SYS_prlimit64, Check::Prlimit),
     (SYS_socket, Check::Socket),
+    (SYS_socketpair, Check::Socketpair),
 ];
 
 /// Every syscall that is not plainly refused, sorted by number.
@@ -472,6 +486,15 @@ mod tests {
             SYS_fanotify_init,
             SYS_pidfd_getfd,
             SYS_kcmp,
+            SYS_process_madvise,
+            SYS_process_mrelease,
+            SYS_move_pages,
+            SYS_migrate_pages,
+            SYS_get_mempolicy,
+            SYS_set_mempolicy,
+            SYS_mbind,
+            SYS_quotactl_fd,
+            SYS_memfd_secret,
         ];
         let verdicts = verdicts();
         for number in refused {

@@ -1,0 +1,166 @@
+//! Making the group above all sandboxes, where most controllers can be had.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{CgroupError, Controller, GUESTS, failed, make_directory, open_for_writing, write};
+
+/// How old an empty parent must be before it is taken for one that a daemon left for ever.
+const STALE: Duration = Duration::from_secs(60);
+/// Where a daemon itself goes that had its own group delegated.
+const DAEMON: &str = "daemon";
+
+/// A parent that was made.
+#[derive(Debug)]
+pub(super) struct Parent {
+    pub(super) directory: PathBuf,
+    /// What works in it.
+    pub(super) controllers: Vec<Controller>,
+    /// What was asked for and does not work, and why.
+    pub(super) refused: Vec<(Controller, CgroupError)>,
+}
+
+impl Parent {
+    /// Removes it again, where it is empty.
+    pub(super) fn forget(directory: &Path) {
+        for directory in [&directory.join(GUESTS), directory] {
+            drop(fs::remove_dir(directory));
+        }
+    }
+}
+
+/// Makes the parent below the first of `bases` that gives every controller; failing that, below the one that gives most.
+pub(super) fn make_best(
+    bases: &[&Path],
+    name: &str,
+    is_v2: bool,
+    controllers: &[Controller],
+) -> Result<Parent, CgroupError> {
+    let mut best: Result<Parent, CgroupError> =
+        Err(failed("find a place for", Path::new(name))(io::ErrorKind::NotFound.into()));
+    for base in bases {
+        if best.as_ref().is_ok_and(|parent| parent.refused.is_empty()) {
+            break;
+        }
+        remove_stale(base, name);
+        best = match (best, make(base, name, is_v2, controllers)) {
+            (Ok(before), Ok(made)) => Ok(better(before, made)),
+            (Ok(before), Err(_refused)) => Ok(before),
+            (Err(_refused), made) => made,
+        };
+    }
+    best
+}
+
+/// The earlier one, unless the later has more.
+fn better(before: Parent, later: Parent) -> Parent {
+    let is_later = later.controllers.len() > before.controllers.len();
+    let (kept, other) = if is_later { (later, before) } else { (before, later) };
+    Parent::forget(&other.directory);
+    kept
+}
+
+/// Removes parents of daemons that are gone. The kernel refuses while anything is in them.
+fn remove_stale(base: &Path, parent: &str) {
+    let Some((prefix, _)) = parent.split_once('-') else { return };
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let is_alike = entry.file_name().to_str().is_some_and(|name| {
+            name != parent && name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
+        });
+        let made = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        if is_alike && made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age > STALE) {
+            Parent::forget(&entry.path());
+        }
+    }
+}
+
+/// Makes the parent and its `guests` below `base`.
+fn make(base: &Path, name: &str, is_v2: bool, controllers: &[Controller]) -> Result<Parent, CgroupError> {
+    let directory = base.join(name);
+    let mut errors = Vec::new();
+    if is_v2 {
+        vacate(base);
+        errors.extend(enable(base, controllers));
+    }
+    make_directory(&directory)?;
+    if is_v2 {
+        errors.extend(enable(&directory, controllers));
+    }
+    let guests = directory.join(GUESTS);
+    make_directory(&guests)?;
+    // Finds out whether the right to move processes came with the right to make directories.
+    open_for_writing(&guests.join(if is_v2 { "cgroup.procs" } else { "tasks" }))?;
+    let mut parent = Parent { directory, controllers: controllers.to_vec(), refused: Vec::new() };
+    if is_v2 {
+        parent.find_refused(errors);
+    }
+    Ok(parent)
+}
+
+impl Parent {
+    /// Looks which controllers of version 2 are really there: a write that failed may not have been needed. `errors`: what
+    /// went wrong, first things first.
+    fn find_refused(&mut self, mut errors: Vec<(Controller, CgroupError)>) {
+        let list = self.directory.join("cgroup.subtree_control");
+        let freeze = self.directory.join("cgroup.freeze");
+        let enabled = fs::read_to_string(&list).unwrap_or_default();
+        for controller in std::mem::take(&mut self.controllers) {
+            let (works, file) = match controller {
+                Controller::Freezer => (freeze.exists(), &freeze),
+                // `cpu.stat` is there without any controller.
+                Controller::CpuAccounting => (true, &list),
+                other => (enabled.split_ascii_whitespace().any(|name| name == other.name(true)), &list),
+            };
+            if works {
+                self.controllers.push(controller);
+                continue;
+            }
+            let told = errors.iter().position(|(about, _)| *about == controller);
+            let error = match told {
+                Some(position) => errors.remove(position).1,
+                None => {
+                    let action = format!("find {} by", controller.name(true));
+                    failed(&action, file)(io::ErrorKind::NotFound.into())
+                }
+            };
+            self.refused.push((controller, error));
+        }
+    }
+}
+
+/// A group of version 2 gives controllers on only while no process is in it. Where it was delegated to us, we and our
+/// spawner are; both move into a group beside the sandboxes. Nobody else is moved, and the top of the tree needs none of this.
+fn vacate(base: &Path) {
+    let ours = std::process::id();
+    let is_ours = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent =
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
+        *pid == ours || parent == Some(ours)
+    };
+    let listed = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
+    let inside: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+    let is_top = !base.join("cgroup.type").exists();
+    if is_top || !inside.contains(&ours) || !inside.iter().all(is_ours) {
+        return;
+    }
+    let aside = base.join(DAEMON);
+    if make_directory(&aside).is_ok() {
+        for pid in inside {
+            drop(fs::write(aside.join("cgroup.procs"), pid.to_string()));
+        }
+    }
+}
+
+/// One by one: a controller that cannot be given on does not keep the others back. Returns those that were refused.
+fn enable(group: &Path, controllers: &[Controller]) -> Vec<(Controller, CgroupError)> {
+    let file = group.join("cgroup.subtree_control");
+    controllers
+        .iter()
+        .filter(|one| !matches!(one, Controller::CpuAccounting | Controller::Freezer))
+        .filter_map(|one| Some((*one, write(&file, &format!("+{}", one.name(true))).err()?)))
+        .collect()
+}
