@@ -4,6 +4,7 @@
 //! listen, say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
 
 mod backend;
+mod descriptors;
 mod idle;
 mod lock;
 mod log;
@@ -61,6 +62,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
     let backend = BackendChoice::decide(options.backend)?;
     // Before the first thread: a process that has threads must not fork.
     let roles = Roles::fork(backend)?;
+    descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
