@@ -78,7 +78,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
 async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Result<()> {
     let directories = &options.directories;
     directories.make()?;
-    let lock = Lock::take(&directories.home)?;
+    let locks = (Lock::of_home(directories)?, Lock::of_run(directories)?);
     let store = Store::open(&directories.home).map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
@@ -107,7 +107,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 
     engine.close().await;
     tracing::info!("stopped");
-    drop(lock);
+    drop(locks);
     Ok(())
 }
 
