@@ -66,8 +66,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
                 .into());
         }
         (Place::Local(_) | Place::Stream, Place::Local(_) | Place::Stream) => {
-            return Err(Error::invalid("neither side is a sandbox")
-                .with_hint("Write SANDBOX:PATH on one side.")
+            return Err(Error::invalid("neither side is in a sandbox")
+                .with_hint("Write SANDBOX:PATH on one side, such as dev:/root/.")
                 .into());
         }
     };
