@@ -133,11 +133,7 @@ impl Unpacker {
         let Some((name, above)) = names.split_last() else { return Ok(None) };
         let mut directory = self.root.try_clone()?;
         for part in above {
-            match rustix::fs::mkdirat(&directory, *part, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-            directory = open_directory(&directory, part)
+            directory = open_or_make(&directory, part)
                 .map_err(|_not_one| refused(shown(path), "is beneath something that is not a directory"))?;
         }
         Ok(Some(Spot { directory, name: (*name).to_owned() }))
@@ -175,6 +171,16 @@ impl Unpacker {
 pub(super) fn open_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+}
+
+fn open_or_make(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    match open_directory(parent, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            rustix::fs::mkdirat(parent, name, Mode::RWXU)?;
+            open_directory(parent, name)
+        }
+        opened => opened,
+    }
 }
 
 /// What everyone may have of a mode that came from inside: no setuid, no setgid, no sticky bit.
