@@ -70,9 +70,33 @@ fn describe(error: &Error) -> String {
         source = cause.source();
     }
     if let Some(hint) = error.hint() {
-        writeln!(text, "{} {hint}", paint.note("hint:")).ok();
+        writeln!(text, "{} {}", paint.note("hint:"), as_command(hint)).ok();
     }
     text
+}
+
+/// The daemon's hints are for every kind of client; here the next step has a name.
+fn as_command(hint: &str) -> String {
+    let of =
+        |begin: &str, end: &str| hint.strip_prefix(begin)?.strip_suffix(end).filter(|name| is_word(name));
+    if hint == "List sandboxes to see which there are." {
+        return "`warren ps -a` lists all there are.".to_owned();
+    }
+    if let Some(name) = of("Stop sandbox ", " first, or remove it by force.") {
+        return format!("`warren rm -f {name}` stops it first.");
+    }
+    for (begin, verb) in
+        [("Start sandbox ", "start"), ("Resume sandbox ", "resume"), ("Stop sandbox ", "stop")]
+    {
+        if let Some(name) = of(begin, " first.") {
+            return format!("First: `warren {verb} {name}`.");
+        }
+    }
+    hint.to_owned()
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(char::is_whitespace)
 }
 
 impl From<Error> for CommandError {

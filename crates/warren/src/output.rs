@@ -88,6 +88,12 @@ pub(crate) fn note(text: &str) {
     writeln!(stderr, "{} {text}", Paint::for_stderr().note("note:")).ok();
 }
 
+/// Says that something failed which is not our own failure.
+pub(crate) fn error(text: &str) {
+    let mut stderr = io::stderr().lock();
+    writeln!(stderr, "{} {text}", Paint::for_stderr().bad("error:")).ok();
+}
+
 pub(crate) fn warn(text: &str) {
     let mut stderr = io::stderr().lock();
     writeln!(stderr, "{} {text}", Paint::for_stderr().warn("warning:")).ok();

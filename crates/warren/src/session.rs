@@ -86,9 +86,8 @@ impl Ended {
 fn tell(outcome: &ExecOutcome) {
     match outcome {
         ExecOutcome::Exited { memory_limit_hit: false, .. } | ExecOutcome::Signaled { .. } => {}
-        ExecOutcome::Exited { memory_limit_hit: true, .. } | ExecOutcome::NotStarted { .. } => {
-            output::warn(&format!("the command {outcome}"));
-        }
+        ExecOutcome::Exited { memory_limit_hit: true, .. } => output::warn(&format!("the command {outcome}")),
+        ExecOutcome::NotStarted { .. } => output::error(&format!("the command {outcome}")),
         ExecOutcome::Killed { .. } => output::warn(&outcome.to_string()),
     }
 }

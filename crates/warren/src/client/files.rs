@@ -15,6 +15,11 @@ impl Client {
         self.get(self.of(sandbox, &["files", "stat"]).with("path", path).with("follow", true)).await
     }
 
+    /// As `stat`, of a link itself.
+    pub(crate) async fn look(&self, sandbox: &str, path: &str) -> CommandResult<v1::FileEntry> {
+        self.get(self.of(sandbox, &["files", "stat"]).with("path", path)).await
+    }
+
     pub(crate) async fn make_directory(&self, sandbox: &str, path: &str) -> CommandResult<()> {
         let body = v1::MkdirRequest { path: path.to_owned(), parents: true, mode: None };
         self.post_json_quiet(self.of(sandbox, &["files", "mkdir"]), &body).await

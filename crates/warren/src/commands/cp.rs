@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
-    copy::{self, Place, Progress},
+    copy::{self, Links, Place, Progress, Source},
     error::CommandResult,
     output,
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Copy files and directories into a sandbox or out of one
 ///
 /// One side is SANDBOX:PATH. A directory that is there receives the source; DIR/. means what is in DIR. `-` is a tar stream on
-/// stdin or stdout.
+/// stdin or stdout. What comes out belongs to you; setuid bits and devices stay inside.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren cp notes.txt dev:/root/
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     source: Place,
     /// PATH, SANDBOX:PATH, or -
     destination: Place,
+    /// Copy what a link inside points to, instead of the link
+    #[arg(long, short = 'L')]
+    follow_link: bool,
     /// Keep the owners of a tar stream
     #[arg(long)]
     keep_ids: bool,
@@ -42,15 +45,17 @@ struct Copied {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
+    let links = if args.follow_link { Links::Follow } else { Links::Keep };
     let bytes = match (&args.source, &args.destination) {
         (Place::Inside { sandbox, path }, Place::Local(local)) => {
-            copy::download(&context.client().await?, sandbox, path, local, &progress).await?
+            let source = Source { sandbox, path, links };
+            copy::download(&context.client().await?, source, local, &progress).await?
         }
         (Place::Local(local), Place::Inside { sandbox, path }) => {
             copy::upload(&context.client().await?, local, sandbox, path, &progress).await?
         }
         (Place::Inside { sandbox, path }, Place::Stream) => {
-            copy::stream_out(&context.client().await?, sandbox, path).await?
+            copy::stream_out(&context.client().await?, Source { sandbox, path, links }).await?
         }
         (Place::Stream, Place::Inside { sandbox, path }) => {
             copy::stream_in(&context.client().await?, sandbox, path, args.keep_ids, &progress).await?
@@ -61,8 +66,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
                 .into());
         }
         (Place::Local(_) | Place::Stream, Place::Local(_) | Place::Stream) => {
-            return Err(Error::invalid("neither side is a sandbox")
-                .with_hint("Write SANDBOX:PATH on one side.")
+            return Err(Error::invalid("neither side is in a sandbox")
+                .with_hint("Write SANDBOX:PATH on one side, such as dev:/root/.")
                 .into());
         }
     };

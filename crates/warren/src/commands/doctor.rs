@@ -96,17 +96,20 @@ async fn daemon(context: &Context) -> Check {
 fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
     let paint = Paint::for_stdout();
     let width = diagnosis.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
-    for check in &diagnosis.checks {
+    for (n, check) in diagnosis.checks.iter().enumerate() {
         let mark = match check.status {
             Status::Works => paint.good("✓"),
             Status::Weak => paint.warn("!"),
             Status::Missing => paint.bad("✗"),
         };
         output::line(&format!("{mark} {:<width$}  {}", check.name, output::printable(&check.detail)))?;
-        if let Some(mend) = &check.mend {
+        // Neighbours that are mended by the same command share it.
+        let next = diagnosis.checks.get(n + 1).and_then(|next| next.mend.as_ref());
+        if let Some(mend) = check.mend.as_ref().filter(|mend| next != Some(mend)) {
             output::line(&format!("    {} {mend}", paint.note("mend:")))?;
         }
     }
+    output::line(&format!("\n{}", summary(&diagnosis.checks)))?;
     if let Some(isolation) = &diagnosis.isolation {
         explain(isolation)?;
     }
@@ -117,6 +120,18 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
         }
     }
     Ok(())
+}
+
+/// What it all means, in a sentence.
+fn summary(checks: &[Check]) -> String {
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    match (count(Status::Missing), count(Status::Weak)) {
+        (0, 0) => "Everything works here.".to_owned(),
+        (0, weak) => {
+            format!("Sandboxes work here; {weak} of {} things (!) would make them better.", checks.len())
+        }
+        (missing, _) => format!("Sandboxes do not work here: mend what is marked ✗ ({missing}) first."),
+    }
 }
 
 /// The walls in words.

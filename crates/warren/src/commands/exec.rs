@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Name or id
     sandbox: String,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 

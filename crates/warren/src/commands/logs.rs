@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Only the last lines
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     tail: Option<u32>,
-    /// Show when each piece was printed
+    /// Show when each line was printed
     #[arg(long)]
     timestamps: bool,
 }
@@ -50,7 +50,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         None => newest(&client, &args.sandbox).await?,
     };
     let mut from = args.from;
-    let mut writer = Writer { printer: Printer::new(), json: context.json, timestamps: args.timestamps };
+    let stamps = args.timestamps.then(Stamps::default);
+    let mut writer = Writer { printer: Printer::new(), json: context.json, stamps };
     if let Some(n_lines) = args.tail {
         let mut entries = EntryStream::new(&client, &sandbox, &exec, from, false);
         let mut tail = Tail::new(n_lines);
@@ -91,7 +92,7 @@ async fn follow(mut entries: EntryStream, writer: &mut Writer) -> CommandResult<
 struct Writer {
     printer: Printer,
     json: bool,
-    timestamps: bool,
+    stamps: Option<Stamps>,
 }
 
 impl Writer {
@@ -101,8 +102,8 @@ impl Writer {
                 output::json_line(&ExecEntry::from(&entry))?;
                 continue;
             }
-            if self.timestamps {
-                stamp(&mut entry);
+            if let Some(stamps) = &mut self.stamps {
+                stamps.put(&mut entry);
             }
             self.printer.print(&entry).await?;
         }
@@ -110,18 +111,35 @@ impl Writer {
     }
 }
 
-/// Puts the time before every line of a piece of output.
-fn stamp(entry: &mut WireEntry) {
-    if !matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) {
-        return;
+/// Puts the time before every line: that of the line's first byte, however many pieces the line came in.
+#[derive(Debug, Default)]
+struct Stamps {
+    is_inside_stdout_line: bool,
+    is_inside_stderr_line: bool,
+}
+
+impl Stamps {
+    fn put(&mut self, entry: &mut WireEntry) {
+        let is_inside_line = match entry.kind {
+            EntryKind::Stdout => &mut self.is_inside_stdout_line,
+            EntryKind::Stderr => &mut self.is_inside_stderr_line,
+            EntryKind::Started
+            | EntryKind::Stdin
+            | EntryKind::Exited
+            | EntryKind::Closed
+            | EntryKind::Trimmed => return,
+        };
+        let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or_default();
+        let mut stamped = Vec::with_capacity(entry.data.len() + 64);
+        for line in entry.data.split_inclusive(|byte| *byte == b'\n') {
+            if !*is_inside_line {
+                stamped.extend_from_slice(format!("{at:.3} ").as_bytes());
+            }
+            stamped.extend_from_slice(line);
+            *is_inside_line = !line.ends_with(b"\n");
+        }
+        entry.data = Bytes::from(stamped);
     }
-    let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or_default();
-    let mut stamped = Vec::with_capacity(entry.data.len() + 64);
-    for line in entry.data.split_inclusive(|byte| *byte == b'\n') {
-        stamped.extend_from_slice(format!("{at:.3} ").as_bytes());
-        stamped.extend_from_slice(line);
-    }
-    entry.data = Bytes::from(stamped);
 }
 
 /// The last lines of output, whatever the length of the log.
@@ -175,6 +193,24 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_came_in_pieces_has_one_time() {
+        let mut stamps = Stamps::default();
+        let mut text = String::new();
+        for (at_ms, kind, piece) in [
+            (0, EntryKind::Stdout, "a"),
+            (1, EntryKind::Stderr, "!\n"),
+            (2, EntryKind::Stdout, "b\nc\n"),
+            (3, EntryKind::Stdout, "d"),
+        ] {
+            let mut entry = WireEntry { number: 1, at_ms, kind, data: Bytes::from_static(piece.as_bytes()) };
+            stamps.put(&mut entry);
+            text += std::str::from_utf8(&entry.data).unwrap();
+        }
+        let at = |ms: u32| format!("1970-01-01T00:00:00.00{ms}Z ");
+        assert_eq!(text, format!("{}a{}!\nb\n{}c\n{}d", at(0), at(1), at(2), at(3)));
+    }
 
     #[test]
     fn the_tail_is_counted_in_lines() {

@@ -14,6 +14,9 @@ use serde::Serialize;
 use super::Context;
 use crate::{arguments, client::Client, error::CommandResult, output};
 
+/// Between the two readings of a single look.
+const GLANCE: Duration = Duration::from_millis(200);
+
 /// Show what sandboxes use
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -56,6 +59,11 @@ impl Before {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = context.client().await?;
     let mut before = Before::default();
+    if !args.watch {
+        // A share of a processor is a difference between two readings.
+        read(&client, &args.sandboxes, &mut before).await?;
+        tokio::time::sleep(GLANCE).await;
+    }
     loop {
         let readings = read(&client, &args.sandboxes, &mut before).await?;
         show(context, &readings, args.watch)?;

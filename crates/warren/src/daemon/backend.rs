@@ -1,12 +1,13 @@
 //! The back end that a daemon was told to use.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, future::pending, sync::Arc};
 
 use backends::{
     fake::FakeBackend,
     namespace::{Directories as NamespaceDirectories, NamespaceBackend},
 };
 use clap::ValueEnum;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use jail::SpawnerHandle;
 use sandbox::{Backend, Error, ErrorKind, Result};
 
@@ -43,6 +44,13 @@ impl fmt::Display for BackendChoice {
     }
 }
 
+/// A back end, and the news that it cannot go on, which ends the daemon.
+pub(super) struct Running {
+    pub(super) backend: Arc<dyn Backend>,
+    /// Never ready while the back end can do its work.
+    pub(super) ended: BoxFuture<'static, Error>,
+}
+
 /// Processes that were forked while there was one thread, and wait for the back end.
 pub(super) enum Roles {
     Namespace(SpawnerHandle),
@@ -62,7 +70,7 @@ impl Roles {
         }
     }
 
-    pub(super) async fn backend(self, directories: &Directories) -> Result<Arc<dyn Backend>> {
+    pub(super) async fn backend(self, directories: &Directories) -> Result<Running> {
         match self {
             Self::Namespace(spawner) => {
                 let places =
@@ -72,9 +80,9 @@ impl Roles {
                         .with_source(error)
                         .with_hint("`warren doctor` tells what is missing and how to mend it.")
                 })?;
-                Ok(Arc::new(backend))
+                Ok(Running { backend: Arc::new(backend), ended: pending().boxed() })
             }
-            Self::Fake => Ok(Arc::new(FakeBackend::new())),
+            Self::Fake => Ok(Running { backend: Arc::new(FakeBackend::new()), ended: pending().boxed() }),
         }
     }
 }

@@ -1,13 +1,21 @@
-//! One daemon for a data directory: a lock that the kernel gives back when its holder dies.
+//! One daemon for a data directory, and one for a run directory: locks that the kernel gives back when their holder dies.
+//!
+//! Two daemons with one run directory would take each other's socket away, and sweep each other's sandboxes.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read as _, Seek as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::Path,
 };
 
 use sandbox::{Error, ErrorKind, Result};
+
+use crate::directories::Directories;
+
+const NAME: &str = "daemon.lock";
+/// A process id, and the longest path that Linux takes.
+const MAX_NOTE_BYTES: u64 = 32 + 4096;
 
 /// Held as long as the daemon lives.
 #[derive(Debug)]
@@ -15,16 +23,59 @@ pub(super) struct Lock {
     _file: File,
 }
 
-/// Another daemon has the directory.
+/// Another daemon has the data directory.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("daemon.lock is locked")]
 pub(super) struct Held {
     pub(super) pid: Option<i32>,
 }
 
+/// What a holder wrote into its lock. It only helps people.
+#[derive(Debug, Default)]
+struct Note {
+    pid: Option<i32>,
+    home: Option<String>,
+}
+
+impl Note {
+    fn read(mut file: File) -> Self {
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.take(MAX_NOTE_BYTES).read_to_end(&mut bytes)).ok();
+        let text = String::from_utf8_lossy(&bytes);
+        let mut lines = text.lines();
+        let pid = lines.next().and_then(|line| line.trim().parse().ok());
+        Self { pid, home: lines.next().filter(|line| !line.is_empty()).map(str::to_owned) }
+    }
+
+    fn holder(&self) -> String {
+        self.pid.map_or("another process".to_owned(), |pid| format!("pid {pid}"))
+    }
+}
+
 impl Lock {
-    pub(super) fn take(home: &Path) -> Result<Self> {
-        let path = home.join("daemon.lock");
+    pub(super) fn of_home(directories: &Directories) -> Result<Self> {
+        Self::take(&directories.home, b"")?.map_err(|note| already_served(directories, &note))
+    }
+
+    /// Taken after the one of the data directory. Nothing where both directories are one.
+    pub(super) fn of_run(directories: &Directories) -> Result<Option<Self>> {
+        let Directories { home, run } = directories;
+        if let (Ok(home), Ok(run)) = (home.canonicalize(), run.canonicalize())
+            && home == run
+        {
+            return Ok(None);
+        }
+        let taken = Self::take(run, home.as_os_str().as_bytes())?;
+        taken.map(Some).map_err(|note| match note.home.as_deref() {
+            // The last daemon of our own home: the kernel takes its locks away one after the other.
+            Some(other) if Path::new(other) == home => already_served(directories, &note),
+            other => in_use(directories, &note, other.unwrap_or("another data directory")),
+        })
+    }
+
+    /// The lock, or who has it.
+    fn take(directory: &Path, home: &[u8]) -> Result<std::result::Result<Self, Note>> {
+        let path = directory.join(NAME);
         let failed = |error| {
             Error::new(ErrorKind::Unavailable, format!("could not lock {}", path.display()))
                 .with_source(error)
@@ -39,23 +90,31 @@ impl Lock {
             .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(home, &mut file)),
+            Err(TryLockError::WouldBlock) => return Ok(Err(Note::read(file))),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        // The lock counts; the number only helps people, so it may fail to be written.
-        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).ok();
-        Ok(Self { _file: file })
+        // The lock counts; the note only helps people, so it may fail to be written.
+        let note = [format!("{}\n", std::process::id()).as_bytes(), home].concat();
+        file.set_len(0).and_then(|()| file.write_all(&note)).ok();
+        Ok(Ok(Self { _file: file }))
     }
 }
 
-fn held(home: &Path, file: &mut File) -> Error {
-    let mut text = String::new();
-    file.rewind().and_then(|()| file.take(32).read_to_string(&mut text)).ok();
-    let pid = text.trim().parse().ok();
-    let holder = pid.map_or("another process".to_owned(), |pid: i32| format!("pid {pid}"));
-    Error::new(ErrorKind::AlreadyExists, format!("a daemon ({holder}) already serves {}", home.display()))
+fn already_served(directories: &Directories, note: &Note) -> Error {
+    let message = format!("a daemon ({}) already serves {}", note.holder(), directories.home.display());
+    Error::new(ErrorKind::AlreadyExists, message)
         .with_hint("Use that one, or give this one another directory with --home.")
-        .with_source(Held { pid })
+        .with_source(Held { pid: note.pid })
+}
+
+fn in_use(directories: &Directories, note: &Note, other: &str) -> Error {
+    let Directories { home, run } = directories;
+    let message =
+        format!("the run directory {} is in use by the daemon ({}) of {other}", run.display(), note.holder());
+    Error::new(ErrorKind::AlreadyExists, message).with_hint(format!(
+        "Give {} a run directory of its own with --run-dir or WARREN_RUN.",
+        home.display()
+    ))
 }
 
 #[cfg(test)]
@@ -64,11 +123,34 @@ mod tests {
 
     #[test]
     fn a_second_daemon_is_told_who_is_first() {
-        let home = tempfile::tempdir().unwrap();
-        let first = Lock::take(home.path()).unwrap();
-        let error = Lock::take(home.path()).unwrap_err();
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().to_owned(), run: place.path().join("run") };
+        let first = Lock::of_home(&directories).unwrap();
+        let error = Lock::of_home(&directories).unwrap_err();
         assert!(error.message().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
-        Lock::take(home.path()).unwrap();
+        Lock::of_home(&directories).unwrap();
+    }
+
+    #[test]
+    fn a_daemon_of_another_home_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let of = |home: &str| Directories { home: place.path().join(home), run: place.path().to_owned() };
+        let first = Lock::of_run(&of("first")).unwrap();
+        let error = Lock::of_run(&of("second")).unwrap_err();
+        assert!(error.message().contains("first") && error.hint().unwrap().contains("--run-dir"), "{error}");
+        // The same home again is a daemon that starts or leaves: worth another try.
+        let error = Lock::of_run(&of("first")).unwrap_err();
+        assert!(error.message().contains("already serves"), "{error}");
+        drop(first);
+        Lock::of_run(&of("second")).unwrap();
+    }
+
+    #[test]
+    fn one_directory_for_both_needs_one_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
+        let _home = Lock::of_home(&directories).unwrap();
+        assert!(Lock::of_run(&directories).unwrap().is_none());
     }
 }

@@ -4,6 +4,7 @@
 //! listen, say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
 
 mod backend;
+mod descriptors;
 mod idle;
 mod lock;
 mod log;
@@ -20,7 +21,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{backend::BackendChoice, ready::Readiness};
-use self::{backend::Roles, lock::Lock, ready::Announcer, socket::Socket};
+use self::{
+    backend::{Roles, Running},
+    lock::Lock,
+    ready::Announcer,
+    socket::Socket,
+};
 use crate::{directories::Directories, error::CommandResult};
 
 /// Enough to answer while one of them is busy; each costs memory.
@@ -61,6 +67,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
     let backend = BackendChoice::decide(options.backend)?;
     // Before the first thread: a process that has threads must not fork.
     let roles = Roles::fork(backend)?;
+    descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -76,7 +83,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
 async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Result<()> {
     let directories = &options.directories;
     directories.make()?;
-    let lock = Lock::take(&directories.home)?;
+    let locks = (Lock::of_home(directories)?, Lock::of_run(directories)?);
     let store = Store::open(&directories.home).map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
@@ -84,7 +91,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
         )
         .with_source(error)
     })?;
-    let backend = roles.backend(directories).await?;
+    let Running { backend, ended } = roles.backend(directories).await?;
     let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;
     let (socket, listener) = Socket::listen(directories.socket()?)?;
     let stop = CancellationToken::new();
@@ -101,12 +108,24 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let hide = || socket.remove();
     let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
-    tokio::join!(serving, idling);
+    let ((), (), failure) = tokio::join!(serving, idling, leave_when_ended(ended, stop.clone()));
 
     engine.close().await;
     tracing::info!("stopped");
-    drop(lock);
-    Ok(())
+    drop(locks);
+    failure.map_or(Ok(()), Err)
+}
+
+/// Stops the daemon when its back end cannot go on, and tells why: whoever comes next starts one that can.
+async fn leave_when_ended(ended: impl Future<Output = Error>, stop: CancellationToken) -> Option<Error> {
+    tokio::select! {
+        () = stop.cancelled() => None,
+        error = ended => {
+            tracing::error!("the back end cannot go on; leaving: {error}");
+            stop.cancel();
+            Some(error)
+        }
+    }
 }
 
 fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
@@ -124,4 +143,24 @@ fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
 
 fn unavailable(what: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, what).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_daemon_leaves_with_an_error_when_its_back_end_ends() {
+        let stop = CancellationToken::new();
+        let ended = async { Error::new(ErrorKind::Unavailable, "the spawner is gone") };
+        let error = leave_when_ended(ended, stop.clone()).await.unwrap();
+        assert!(stop.is_cancelled() && error.message().contains("spawner"));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_is_told_to_leave_has_no_error() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(leave_when_ended(std::future::pending(), stop).await.is_none());
+    }
 }

@@ -2,13 +2,14 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::{fs::MetadataExt as _, net::UnixListener},
+    process::Stdio,
     thread,
     time::Duration,
 };
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, World, finish};
+use crate::support::{PATIENCE, World, finish, real_sandboxes};
 
 #[test]
 fn eight_commands_at_once_start_one_daemon() {
@@ -121,11 +122,11 @@ fn a_daemon_in_the_foreground_is_stopped_by_ctrl_c() {
     let mut child = world.command(&["serve", "--log", "info"]).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(log.next().unwrap().unwrap().contains("ready"));
+    assert!(log.by_ref().map_while(Result::ok).any(|line| line.contains("ready")));
     world.run(&["ps"]).expect(0);
     assert_eq!(world.daemon().unwrap().pid, pid.as_raw_nonzero().get());
     rustix::process::kill_process(pid, Signal::INT).unwrap();
-    assert!(log.next().unwrap().unwrap().contains("stopped"));
+    assert!(log.by_ref().map_while(Result::ok).any(|line| line.contains("stopped")));
     finish(child).expect(0);
 }
 
@@ -147,4 +148,53 @@ fn a_daemon_of_another_version_is_noticed() {
     let listed = world.run(&["--run-dir", run.to_str().unwrap(), "ps"]).expect(0);
     assert!(listed.stderr.contains("9.9.9") && listed.stderr.contains("kill"), "{listed:?}");
     answering.join().unwrap();
+}
+
+#[test]
+fn two_homes_cannot_share_a_run_directory() {
+    let world = World::new();
+    world.run(&["ps"]).expect(0);
+    let first = world.daemon().unwrap();
+    let other = world.files().join("other");
+    let run = world.home().join("run");
+    let (other, run) = (other.to_str().unwrap(), run.to_str().unwrap());
+    let refused = world.run(&["--home", other, "--run-dir", run, "serve"]).expect(125);
+    let said = &refused.stderr;
+    assert!(said.contains(&format!("pid {}", first.pid)), "{said}");
+    assert!(said.contains(world.home().to_str().unwrap()), "the other home is named: {said}");
+    assert!(said.contains("--run-dir"), "{said}");
+    // The first one has lost nothing.
+    world.run(&["create", "--name", "dev"]).expect(0);
+    assert_eq!(world.daemon().unwrap().pid, first.pid);
+}
+
+/// Soft and hard limit of open files of a process.
+fn open_files(pid: i32) -> (String, String) {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut words = line.split_whitespace().skip(3).map(str::to_owned);
+    (words.next().unwrap(), words.next().unwrap())
+}
+
+#[test]
+fn the_daemon_may_open_as_many_files_as_the_host_lets_it_and_the_spawner_keeps_its_own() {
+    let Some(world) = real_sandboxes() else { return };
+    let first = world.daemon().unwrap();
+    first.signal(Signal::TERM);
+    assert!(first.ends_within(PATIENCE));
+    let mut shell = std::process::Command::new("sh");
+    let command = world.command(&["ps"]);
+    shell.arg("-c").arg("ulimit -Sn 200 && exec \"$0\" ps").arg(command.get_program());
+    for (name, value) in command.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(shell.spawn().unwrap()).expect(0);
+    let daemon = world.daemon().unwrap();
+    let (soft, hard) = open_files(daemon.pid);
+    assert_eq!(soft, hard);
+    assert!(world.log().contains("may open more files"), "{}", world.log());
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid)).unwrap();
+    let spawner = children.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(open_files(spawner).0, "200");
 }

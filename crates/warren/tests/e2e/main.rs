@@ -10,6 +10,7 @@ mod copying;
 mod daemon;
 mod execs;
 mod lifecycle;
+mod links;
 mod namespace;
 mod output;
 mod reference;

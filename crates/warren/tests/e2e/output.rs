@@ -3,7 +3,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::support::{World, finish};
+use crate::support::{World, finish, real_sandboxes};
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
@@ -43,4 +43,60 @@ fn completions_and_versions_are_printed() {
     let versions = world.run(&["version", "--json"]).expect(0).json();
     assert_eq!(versions["client"], versions["daemon"]["version"]);
     assert_eq!(versions["daemon"]["pid"], world.daemon().unwrap().pid);
+}
+
+#[test]
+fn a_mistake_is_answered_with_the_next_step() {
+    let world = World::with_dev();
+    world.run(&["create", "--name", "still"]).expect(0);
+    world.run(&["stop", "still"]).expect(0);
+    world.run(&["create", "--name", "frozen"]).expect(0);
+    world.run(&["pause", "frozen"]).expect(0);
+    for (args, code, named, step) in [
+        (&["exec", "nosuch", "ls"][..], 125, "nosuch", "warren ps -a"),
+        (&["rm", "dev"], 125, "dev", "warren rm -f dev"),
+        (&["exec", "still", "ls"], 125, "still", "warren start still"),
+        (&["exec", "frozen", "ls"], 125, "frozen", "warren resume frozen"),
+        (&["cp", "a", "b"], 125, "sandbox", "SANDBOX:PATH"),
+        (&["run", "--bogus", "ls"], 2, "--bogus", "--help"),
+        (&["exec", "--bogus", "dev", "ls"], 2, "--bogus", "--help"),
+        (&["exec", "dev", "--bogus"], 2, "--bogus", "--help"),
+        (&["run"], 2, "PROGRAM", "--help"),
+        (&["create", "--memory", "5"], 125, "memory", "4MiB"),
+        (&["create", "--memory", "lots"], 2, "lots", "512m"),
+    ] {
+        let refused = world.run(args).expect(code);
+        assert!(refused.stderr.contains(named) && refused.stderr.contains(step), "{args:?}: {refused:?}");
+    }
+    // What follows the program is its own.
+    assert_eq!(world.run(&["exec", "dev", "echo", "--bogus", "-x"]).expect(0).text(), "--bogus -x\n");
+}
+
+#[test]
+fn one_look_at_the_statistics_has_percents() {
+    let Some(world) = real_sandboxes() else { return };
+    world.run(&["create", "--name", "dev"]).expect(0);
+    let seen = world.run(&["stats", "--json"]).expect(0).json();
+    assert!(seen[0]["cpuPercent"].is_number() || seen[0]["cpuMicros"].is_null(), "{seen}");
+}
+
+#[test]
+fn the_doctor_ends_with_a_verdict() {
+    let Some(world) = real_sandboxes() else { return };
+    let said = world.run(&["doctor"]).expect(0).text();
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("Everything works") || last.starts_with("Sandboxes work here"), "{said}");
+    let mut mends: Vec<_> = said.lines().filter(|line| line.trim_start().starts_with("mend:")).collect();
+    let n_mends = mends.len();
+    mends.dedup();
+    assert_eq!(mends.len(), n_mends, "a command is told once: {said}");
+}
+
+#[test]
+fn a_sandbox_does_not_learn_where_things_are() {
+    let Some(world) = real_sandboxes() else { return };
+    let line = world.run(&["run", "sh", "-c", "cat /proc/1/cmdline || true"]).expect(0).text();
+    assert!(!line.contains('/'), "{line:?}");
+    let variables = world.run(&["run", "env"]).expect(0).text();
+    assert!(!variables.contains("MALLOC") && !variables.contains("WARREN"), "{variables}");
 }

@@ -1,0 +1,16 @@
+//! How many files the daemon may hold open: several for each sandbox, and one for each connection.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises our own soft limit to the hard one. Called after the spawner was forked, so that it and every sandbox keep what the
+/// daemon was started with.
+pub(super) fn raise_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::info!(from = current, to = maximum, "may open more files"),
+        Err(error) => tracing::warn!(limit = current, "could not raise the limit of open files: {error}"),
+    }
+}
