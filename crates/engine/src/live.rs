@@ -46,6 +46,13 @@ impl LiveExecs {
         self.lock().len()
     }
 
+    /// Those that are being started now.
+    pub(crate) fn starting(&self) -> Vec<Arc<LiveExec>> {
+        let is_starting =
+            |exec: &&Arc<LiveExec>| exec.progress.borrow().record.state == ExecState::Starting;
+        self.lock().values().filter(is_starting).cloned().collect()
+    }
+
     pub(crate) fn count(&self, matches: impl Fn(&ExecRecord) -> bool) -> usize {
         self.lock().values().filter(|exec| matches(&exec.progress.borrow().record)).count()
     }

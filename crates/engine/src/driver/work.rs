@@ -3,9 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use sandbox::{Action, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState};
 use store::StoreError;
+use tokio::time::timeout;
 
 use super::{Driver, Reply, ending, refuse};
 use crate::{
@@ -240,8 +244,16 @@ impl Driver {
             return refuse(reply, error);
         }
         self.waiting.push(reply);
-        let label = self.shared.label();
+        let (label, shared) = (self.shared.label(), Arc::clone(&self.shared));
+        let patience = self.core.config.deadlines.last_words;
         self.begin(WorkKind::Pausing, async move {
+            // A command that is frozen before it runs would keep its caller waiting. None comes in meanwhile; one that
+            // takes longer than this is frozen as it is, and followed until it says how it went.
+            let starting = shared.execs.starting();
+            let begun = join_all(starting.iter().map(|exec| exec.started()));
+            if timeout(patience, begun).await.is_err() {
+                tracing::warn!(sandbox = label, "paused although a command is still starting");
+            }
             Done::Paused(life.instance.pause().await.map_err(|error| error::from_backend(error, &label)))
         });
     }
