@@ -38,7 +38,7 @@ pub use crate::{
     access::{Principal, Scope},
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
-    config::{Deadlines, EngineConfig},
+    config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
     files::{GrepQuery, Listing, Matches, Paths, WriteOptions},

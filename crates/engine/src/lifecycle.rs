@@ -12,6 +12,7 @@ use tokio::{sync::oneshot, time::timeout};
 use crate::{
     Engine, Principal, SandboxRef, SandboxView,
     client::GuestError,
+    config::MAX_STOP_GRACE,
     create::check_lifetime,
     driver::{Command, Reply},
     error, names,
@@ -39,13 +40,15 @@ impl Engine {
         self.command(who, which, |reply| Command::Resume { reply }).await
     }
 
-    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine.
+    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine; stopping
+    /// again with less grace while it stops shortens the wait.
     pub async fn stop_sandbox(
         &self,
         who: &Principal,
         which: &SandboxRef,
         grace: Option<Duration>,
     ) -> Result<SandboxView> {
+        check_grace(grace)?;
         self.command(who, which, |reply| Command::Stop { grace, reply }).await
     }
 
@@ -55,6 +58,7 @@ impl Engine {
         which: &SandboxRef,
         grace: Option<Duration>,
     ) -> Result<SandboxView> {
+        check_grace(grace)?;
         self.command(who, which, |reply| Command::Restart { grace, reply }).await
     }
 
@@ -204,6 +208,16 @@ impl Engine {
         drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
         ask(&shared, command).await?;
         Ok(shared.view())
+    }
+}
+
+fn check_grace(grace: Option<Duration>) -> Result<()> {
+    match grace.filter(|grace| *grace > MAX_STOP_GRACE) {
+        Some(grace) => Err(Error::invalid(format!(
+            "a grace of {grace:?} is longer than the longest, {MAX_STOP_GRACE:?}"
+        ))
+        .with_hint("Ask for less, or drain the sandbox to let its commands end by themselves.")),
+        None => Ok(()),
     }
 }
 

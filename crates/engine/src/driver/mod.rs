@@ -16,7 +16,10 @@ use sandbox::{
     Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 
 use self::work::{Then, Work, WorkKind};
 use crate::{
@@ -89,6 +92,8 @@ pub(crate) struct Driver {
     deferred: VecDeque<Command>,
     /// Who waits for the sandbox to run dry; present while it drains.
     draining: Option<Vec<Reply<()>>>,
+    /// When a stop that is under way becomes force; whoever cannot wait brings it nearer.
+    stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
     idle_probe: Option<BoxFuture<'static, bool>>,
@@ -128,6 +133,7 @@ impl Driver {
             waiting: Vec::new(),
             deferred: VecDeque::new(),
             draining: None,
+            stop_by: None,
             expiry: expiry::Watchman::new(),
             idle_probe: None,
             is_over: false,
@@ -247,6 +253,11 @@ impl Driver {
     /// Joins or puts off what cannot be decided while work is at hand; gives back the rest.
     fn put_aside(&mut self, command: Command) -> Option<Command> {
         let Some(work) = &self.work else { return Some(command) };
+        match &command {
+            Command::Stop { grace, .. } | Command::Restart { grace, .. } => self.hurry(*grace),
+            Command::Remove { force: Force::Yes, .. } => self.hurry(None),
+            _ => {}
+        }
         let is_deferred = match (&work.kind, &command) {
             (_, Command::Renew { .. } | Command::EndDrain) => false,
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {

@@ -9,11 +9,15 @@ use futures_util::{
 };
 use sandbox::{Action, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState};
 use store::StoreError;
-use tokio::time::timeout;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{Driver, Reply, ending, refuse};
 use crate::{
     Force, clock,
+    config::MAX_STOP_GRACE,
     create::{check_directory, make_directory},
     error::{self, Refusal},
     shared::Gone,
@@ -58,6 +62,10 @@ pub(super) enum Done {
         not_made: Option<Refusal>,
         result: Result<()>,
     },
+}
+
+fn deadline_after(grace: Duration) -> Instant {
+    Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
 impl Driver {
@@ -186,16 +194,30 @@ impl Driver {
         self.idle_probe = None;
         self.save_if_possible().await;
         let (life, deadlines, label) = (self.life.clone(), self.core.config.deadlines, self.shared.label());
+        self.stop_by = grace.map(|grace| watch::Sender::new(deadline_after(grace)));
+        let stop_by = self.stop_by.as_ref().map(watch::Sender::subscribe);
         self.begin(WorkKind::Stopping { then }, async move {
             let result = match life {
-                Some(life) => ending::end(&life, grace, why, was_paused, deadlines).await,
+                Some(life) => ending::end(&life, stop_by, why, was_paused, deadlines).await,
                 None => Ok(()),
             };
             Done::Stopped { then, result: result.map_err(|error| error::from_backend(error, &label)) }
         });
     }
 
+    /// Brings the use of force nearer, when a stop is under way that would wait longer than this.
+    pub(super) fn hurry(&self, grace: Option<Duration>) {
+        let Some(stop_by) = &self.stop_by else { return };
+        let sooner = deadline_after(grace.unwrap_or(self.core.config.stop_grace));
+        stop_by.send_if_modified(|by| {
+            let is_sooner = sooner < *by;
+            *by = sooner.min(*by);
+            is_sooner
+        });
+    }
+
     async fn stopped(&mut self, then: Then, result: Result<()>) {
+        self.stop_by = None;
         self.record.stopped_at = Some(self.core.clock.now());
         self.record.last_active_at = self.shared.activity.last_at();
         if let Some(waiting) = self.draining.take() {
