@@ -1,6 +1,9 @@
 //! Start, stop, pause, resume, restart, remove, wait, drain, renew: asked here, done by the driver.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
@@ -144,7 +147,8 @@ impl Engine {
         }
     }
 
-    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again.
+    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again, unless someone
+    /// else still waits for it to run dry.
     pub async fn drain_sandbox(
         &self,
         who: &Principal,
@@ -152,12 +156,13 @@ impl Engine {
         time: Option<Duration>,
     ) -> Result<SandboxView> {
         let shared = self.core().find(who, which)?;
-        let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { reply })).await;
+        let caller = shared.n_drains.fetch_add(1, Ordering::Relaxed);
+        let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { caller, reply })).await;
         match drained {
             Some(result) => result.map(|()| shared.view()),
             None => {
                 // Only fails where the driver has gone, and the drain with it.
-                shared.inbox.send(Command::EndDrain).await.unwrap_or(());
+                shared.inbox.send(Command::EndDrain { caller }).await.unwrap_or(());
                 let n_left = shared.view().n_running_execs;
                 Err(Error::new(
                     ErrorKind::TimedOut,

@@ -36,6 +36,8 @@ const MAX_QUEUED_COMMANDS: usize = 64;
 /// Requests put aside until the work at hand is done.
 const MAX_DEFERRED_COMMANDS: usize = 64;
 
+/// Tells those who wait for one sandbox to run dry apart.
+pub(crate) type DrainCaller = u64;
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 #[derive(Debug)]
@@ -63,9 +65,13 @@ pub(crate) enum Command {
     },
     /// Take no new execs, and stop when the running ones have ended.
     Drain {
+        caller: DrainCaller,
         reply: Reply<()>,
     },
-    EndDrain,
+    /// This caller waits no longer. The drain ends with the last one who does.
+    EndDrain {
+        caller: DrainCaller,
+    },
     Renew {
         lifetime: Lifetime,
         reply: Reply<()>,
@@ -91,7 +97,7 @@ pub(crate) struct Driver {
     waiting: Vec<Reply<()>>,
     deferred: VecDeque<Command>,
     /// Who waits for the sandbox to run dry; present while it drains.
-    draining: Option<Vec<Reply<()>>>,
+    draining: Option<Vec<(DrainCaller, Reply<()>)>>,
     /// When a stop that is under way becomes force; whoever cannot wait brings it nearer.
     stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
@@ -259,9 +265,9 @@ impl Driver {
             _ => {}
         }
         let is_deferred = match (&work.kind, &command) {
-            (_, Command::Renew { .. } | Command::EndDrain) => false,
+            (_, Command::Renew { .. } | Command::EndDrain { .. }) => false,
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
-                if let Command::Stop { reply, .. } | Command::Drain { reply } = command {
+                if let Command::Stop { reply, .. } | Command::Drain { reply, .. } = command {
                     self.waiting.push(reply);
                 }
                 return None;
@@ -303,8 +309,8 @@ impl Driver {
             Command::Remove { force, reply } => self.remove(force, reply).await,
             Command::Pause { reply } => self.pause(reply).await,
             Command::Resume { reply } => self.resume(reply),
-            Command::Drain { reply } => self.drain(reply).await,
-            Command::EndDrain => self.end_drain(),
+            Command::Drain { caller, reply } => self.drain(caller, reply).await,
+            Command::EndDrain { caller } => self.end_drain(caller),
             Command::Renew { lifetime, reply } => {
                 reply.send(self.renew(lifetime).await).unwrap_or(());
             }
@@ -321,7 +327,7 @@ impl Driver {
         Err(error::wrong_state(&self.shared.label(), self.record.state, action))
     }
 
-    async fn drain(&mut self, reply: Reply<()>) {
+    async fn drain(&mut self, caller: DrainCaller, reply: Reply<()>) {
         if self.record.state == SandboxState::Stopped {
             reply.send(Ok(())).unwrap_or(());
             return;
@@ -334,22 +340,32 @@ impl Driver {
             let hint = "Resume it first, or stop it.";
             return refuse(reply, Error::new(ErrorKind::WrongState, message).with_hint(hint));
         }
-        self.draining.get_or_insert_default().push(reply);
+        self.draining.get_or_insert_default().push((caller, reply));
         self.publish();
         self.stop_if_drained().await;
     }
 
-    fn end_drain(&mut self) {
-        self.draining = None;
-        self.publish();
+    fn end_drain(&mut self, caller: DrainCaller) {
+        let Some(waiting) = &mut self.draining else { return };
+        waiting.retain(|(other, _)| *other != caller);
+        if waiting.is_empty() {
+            self.draining = None;
+            self.publish();
+        }
+    }
+
+    /// Those who waited for the sandbox to run dry wait for the work at hand.
+    fn join_drain(&mut self) {
+        let drained = self.draining.take().into_iter().flatten();
+        self.waiting.extend(drained.map(|(_, reply)| reply));
     }
 
     async fn stop_if_drained(&mut self) {
         if self.work.is_some() || self.n_running_execs() > 0 {
             return;
         }
-        if let Some(waiting) = self.draining.take() {
-            self.waiting.extend(waiting);
+        if self.draining.is_some() {
+            self.join_drain();
             self.begin_stopping(None, Then::Rest, None).await;
         }
     }
@@ -436,7 +452,8 @@ impl Drop for Driver {
         for command in self.deferred.drain(..).chain(late) {
             command.refuse(why());
         }
-        for reply in self.waiting.drain(..).chain(self.draining.take().into_iter().flatten()) {
+        self.join_drain();
+        for reply in self.waiting.drain(..) {
             refuse(reply, why());
         }
     }
@@ -451,11 +468,11 @@ impl Command {
             | Self::Pause { reply }
             | Self::Resume { reply }
             | Self::Remove { reply, .. }
-            | Self::Drain { reply }
+            | Self::Drain { reply, .. }
             | Self::Renew { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
-            Self::EndDrain => {}
+            Self::EndDrain { .. } => {}
         }
     }
 }

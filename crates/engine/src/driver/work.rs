@@ -220,9 +220,7 @@ impl Driver {
         self.stop_by = None;
         self.record.stopped_at = Some(self.core.clock.now());
         self.record.last_active_at = self.shared.activity.last_at();
-        if let Some(waiting) = self.draining.take() {
-            self.waiting.extend(waiting);
-        }
+        self.join_drain();
         if let Err(error) = result {
             // The place may still be there, so its handle is kept for the removal.
             self.record.state = SandboxState::Failed;

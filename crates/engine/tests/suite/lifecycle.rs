@@ -314,3 +314,27 @@ async fn a_grace_without_end_is_refused() {
     }
     assert_eq!(world.state(&which).await, SandboxState::Running);
 }
+
+#[tokio::test]
+async fn a_drain_that_is_given_up_leaves_the_other_one_waiting() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let patient = world.engine.drain_sandbox(&world.who, &which, None);
+    let hasty = async {
+        while !world.view(&which).await.draining {
+            tokio::task::yield_now().await;
+        }
+        let time = Some(Duration::from_millis(20));
+        let error = world.engine.drain_sandbox(&world.who, &which, time).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        // The other one is still waited for.
+        let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+        assert!(error.message().contains("draining"), "{error}");
+        let end = super::support::bytes("bye");
+        world.engine.exec_stdin(&world.who, &which, &exec.id, end, true).await.unwrap();
+    };
+    let (drained, ()) = in_time(async { tokio::join!(patient, hasty) }).await;
+    assert_eq!(drained.unwrap().state, SandboxState::Stopped);
+}
