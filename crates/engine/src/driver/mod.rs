@@ -102,7 +102,7 @@ pub(crate) struct Driver {
     stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
-    idle_probe: Option<BoxFuture<'static, bool>>,
+    idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
     is_over: bool,
 }
 
@@ -122,7 +122,7 @@ enum Wake {
     PlaceEnded,
     ExecEnded,
     Clock,
-    Probed { is_alive: bool },
+    Probed(expiry::Probed),
 }
 
 impl Driver {
@@ -214,7 +214,7 @@ impl Driver {
                 Wake::PlaceEnded => self.place_ended().await,
                 Wake::ExecEnded => self.stop_if_drained().await,
                 Wake::Clock => self.look_at_the_clock().await,
-                Wake::Probed { is_alive } => self.probed(is_alive).await,
+                Wake::Probed(probed) => self.probed(probed).await,
             }
             while self.work.is_none() && !self.is_over {
                 let Some(command) = self.deferred.pop_front() else { break };
@@ -242,9 +242,9 @@ impl Driver {
             command = self.inbox.recv() => Wake::Command(command),
             () = ended => Wake::PlaceEnded,
             () = self.shared.exec_ended.notified(), if is_free && self.draining.is_some() => Wake::ExecEnded,
-            is_alive = or_pending(self.idle_probe.as_mut()), if is_free => {
+            probed = or_pending(self.idle_probe.as_mut()), if is_free => {
                 self.idle_probe = None;
-                Wake::Probed { is_alive }
+                Wake::Probed(probed)
             }
             () = self.expiry.alarm(), if is_free && self.idle_probe.is_none() => Wake::Clock,
         }
