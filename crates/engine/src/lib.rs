@@ -12,6 +12,7 @@ mod clock;
 mod config;
 mod core;
 mod create;
+mod disk;
 mod driver;
 mod engine;
 mod entries;
