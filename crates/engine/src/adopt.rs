@@ -15,6 +15,7 @@ use crate::{
     clerk::Clerk,
     clock::Clock,
     core::{Core, until},
+    disk::may_block,
     driver::Driver,
     error,
     events::EventLog,
@@ -216,7 +217,8 @@ async fn unfinished(core: &Core, shared: &Shared) -> Vec<Arc<LiveExec>> {
 
 fn open_exec(shared: &Shared, record: ExecRecord) -> Option<Arc<LiveExec>> {
     let exec = Arc::new(LiveExec::new(record));
-    let opened = shared.ledger().and_then(|ledger| ledger.writer(&exec.id).map_err(error::from_ledger));
+    let open = || shared.ledger().and_then(|ledger| ledger.writer(&exec.id).map_err(error::from_ledger));
+    let opened = may_block(open);
     match opened {
         Ok(writer) => exec.open(writer),
         Err(error) => {
@@ -291,7 +293,7 @@ async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecS
 
 /// The daemon died after the end was in the ledger and before it was in the store.
 async fn take_end_from_ledger(core: &Core, shared: &Shared, exec: &LiveExec) {
-    let entry = shared.ledger().and_then(|ledger| last_end(&ledger, exec));
+    let entry = may_block(|| shared.ledger().and_then(|ledger| last_end(&ledger, exec)));
     let (entry, at_ms) = match entry {
         Ok(Some(found)) => found,
         Ok(None) => return,

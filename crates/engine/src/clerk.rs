@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::Core,
+    disk::may_block,
     live::LiveExec,
     outcome::{ExitEntry, event_of},
     shared::Shared,
@@ -62,7 +63,8 @@ impl Clerk {
         let mut has_told = false;
         loop {
             let at_ms = self.core.clock.now().as_millisecond();
-            let error = match self.exec.append(at_ms, kind, number, data) {
+            let append = || self.exec.append(at_ms, kind, number, data);
+            let error = match self.core.disk.write(data.len(), append).await {
                 Some(Err(error)) => error,
                 Some(Ok(_)) | None => return,
             };
@@ -176,7 +178,8 @@ impl Clerk {
         let n_surplus = records.len().saturating_sub(MAX_KEPT_EXECS);
         let done = records.into_iter().take(n_surplus).filter(|record| record.state == ExecState::Done);
         // One with output still open is busy and stays for the next time.
-        let gone: Vec<_> = done.map(|record| record.id).filter(|id| ledger.remove(id).is_ok()).collect();
+        let gone: Vec<_> =
+            may_block(|| done.map(|record| record.id).filter(|id| ledger.remove(id).is_ok()).collect());
         if gone.is_empty() {
             return;
         }
@@ -200,7 +203,8 @@ impl Clerk {
             return;
         }
         self.bytes_since_trim = 0;
-        let trimmed = match self.shared.ledger().map(|ledger| ledger.trim()) {
+        let trim = || self.shared.ledger().map(|ledger| ledger.trim());
+        let trimmed = match self.core.disk.write(0, trim).await {
             Ok(Ok(trimmed)) => trimmed,
             Ok(Err(error)) => {
                 return tracing::warn!(exec = %self.exec.id, %error, "could not trim the ledger");

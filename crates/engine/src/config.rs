@@ -10,6 +10,9 @@ const DEFAULT_MAX_SANDBOXES: usize = 4096;
 /// How long a stop waits for the workload to end by itself.
 const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
 
+/// The longest grace that a stop may ask for. A later stop can shorten it, never lengthen it.
+pub const MAX_STOP_GRACE: Duration = Duration::from_secs(60 * 60);
+
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// `$WARREN_HOME`.

@@ -12,8 +12,8 @@ use store::{CorruptRow, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, SandboxRef, clock::Clock, config::EngineConfig, error, events::EventLog, reference::Which,
-    shared::Shared,
+    Principal, SandboxRef, clock::Clock, config::EngineConfig, disk::Disk, error, events::EventLog,
+    reference::Which, shared::Shared,
 };
 
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventLog,
+    pub(crate) disk: Disk,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -65,6 +66,7 @@ impl Core {
             capabilities,
             clock,
             events,
+            disk: Disk::new(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             closing,

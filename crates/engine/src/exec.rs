@@ -10,6 +10,7 @@ use store::{EntryKind, ExecRecord};
 use crate::{
     ByteStream, Engine, ExecView, Principal, SandboxRef,
     client::GuestError,
+    core::Core,
     driver::Command,
     error,
     lifecycle::{ask, with_timeout},
@@ -98,7 +99,7 @@ impl Engine {
         }
         let _turn = live.stdin.lock().await;
         let request = Request::ExecStdin { id: exec.to_string(), close };
-        let bytes = recorded(bytes, &live, Arc::clone(&self.core().clock));
+        let bytes = recorded(bytes, &live, self.core());
         let answer = life.client.upload(&request, bytes, None).await;
         match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
             Response::Written { bytes } => Ok(bytes),
@@ -191,16 +192,21 @@ impl Engine {
 }
 
 /// Bytes for stdin, written to the ledger before they go in.
-fn recorded(bytes: ByteStream, exec: &Arc<LiveExec>, clock: Arc<dyn crate::Clock>) -> ByteStream {
-    let exec = Arc::clone(exec);
+fn recorded(bytes: ByteStream, exec: &Arc<LiveExec>, core: &Arc<Core>) -> ByteStream {
+    let (exec, core) = (Arc::clone(exec), Arc::clone(core));
     bytes
-        .map(move |chunk| {
-            let chunk = chunk?;
-            let at_ms = clock.now().as_millisecond();
-            for part in chunk.chunks(guest_protocol::MAX_DATA_BYTES) {
-                exec.append(at_ms, EntryKind::Stdin, 0, part).transpose().map_err(error::from_ledger)?;
+        .then(move |chunk| {
+            let (exec, core) = (Arc::clone(&exec), Arc::clone(&core));
+            async move {
+                let chunk = chunk?;
+                let at_ms = core.clock.now().as_millisecond();
+                for part in chunk.chunks(guest_protocol::MAX_DATA_BYTES) {
+                    let append = || exec.append(at_ms, EntryKind::Stdin, 0, part);
+                    let appended = core.disk.write(part.len(), append).await;
+                    appended.transpose().map_err(error::from_ledger)?;
+                }
+                Ok(chunk)
             }
-            Ok(chunk)
         })
         .boxed()
 }

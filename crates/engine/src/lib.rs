@@ -12,6 +12,7 @@ mod clock;
 mod config;
 mod core;
 mod create;
+mod disk;
 mod driver;
 mod engine;
 mod entries;
@@ -38,7 +39,7 @@ pub use crate::{
     access::{Principal, Scope},
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
-    config::{Deadlines, EngineConfig},
+    config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
     files::{GrepQuery, Listing, Matches, Paths, WriteOptions},

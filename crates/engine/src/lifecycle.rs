@@ -1,6 +1,9 @@
 //! Start, stop, pause, resume, restart, remove, wait, drain, renew: asked here, done by the driver.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
@@ -12,6 +15,7 @@ use tokio::{sync::oneshot, time::timeout};
 use crate::{
     Engine, Principal, SandboxRef, SandboxView,
     client::GuestError,
+    config::MAX_STOP_GRACE,
     create::check_lifetime,
     driver::{Command, Reply},
     error, names,
@@ -39,13 +43,15 @@ impl Engine {
         self.command(who, which, |reply| Command::Resume { reply }).await
     }
 
-    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine.
+    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine; stopping
+    /// again with less grace while it stops shortens the wait.
     pub async fn stop_sandbox(
         &self,
         who: &Principal,
         which: &SandboxRef,
         grace: Option<Duration>,
     ) -> Result<SandboxView> {
+        check_grace(grace)?;
         self.command(who, which, |reply| Command::Stop { grace, reply }).await
     }
 
@@ -55,6 +61,7 @@ impl Engine {
         which: &SandboxRef,
         grace: Option<Duration>,
     ) -> Result<SandboxView> {
+        check_grace(grace)?;
         self.command(who, which, |reply| Command::Restart { grace, reply }).await
     }
 
@@ -140,7 +147,8 @@ impl Engine {
         }
     }
 
-    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again.
+    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again, unless someone
+    /// else still waits for it to run dry.
     pub async fn drain_sandbox(
         &self,
         who: &Principal,
@@ -148,12 +156,13 @@ impl Engine {
         time: Option<Duration>,
     ) -> Result<SandboxView> {
         let shared = self.core().find(who, which)?;
-        let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { reply })).await;
+        let caller = shared.n_drains.fetch_add(1, Ordering::Relaxed);
+        let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { caller, reply })).await;
         match drained {
             Some(result) => result.map(|()| shared.view()),
             None => {
                 // Only fails where the driver has gone, and the drain with it.
-                shared.inbox.send(Command::EndDrain).await.unwrap_or(());
+                shared.inbox.send(Command::EndDrain { caller }).await.unwrap_or(());
                 let n_left = shared.view().n_running_execs;
                 Err(Error::new(
                     ErrorKind::TimedOut,
@@ -204,6 +213,16 @@ impl Engine {
         drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
         ask(&shared, command).await?;
         Ok(shared.view())
+    }
+}
+
+fn check_grace(grace: Option<Duration>) -> Result<()> {
+    match grace.filter(|grace| *grace > MAX_STOP_GRACE) {
+        Some(grace) => Err(Error::invalid(format!(
+            "a grace of {grace:?} is longer than the longest, {MAX_STOP_GRACE:?}"
+        ))
+        .with_hint("Ask for less, or drain the sandbox to let its commands end by themselves.")),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -46,6 +46,13 @@ impl LiveExecs {
         self.lock().len()
     }
 
+    /// Those that are being started now.
+    pub(crate) fn starting(&self) -> Vec<Arc<LiveExec>> {
+        let is_starting =
+            |exec: &&Arc<LiveExec>| exec.progress.borrow().record.state == ExecState::Starting;
+        self.lock().values().filter(is_starting).cloned().collect()
+    }
+
     pub(crate) fn count(&self, matches: impl Fn(&ExecRecord) -> bool) -> usize {
         self.lock().values().filter(|exec| matches(&exec.progress.borrow().record)).count()
     }
@@ -61,6 +68,9 @@ pub(crate) struct LiveExec {
     /// Only the exec's own task sends.
     pub(crate) progress: watch::Sender<Progress>,
     writer: Mutex<Option<LedgerWriter>>,
+    /// As the writer knows them, for those who must not wait for it: it may be waiting for the disk.
+    last_number: AtomicU64,
+    last_guest_event: AtomicU64,
     /// Held by whoever writes to stdin, so that two writers do not mix.
     pub(crate) stdin: tokio::sync::Mutex<()>,
     /// Someone asked us to kill it.
@@ -80,6 +90,8 @@ impl LiveExec {
             id: record.id.clone(),
             progress: watch::Sender::new(Progress { record, refused: None }),
             writer: Mutex::default(),
+            last_number: AtomicU64::new(0),
+            last_guest_event: AtomicU64::new(0),
             stdin: tokio::sync::Mutex::default(),
             kill_requested: AtomicBool::new(false),
         }
@@ -101,6 +113,7 @@ impl LiveExec {
     }
 
     pub(crate) fn open(&self, writer: LedgerWriter) {
+        self.remember(&writer);
         *self.lock_writer() = Some(writer);
         self.nudge();
     }
@@ -124,15 +137,24 @@ impl LiveExec {
         guest_event: u64,
         data: &[u8],
     ) -> Option<Result<u64, LedgerError>> {
-        self.lock_writer().as_mut().map(|writer| writer.append(at_ms, kind, guest_event, data))
+        let mut writer = self.lock_writer();
+        let writer = writer.as_mut()?;
+        let appended = writer.append(at_ms, kind, guest_event, data);
+        self.remember(writer);
+        Some(appended)
     }
 
     pub(crate) fn last_number(&self) -> u64 {
-        self.lock_writer().as_ref().map_or(0, LedgerWriter::last_number)
+        self.last_number.load(Ordering::Relaxed)
     }
 
     pub(crate) fn last_guest_event(&self) -> u64 {
-        self.lock_writer().as_ref().map_or(0, LedgerWriter::last_guest_event)
+        self.last_guest_event.load(Ordering::Relaxed)
+    }
+
+    fn remember(&self, writer: &LedgerWriter) {
+        self.last_number.store(writer.last_number(), Ordering::Relaxed);
+        self.last_guest_event.store(writer.last_guest_event(), Ordering::Relaxed);
     }
 
     pub(crate) fn request_kill(&self) {

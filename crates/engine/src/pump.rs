@@ -74,6 +74,10 @@ impl ExecTask {
                 Ok(None) => drop(reply.send(Ok(self.clerk.exec.record()))),
                 Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
                 Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
+                Err(Stop::Unclear(error)) => {
+                    drop(reply.send(Err(error)));
+                    self.take_back().await;
+                }
             }
         };
         until(&closing, work).await;
@@ -110,12 +114,7 @@ impl ExecTask {
     async fn started(&mut self, answer: Result<StartAnswer, GuestError>) -> Result<Option<Wire>, Stop> {
         let outcome = match answer {
             Ok(StartAnswer::Started { pid, wire }) => {
-                let now = self.clerk.core.clock.now();
-                self.clerk.exec.change(|record| {
-                    record.state = ExecState::Running;
-                    record.pid = Some(pid);
-                    record.started_at = Some(now);
-                });
+                self.runs(pid);
                 return Ok(Some(wire));
             }
             Ok(StartAnswer::NotStarted { reason, message }) => not_started(reason, error::readable(&message)),
@@ -126,16 +125,27 @@ impl ExecTask {
                 };
                 ExecOutcome::NotStarted { reason, message: error::readable(&failure.message) }
             }
-            Err(error) => {
+            Err(error @ GuestError::RequestTooLong { .. }) => {
                 let error = error::from_guest(error, &self.clerk.shared.label());
                 let message = error.message().to_owned();
                 self.clerk.exec.refuse(&error);
-                self.clerk.settle(ExecOutcome::NotStarted { reason: NotStarted::Lost, message }).await;
+                self.clerk.settle(ExecOutcome::NotStarted { reason: NotStarted::Other, message }).await;
                 return Err(Stop::Failed(error));
             }
+            // It may run, or begin to run later: frozen between its fork and its exec, it outlasts any deadline.
+            Err(error) => return Err(Stop::Unclear(error::from_guest(error, &self.clerk.shared.label()))),
         };
         self.clerk.settle(outcome).await;
         Ok(None)
+    }
+
+    fn runs(&self, pid: i32) {
+        let now = self.clerk.core.clock.now();
+        self.clerk.exec.change(|record| {
+            record.state = ExecState::Running;
+            record.pid = Some(pid);
+            record.started_at = Some(now);
+        });
     }
 
     fn open_ledger(&self) -> JoinHandle<Result<()>> {
@@ -172,8 +182,7 @@ impl ExecTask {
     /// Without a ledger its output would go nowhere, so it must not run.
     async fn no_ledger(&mut self, error: sandbox::Error) -> Stop {
         let id = self.clerk.exec.id.clone();
-        let kill = Request::ExecSignal { id: id.to_string(), signal: SIGKILL, scope: SignalScope::Group };
-        if let Err(error) = self.life.client.call(&kill).await {
+        if let Err(error) = self.life.client.call(&self.kill_request()).await {
             tracing::debug!(exec = %id, %error, "an exec without a ledger could not be killed, or never ran");
         }
         if let Err(error) = self.clerk.core.store.remove_execs(vec![id.clone()]).await {
@@ -182,6 +191,40 @@ impl ExecTask {
         self.clerk.exec.refuse(&error);
         self.clear_away();
         Stop::Failed(error)
+    }
+
+    /// Its caller was told that it failed, so it must not run; whether it began is not known. It is killed as soon as the
+    /// guest can be told, and followed to the end that the guest tells. Only then is it settled.
+    async fn take_back(&mut self) {
+        self.clerk.exec.request_kill();
+        let (life, kill) = (Arc::clone(&self.life), self.kill_request());
+        let (mut pause, mut n_nonsense) = (FIRST_RETRY, 0);
+        loop {
+            let told = tokio::select! {
+                () = life.abandoned.cancelled() => return self.clerk.lose(life.kill_reason()).await,
+                told = life.client.call(&kill) => told,
+            };
+            match told {
+                // A refusal: it has ended already, or the guest knows nothing of it and will not start it any more.
+                Ok(_) | Err(GuestError::Refused(_)) => return self.follow(None).await,
+                Err(error) => {
+                    tracing::debug!(exec = %self.clerk.exec.id, %error, "killing again what may have begun");
+                    n_nonsense += u32::from(!error.is_lost_stream());
+                }
+            }
+            if n_nonsense >= MAX_NONSENSE || life.over.is_cancelled() {
+                return self.clerk.lose(life.kill_reason()).await;
+            }
+            tokio::select! {
+                () = life.over.cancelled() => {}
+                () = sleep(pause) => pause = self.longer(pause),
+            }
+        }
+    }
+
+    fn kill_request(&self) -> Request {
+        let id = self.clerk.exec.id.to_string();
+        Request::ExecSignal { id, signal: SIGKILL, scope: SignalScope::Group }
     }
 
     fn clear_away(&self) {
@@ -328,9 +371,14 @@ impl ExecTask {
 
     /// Writes one event to the ledger and draws the consequences.
     async fn write(&mut self, number: u64, event: ExecEvent) -> Result<(), GuestError> {
-        let is_done = self.clerk.exec.progress.borrow().record.state == ExecState::Done;
+        let state = self.clerk.exec.progress.borrow().record.state;
+        let is_done = state == ExecState::Done;
         match event {
             ExecEvent::Started { pid } => {
+                // Of one that was taken up before it had begun.
+                if state == ExecState::Starting {
+                    self.runs(pid);
+                }
                 let json = json(&StartEntry { pid });
                 self.clerk.append(EntryKind::Started, number, &json).await;
             }
@@ -371,4 +419,6 @@ enum Stop {
     /// The same request was answered before.
     Known(Box<Result<ExecRecord>>),
     Failed(sandbox::Error),
+    /// The guest did not say whether it began.
+    Unclear(sandbox::Error),
 }

@@ -4,7 +4,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) is_settled: watch::Sender<bool>,
     /// Execs that ended since the engine opened; now and then old ones are cleared away.
     pub(crate) n_ended: AtomicUsize,
+    /// Callers who ever waited for it to run dry; each has a number.
+    pub(crate) n_drains: AtomicU64,
     /// Rung when an exec ends.
     pub(crate) exec_ended: Notify,
     logs: PathBuf,
@@ -85,6 +87,7 @@ impl Shared {
             activity,
             is_settled: watch::Sender::new(true),
             n_ended: AtomicUsize::new(0),
+            n_drains: AtomicU64::new(0),
             exec_ended: Notify::new(),
             logs,
             ledger_limits,

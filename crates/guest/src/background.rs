@@ -12,7 +12,7 @@ use std::{
 use guest_protocol::{Failure, FailureKind};
 use tokio::sync::oneshot;
 
-use crate::limits::{BLOCKING_KEEP_ALIVE, BLOCKING_STACK_BYTES, MAX_BLOCKING_THREADS};
+use crate::limits::{BLOCKING_KEEP_ALIVE, BLOCKING_STACK_BYTES, MAX_ARCHIVE_THREADS, MAX_BLOCKING_THREADS};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -22,9 +22,11 @@ struct State {
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// Threads that are held by archives, or soon will be.
+    archives: usize,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0 });
+static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0, archives: 0 });
 static WORK: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
@@ -47,16 +49,48 @@ impl<T> Running<T> {
 pub(crate) fn spawn<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Running<T>, Failure> {
+    hand_over(state(), job)
+}
+
+/// Hands a job to a thread that it may hold for as long as a host takes to read or write the other end.
+pub(crate) fn spawn_archive<T: Send + 'static>(
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<Running<T>, Failure> {
+    let mut state = state();
+    if state.archives >= MAX_ARCHIVE_THREADS {
+        let message = format!("{MAX_ARCHIVE_THREADS} archives are being packed or unpacked already");
+        return Err(Failure::new(FailureKind::LimitReached, message));
+    }
+    state.archives += 1;
+    let turn = ArchiveTurn;
+    hand_over(state, move || {
+        let _turn = turn;
+        job()
+    })
+}
+
+/// One of the threads for archives; given back when the job is done, broke off, or never began.
+struct ArchiveTurn;
+
+impl Drop for ArchiveTurn {
+    fn drop(&mut self) {
+        state().archives -= 1;
+    }
+}
+
+fn hand_over<T: Send + 'static>(
+    mut state: MutexGuard<'static, State>,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<Running<T>, Failure> {
     let (sender, receiver) = oneshot::channel();
     let job: Job = Box::new(move || {
         // Nobody waits any more: the result is dropped, and with it what it holds.
         sender.send(job()).ok();
     });
-    let mut state = state();
     state.queue.push_back(job);
     if state.idle >= state.queue.len() {
         WORK.notify_one();
-    } else if state.threads < MAX_BLOCKING_THREADS {
+    } else if state.threads < MAX_BLOCKING_THREADS + state.archives {
         let spawned = thread::Builder::new()
             .name("guest-files".to_owned())
             .stack_size(BLOCKING_STACK_BYTES)
@@ -64,9 +98,12 @@ pub(crate) fn spawn<T: Send + 'static>(
         match spawned {
             Ok(_detached) => state.threads += 1,
             // Some other thread will come to it.
-            Err(_) if state.threads > 0 => {}
+            Err(_) if state.threads > state.archives => {}
             Err(error) => {
-                drop(state.queue.pop_back());
+                let unserved = state.queue.pop_back();
+                // What it holds may want the state when it goes.
+                drop(state);
+                drop(unserved);
                 let message = format!("no thread for a file operation: {error}");
                 return Err(Failure::new(FailureKind::LimitReached, message));
             }

@@ -117,6 +117,14 @@ impl Guest {
 
     async fn answer_all(self: &Arc<Self>, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
         writer.send(&hello()?).await?;
+        self.answer_requests(reader, writer).await
+    }
+
+    pub(super) async fn answer_requests(
+        self: &Arc<Self>,
+        reader: &mut FrameReader,
+        writer: &mut FrameWriter,
+    ) -> Result<()> {
         while let Some(frame) = reader.next().await? {
             if frame.kind != FrameKind::Request {
                 return Err(Lost);
@@ -133,7 +141,7 @@ impl Guest {
         Ok(())
     }
 
-    async fn answer(
+    pub(super) async fn answer(
         self: &Arc<Self>,
         request: Request,
         reader: &mut FrameReader,
@@ -201,7 +209,7 @@ impl Guest {
         lock(&self.execs).get(id).cloned().ok_or_else(unknown)
     }
 
-    fn start(self: &Arc<Self>, start: ExecStart) -> Answer {
+    pub(super) fn start(self: &Arc<Self>, start: ExecStart) -> Answer {
         if let Ok(exec) = self.find(&start.id) {
             return Ok(Response::Started { pid: exec.pid });
         }

@@ -1,6 +1,6 @@
 //! Guests that do not keep to the protocol.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use guest_protocol::{EntryKind, ExecEvent, FileEntry, Frame, FrameKind, MAX_DATA_BYTES, Request, Response};
@@ -12,22 +12,31 @@ use super::{
     wire::{FrameReader, FrameWriter, Lost, Result},
 };
 
+/// How long a slow guest thinks.
+const SLOW: Duration = Duration::from_millis(200);
+
 /// Serves one connection badly until it or the place ends.
 pub(super) async fn serve(guest: Arc<Guest>, hostility: Hostility, io: DuplexStream) {
     let (reader, writer) = tokio::io::split(io);
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     tokio::select! {
-        _lost = misbehave(hostility, &mut reader, &mut writer) => {}
+        _lost = misbehave(&guest, hostility, &mut reader, &mut writer) => {}
         () = guest.ended() => {}
     }
 }
 
-async fn misbehave(hostility: Hostility, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
+async fn misbehave(
+    guest: &Arc<Guest>,
+    hostility: Hostility,
+    reader: &mut FrameReader,
+    writer: &mut FrameWriter,
+) -> Result<()> {
     match hostility {
         Hostility::Silence => {
             reader.gone().await;
             return Ok(());
         }
+        Hostility::Slow => return be_slow(guest, reader, writer).await,
         Hostility::NoHello => return writer.send(&Frame::new(FrameKind::End, Bytes::new())).await,
         _ => writer.send(&hello()?).await?,
     }
@@ -47,13 +56,29 @@ async fn misbehave(hostility: Hostility, reader: &mut FrameReader, writer: &mut 
             Hostility::EventGap => follow(&request, [1, 2, 4], writer).await?,
             Hostility::EventTwice => follow(&request, [1, 2, 2], writer).await?,
             Hostility::Endless => never_end(&request, writer).await?,
-            Hostility::SilenceAfterHello | Hostility::Silence | Hostility::NoHello => {
+            Hostility::SilentStart => {
+                if let Request::ExecStart(start) = request {
+                    // Whether it started is what nobody is told.
+                    drop(guest.start(start));
+                }
+                reader.gone().await;
+                return Ok(());
+            }
+            Hostility::SilenceAfterHello | Hostility::Silence | Hostility::NoHello | Hostility::Slow => {
                 reader.gone().await;
                 return Ok(());
             }
         }
     }
     Ok(())
+}
+
+async fn be_slow(guest: &Arc<Guest>, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
+    writer.send(&hello()?).await?;
+    let Some(frame) = reader.next().await? else { return Ok(()) };
+    tokio::time::sleep(SLOW).await;
+    guest.answer(frame.parse()?, reader, writer).await?;
+    guest.answer_requests(reader, writer).await
 }
 
 /// Answers an attach with events of these numbers, counted from the first that was asked for; other requests as if well.

@@ -29,6 +29,10 @@ pub enum Hostility {
     Truncated,
     /// Opens with something that is not a greeting.
     NoHello,
+    /// Starts what it is asked to start, and does not say so.
+    SilentStart,
+    /// Takes its time over the first request, then behaves.
+    Slow,
 }
 
 #[derive(Debug, Default)]

@@ -4,27 +4,31 @@ use std::{sync::Arc, time::Duration};
 
 use guest_protocol::Request;
 use sandbox::{BackendError, KillReason};
-use tokio::time::timeout;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 
 use crate::{client::GuestError, config::Deadlines, shared::Life};
 
 /// Returns when nothing of the place is left and every exec of it has an outcome, or the wait for those was given up.
 ///
-/// `grace: None` means that the place has ended already.
+/// `stop_by`: when force is used on what has not ended; it may come nearer meanwhile. `None` means that the place has
+/// ended already.
 pub(super) async fn end(
     life: &Arc<Life>,
-    grace: Option<Duration>,
+    stop_by: Option<watch::Receiver<Instant>>,
     why: KillReason,
     was_paused: bool,
     deadlines: Deadlines,
 ) -> Result<(), BackendError> {
     // Set only once, so an earlier try to end it names the reason.
     life.end.set(why).unwrap_or(());
-    if let Some(grace) = grace {
+    if let Some(stop_by) = stop_by {
         if was_paused {
             thaw(life, deadlines).await;
         }
-        ask(life, grace, deadlines).await;
+        ask(life, stop_by, deadlines).await;
     }
     life.over.cancel();
     let stopped = life.instance.stop().await;
@@ -50,25 +54,31 @@ async fn thaw(life: &Life, deadlines: Deadlines) {
     }
 }
 
-async fn ask(life: &Life, grace: Duration, deadlines: Deadlines) {
-    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    let request = Request::Shutdown { grace_ms };
-    let asked = async {
-        // The guest may answer at once, at the end, or leave without a word; what counts is that the place ends.
-        match life.client.call(&request).await {
-            Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
-                std::future::pending::<()>().await;
+async fn ask(life: &Life, mut stop_by: watch::Receiver<Instant>, deadlines: Deadlines) {
+    loop {
+        let by = *stop_by.borrow_and_update();
+        tokio::select! {
+            () = life.instance.ended() => return,
+            () = could_not_be_asked(life, by.saturating_duration_since(Instant::now())) => return,
+            () = sleep_until(by + deadlines.last_words) => {
+                return tracing::info!(sandbox = life.client.label(), "ended by force");
             }
-            Err(error) => {
-                tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");
-            }
+            // Someone is in more of a hurry: the guest is asked again, with less grace.
+            Ok(()) = stop_by.changed() => {}
         }
-    };
-    tokio::select! {
-        () = life.instance.ended() => {}
-        () = asked => {}
-        () = tokio::time::sleep(grace.saturating_add(deadlines.last_words)) => {
-            tracing::info!(sandbox = life.client.label(), "ended by force");
+    }
+}
+
+/// Returns only when the guest refuses. Else it may answer at once, at the end, or leave without a word; what counts is
+/// that the place ends.
+async fn could_not_be_asked(life: &Life, grace: Duration) {
+    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    match life.client.call(&Request::Shutdown { grace_ms }).await {
+        Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
+            std::future::pending().await
+        }
+        Err(error) => {
+            tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, future::BoxFuture};
-use guest_protocol::{Request, Response};
+use guest_protocol::{Process, Request, Response};
 use jiff::Timestamp;
 use sandbox::{EventKind, OnExpiry, SandboxState};
 
@@ -14,6 +14,9 @@ use crate::clock::later;
 const IDLE_CHECKS: u32 = 4;
 /// However short an idle limit is, it is not looked at more often than this.
 const SHORTEST_IDLE_CHECK: Duration = Duration::from_millis(10);
+/// Times in a row that a guest must fail to say what runs before the sandbox counts as idle; they are spread over one more
+/// idle limit, so that a guest that is only slow for a while does not lose its work.
+const MAX_FAILED_PROBES: u32 = IDLE_CHECKS;
 /// Process 1 inside is our guest, not work.
 const GUEST_PID: i32 = 1;
 
@@ -21,12 +24,22 @@ const GUEST_PID: i32 = 1;
 pub(super) struct Watchman {
     alarm: Option<(Timestamp, BoxFuture<'static, ()>)>,
     idle_checked_at: Timestamp,
+    /// When a guest first could not say whether anything is alive, and how often since.
+    failing: Option<(Timestamp, u32)>,
+}
+
+/// What the guest said when it was asked whether anything is alive inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probed {
+    Alive,
+    Quiet,
+    Unknown,
 }
 
 impl Watchman {
     /// Looks at once: the time without a daemon counts too.
     pub(super) fn new() -> Self {
-        Self { alarm: None, idle_checked_at: Timestamp::MIN }
+        Self { alarm: None, idle_checked_at: Timestamp::MIN, failing: None }
     }
 
     /// Rings at the time it was set to; never when it was not.
@@ -68,7 +81,7 @@ impl Driver {
             let deadline = later(self.shared.activity.last_at(), idle);
             let check = later(self.expiry.idle_checked_at, (idle / IDLE_CHECKS).max(SHORTEST_IDLE_CHECK));
             let soonest = later(self.expiry.idle_checked_at, SHORTEST_IDLE_CHECK);
-            deadline.min(check).max(soonest)
+            if self.expiry.failing.is_some() { check } else { deadline.min(check).max(soonest) }
         });
         match (ttl, idle) {
             (Some(ttl), Some(idle)) => Some(ttl.min(idle)),
@@ -85,6 +98,7 @@ impl Driver {
         self.expiry.idle_checked_at = now;
         if self.is_touched() {
             self.shared.activity.touch(now);
+            self.expiry.failing = None;
         } else if later(self.shared.activity.last_at(), idle) <= now {
             self.probe_for_work();
         }
@@ -110,30 +124,43 @@ impl Driver {
         let probe = async move {
             match life.client.call(&Request::Processes).await {
                 Ok(Response::Processes { processes }) => {
-                    processes.iter().any(|process| process.pid != GUEST_PID && process.state != 'Z')
+                    let is_work = |process: &Process| process.pid != GUEST_PID && process.state != 'Z';
+                    if processes.iter().any(is_work) { Probed::Alive } else { Probed::Quiet }
                 }
-                Ok(_) => false,
+                Ok(_) => Probed::Unknown,
                 Err(error) => {
-                    // A guest that cannot say is not proof of work; a sandbox that nobody can reach must not live for ever.
                     tracing::warn!(sandbox = life.client.label(), %error, "could not ask for processes");
-                    false
+                    Probed::Unknown
                 }
             }
         };
         self.idle_probe = Some(probe.boxed());
     }
 
-    pub(super) async fn probed(&mut self, is_alive: bool) {
+    pub(super) async fn probed(&mut self, probed: Probed) {
         let now = self.core.clock.now();
-        if is_alive || self.is_touched() {
+        if probed == Probed::Alive || self.is_touched() {
+            self.expiry.failing = None;
             self.shared.activity.touch(now);
             return self.remember_activity().await;
         }
         let Some(idle) = self.record.lifetime.idle.filter(|_| self.is_awake()) else { return };
+        if probed == Probed::Unknown && self.may_still_work(now, idle) {
+            return;
+        }
+        self.expiry.failing = None;
         // Someone may have come and gone while the guest was asked.
         if later(self.shared.activity.last_at(), idle) <= now {
             self.expire(format!("it was idle for {idle:?}")).await;
         }
+    }
+
+    /// A guest that cannot say is no proof of rest, and no proof of work either: a sandbox that nobody can reach must not
+    /// live for ever.
+    fn may_still_work(&mut self, now: Timestamp, idle: Duration) -> bool {
+        let (since, n_failed) = self.expiry.failing.unwrap_or((now, 0));
+        self.expiry.failing = Some((since, n_failed + 1));
+        n_failed + 1 < MAX_FAILED_PROBES || now < later(since, idle)
     }
 
     async fn expire(&mut self, why: String) {

@@ -16,7 +16,10 @@ use sandbox::{
     Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 
 use self::work::{Then, Work, WorkKind};
 use crate::{
@@ -33,6 +36,8 @@ const MAX_QUEUED_COMMANDS: usize = 64;
 /// Requests put aside until the work at hand is done.
 const MAX_DEFERRED_COMMANDS: usize = 64;
 
+/// Tells those who wait for one sandbox to run dry apart.
+pub(crate) type DrainCaller = u64;
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 #[derive(Debug)]
@@ -60,9 +65,13 @@ pub(crate) enum Command {
     },
     /// Take no new execs, and stop when the running ones have ended.
     Drain {
+        caller: DrainCaller,
         reply: Reply<()>,
     },
-    EndDrain,
+    /// This caller waits no longer. The drain ends with the last one who does.
+    EndDrain {
+        caller: DrainCaller,
+    },
     Renew {
         lifetime: Lifetime,
         reply: Reply<()>,
@@ -88,10 +97,12 @@ pub(crate) struct Driver {
     waiting: Vec<Reply<()>>,
     deferred: VecDeque<Command>,
     /// Who waits for the sandbox to run dry; present while it drains.
-    draining: Option<Vec<Reply<()>>>,
+    draining: Option<Vec<(DrainCaller, Reply<()>)>>,
+    /// When a stop that is under way becomes force; whoever cannot wait brings it nearer.
+    stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
-    idle_probe: Option<BoxFuture<'static, bool>>,
+    idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
     is_over: bool,
 }
 
@@ -111,7 +122,7 @@ enum Wake {
     PlaceEnded,
     ExecEnded,
     Clock,
-    Probed { is_alive: bool },
+    Probed(expiry::Probed),
 }
 
 impl Driver {
@@ -128,6 +139,7 @@ impl Driver {
             waiting: Vec::new(),
             deferred: VecDeque::new(),
             draining: None,
+            stop_by: None,
             expiry: expiry::Watchman::new(),
             idle_probe: None,
             is_over: false,
@@ -202,7 +214,7 @@ impl Driver {
                 Wake::PlaceEnded => self.place_ended().await,
                 Wake::ExecEnded => self.stop_if_drained().await,
                 Wake::Clock => self.look_at_the_clock().await,
-                Wake::Probed { is_alive } => self.probed(is_alive).await,
+                Wake::Probed(probed) => self.probed(probed).await,
             }
             while self.work.is_none() && !self.is_over {
                 let Some(command) = self.deferred.pop_front() else { break };
@@ -230,9 +242,9 @@ impl Driver {
             command = self.inbox.recv() => Wake::Command(command),
             () = ended => Wake::PlaceEnded,
             () = self.shared.exec_ended.notified(), if is_free && self.draining.is_some() => Wake::ExecEnded,
-            is_alive = or_pending(self.idle_probe.as_mut()), if is_free => {
+            probed = or_pending(self.idle_probe.as_mut()), if is_free => {
                 self.idle_probe = None;
-                Wake::Probed { is_alive }
+                Wake::Probed(probed)
             }
             () = self.expiry.alarm(), if is_free && self.idle_probe.is_none() => Wake::Clock,
         }
@@ -247,10 +259,15 @@ impl Driver {
     /// Joins or puts off what cannot be decided while work is at hand; gives back the rest.
     fn put_aside(&mut self, command: Command) -> Option<Command> {
         let Some(work) = &self.work else { return Some(command) };
+        match &command {
+            Command::Stop { grace, .. } | Command::Restart { grace, .. } => self.hurry(*grace),
+            Command::Remove { force: Force::Yes, .. } => self.hurry(None),
+            _ => {}
+        }
         let is_deferred = match (&work.kind, &command) {
-            (_, Command::Renew { .. } | Command::EndDrain) => false,
+            (_, Command::Renew { .. } | Command::EndDrain { .. }) => false,
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
-                if let Command::Stop { reply, .. } | Command::Drain { reply } = command {
+                if let Command::Stop { reply, .. } | Command::Drain { reply, .. } = command {
                     self.waiting.push(reply);
                 }
                 return None;
@@ -292,8 +309,8 @@ impl Driver {
             Command::Remove { force, reply } => self.remove(force, reply).await,
             Command::Pause { reply } => self.pause(reply).await,
             Command::Resume { reply } => self.resume(reply),
-            Command::Drain { reply } => self.drain(reply).await,
-            Command::EndDrain => self.end_drain(),
+            Command::Drain { caller, reply } => self.drain(caller, reply).await,
+            Command::EndDrain { caller } => self.end_drain(caller),
             Command::Renew { lifetime, reply } => {
                 reply.send(self.renew(lifetime).await).unwrap_or(());
             }
@@ -310,7 +327,7 @@ impl Driver {
         Err(error::wrong_state(&self.shared.label(), self.record.state, action))
     }
 
-    async fn drain(&mut self, reply: Reply<()>) {
+    async fn drain(&mut self, caller: DrainCaller, reply: Reply<()>) {
         if self.record.state == SandboxState::Stopped {
             reply.send(Ok(())).unwrap_or(());
             return;
@@ -323,22 +340,32 @@ impl Driver {
             let hint = "Resume it first, or stop it.";
             return refuse(reply, Error::new(ErrorKind::WrongState, message).with_hint(hint));
         }
-        self.draining.get_or_insert_default().push(reply);
+        self.draining.get_or_insert_default().push((caller, reply));
         self.publish();
         self.stop_if_drained().await;
     }
 
-    fn end_drain(&mut self) {
-        self.draining = None;
-        self.publish();
+    fn end_drain(&mut self, caller: DrainCaller) {
+        let Some(waiting) = &mut self.draining else { return };
+        waiting.retain(|(other, _)| *other != caller);
+        if waiting.is_empty() {
+            self.draining = None;
+            self.publish();
+        }
+    }
+
+    /// Those who waited for the sandbox to run dry wait for the work at hand.
+    fn join_drain(&mut self) {
+        let drained = self.draining.take().into_iter().flatten();
+        self.waiting.extend(drained.map(|(_, reply)| reply));
     }
 
     async fn stop_if_drained(&mut self) {
         if self.work.is_some() || self.n_running_execs() > 0 {
             return;
         }
-        if let Some(waiting) = self.draining.take() {
-            self.waiting.extend(waiting);
+        if self.draining.is_some() {
+            self.join_drain();
             self.begin_stopping(None, Then::Rest, None).await;
         }
     }
@@ -425,7 +452,8 @@ impl Drop for Driver {
         for command in self.deferred.drain(..).chain(late) {
             command.refuse(why());
         }
-        for reply in self.waiting.drain(..).chain(self.draining.take().into_iter().flatten()) {
+        self.join_drain();
+        for reply in self.waiting.drain(..) {
             refuse(reply, why());
         }
     }
@@ -440,11 +468,11 @@ impl Command {
             | Self::Pause { reply }
             | Self::Resume { reply }
             | Self::Remove { reply, .. }
-            | Self::Drain { reply }
+            | Self::Drain { reply, .. }
             | Self::Renew { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
-            Self::EndDrain => {}
+            Self::EndDrain { .. } => {}
         }
     }
 }

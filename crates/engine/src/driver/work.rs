@@ -3,13 +3,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use sandbox::{Action, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState};
 use store::StoreError;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{Driver, Reply, ending, refuse};
 use crate::{
     Force, clock,
+    config::MAX_STOP_GRACE,
     create::{check_directory, make_directory},
     error::{self, Refusal},
     shared::Gone,
@@ -54,6 +62,10 @@ pub(super) enum Done {
         not_made: Option<Refusal>,
         result: Result<()>,
     },
+}
+
+fn deadline_after(grace: Duration) -> Instant {
+    Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
 impl Driver {
@@ -182,21 +194,33 @@ impl Driver {
         self.idle_probe = None;
         self.save_if_possible().await;
         let (life, deadlines, label) = (self.life.clone(), self.core.config.deadlines, self.shared.label());
+        self.stop_by = grace.map(|grace| watch::Sender::new(deadline_after(grace)));
+        let stop_by = self.stop_by.as_ref().map(watch::Sender::subscribe);
         self.begin(WorkKind::Stopping { then }, async move {
             let result = match life {
-                Some(life) => ending::end(&life, grace, why, was_paused, deadlines).await,
+                Some(life) => ending::end(&life, stop_by, why, was_paused, deadlines).await,
                 None => Ok(()),
             };
             Done::Stopped { then, result: result.map_err(|error| error::from_backend(error, &label)) }
         });
     }
 
+    /// Brings the use of force nearer, when a stop is under way that would wait longer than this.
+    pub(super) fn hurry(&self, grace: Option<Duration>) {
+        let Some(stop_by) = &self.stop_by else { return };
+        let sooner = deadline_after(grace.unwrap_or(self.core.config.stop_grace));
+        stop_by.send_if_modified(|by| {
+            let is_sooner = sooner < *by;
+            *by = sooner.min(*by);
+            is_sooner
+        });
+    }
+
     async fn stopped(&mut self, then: Then, result: Result<()>) {
+        self.stop_by = None;
         self.record.stopped_at = Some(self.core.clock.now());
         self.record.last_active_at = self.shared.activity.last_at();
-        if let Some(waiting) = self.draining.take() {
-            self.waiting.extend(waiting);
-        }
+        self.join_drain();
         if let Err(error) = result {
             // The place may still be there, so its handle is kept for the removal.
             self.record.state = SandboxState::Failed;
@@ -240,8 +264,16 @@ impl Driver {
             return refuse(reply, error);
         }
         self.waiting.push(reply);
-        let label = self.shared.label();
+        let (label, shared) = (self.shared.label(), Arc::clone(&self.shared));
+        let patience = self.core.config.deadlines.last_words;
         self.begin(WorkKind::Pausing, async move {
+            // A command that is frozen before it runs would keep its caller waiting. None comes in meanwhile; one that
+            // takes longer than this is frozen as it is, and followed until it says how it went.
+            let starting = shared.execs.starting();
+            let begun = join_all(starting.iter().map(|exec| exec.started()));
+            if timeout(patience, begun).await.is_err() {
+                tracing::warn!(sandbox = label, "paused although a command is still starting");
+            }
             Done::Paused(life.instance.pause().await.map_err(|error| error::from_backend(error, &label)))
         });
     }

@@ -129,6 +129,29 @@ async fn a_process_left_in_the_background_is_work() {
 }
 
 #[tokio::test]
+async fn a_guest_that_cannot_answer_is_no_idle_guest_until_it_failed_for_long() {
+    let world = World::new().await;
+    world.backend.be_hostile(backends::fake::Hostility::NoHello, 1_000_000);
+    let which: SandboxRef =
+        world.create_from(lifetime(None, Some(20 * MINUTE), OnExpiry::Stop)).await.id.into();
+    let mut n_limits = 0;
+    in_time(async {
+        while world.state(&which).await == SandboxState::Running {
+            world.clock.advance(20 * MINUTE);
+            n_limits += 1;
+            for _ in 0..2000 {
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+    // It does not live for ever, but longer than one failed question.
+    assert!(n_limits >= 4, "gone after {n_limits}");
+    let view = world.wait_for(&which, SandboxState::Stopped).await;
+    assert!(view.reason.unwrap().contains("idle"));
+}
+
+#[tokio::test]
 async fn renewing_counts_from_now() {
     let world = World::new().await;
     let which: SandboxRef =

@@ -270,3 +270,71 @@ async fn closing_lets_go_of_sandboxes_and_refuses_politely() {
     let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
+
+#[tokio::test]
+async fn a_long_grace_is_shortened_by_whoever_cannot_wait() {
+    let world = World::with(|config| config.stop_grace = Duration::from_millis(20)).await;
+    let hour = Duration::from_secs(60 * 60);
+    for is_removed in [false, true] {
+        let which = world.create().await;
+        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+        let patient = world.engine.stop_sandbox(&world.who, &which, Some(hour));
+        let hasty = async {
+            world.wait_for(&which, SandboxState::Stopping).await;
+            if is_removed {
+                world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
+            } else {
+                // More grace than the first is no grace at all: the first counts.
+                let more = world.engine.stop_sandbox(&world.who, &which, Some(hour));
+                let none = world.engine.stop_sandbox(&world.who, &which, Some(Duration::ZERO));
+                let (more, none) = tokio::join!(more, none);
+                assert_eq!(more.unwrap().state, SandboxState::Stopped);
+                assert_eq!(none.unwrap().state, SandboxState::Stopped);
+                // The guest had the time to say how it ended.
+                let done = world.wait(&which, &exec.id).await;
+                assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
+            }
+        };
+        let (patient, ()) = in_time(async { tokio::join!(patient, hasty) }).await;
+        patient.unwrap();
+        assert_eq!(world.backend.live(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_grace_without_end_is_refused() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let grace = Some(Duration::from_secs(10 * 60 * 60));
+    for result in [
+        world.engine.stop_sandbox(&world.who, &which, grace).await,
+        world.engine.restart_sandbox(&world.who, &which, Some(Duration::MAX)).await,
+    ] {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    }
+    assert_eq!(world.state(&which).await, SandboxState::Running);
+}
+
+#[tokio::test]
+async fn a_drain_that_is_given_up_leaves_the_other_one_waiting() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let patient = world.engine.drain_sandbox(&world.who, &which, None);
+    let hasty = async {
+        while !world.view(&which).await.draining {
+            tokio::task::yield_now().await;
+        }
+        let time = Some(Duration::from_millis(20));
+        let error = world.engine.drain_sandbox(&world.who, &which, time).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        // The other one is still waited for.
+        let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+        assert!(error.message().contains("draining"), "{error}");
+        let end = super::support::bytes("bye");
+        world.engine.exec_stdin(&world.who, &which, &exec.id, end, true).await.unwrap();
+    };
+    let (drained, ()) = in_time(async { tokio::join!(patient, hasty) }).await;
+    assert_eq!(drained.unwrap().state, SandboxState::Stopped);
+}

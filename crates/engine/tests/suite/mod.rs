@@ -13,3 +13,4 @@ mod ledger;
 mod lifecycle;
 mod overhead;
 mod support;
+mod unclear_start;

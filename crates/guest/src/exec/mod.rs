@@ -22,7 +22,8 @@ use std::{
 };
 
 use guest_protocol::{
-    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Response, SignalScope, TerminalSize,
+    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Response, SignalScope, StartFailure,
+    TerminalSize,
 };
 use tokio::{io::unix::AsyncFd, sync::Notify};
 
@@ -33,7 +34,7 @@ pub(crate) use stdin::{BodyLeft, feed_stdin};
 
 use self::{stdin::Stdin, window::Window};
 use crate::{
-    limits::{MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES},
+    limits::{MAX_EXEC_ID_BYTES, MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES},
     processes, sys,
 };
 
@@ -190,8 +191,8 @@ impl Execs {
     }
 
     pub(crate) fn list(&self) -> Response {
-        let started = |exec: &&Rc<Exec>| exec.inner.borrow().window.last() > 0;
-        let execs = self.known.borrow().values().filter(started).map(|exec| exec.summary()).collect();
+        // Those between fork and exec too: they will run, so whoever takes over must know of them.
+        let execs = self.known.borrow().values().map(|exec| exec.summary()).collect();
         Response::Execs { execs }
     }
 
@@ -216,12 +217,20 @@ impl Execs {
         if !(1..=sys::MAX_SIGNAL).contains(&signal) {
             return Err(Failure::new(FailureKind::InvalidRequest, format!("{signal} is not a signal")));
         }
-        let exec = self.find(id)?;
+        let exec = match self.find(id) {
+            Ok(exec) => exec,
+            Err(unknown) => {
+                self.never_start(id, signal);
+                return Err(unknown);
+            }
+        };
         let over = || Failure::new(FailureKind::WrongState, format!("exec {id} has ended"));
         let target = match scope {
             // After the reaping the number may belong to someone else.
             SignalScope::Process if exec.is_ended() => return Err(over()),
             SignalScope::Group if !exec.owns_number() => return Err(over()),
+            // Before its exec it is alone, and may not have made its group yet.
+            _ if exec.inner.borrow().answer.is_none() => exec.pid,
             SignalScope::Process => exec.pid,
             SignalScope::Group => -exec.pid,
         };
@@ -230,6 +239,15 @@ impl Execs {
             _ => Failure::new(FailureKind::Denied, format!("could not signal exec {id}: {error}")),
         })?;
         Ok(Response::Done)
+    }
+
+    /// Whoever kills what we do not know has lost the answer to its start, which may still be on its way to us.
+    fn never_start(&self, id: &str, signal: i32) {
+        let is_kill = signal == libc::SIGKILL && id.len() <= MAX_EXEC_ID_BYTES;
+        if is_kill && self.remembered_failure(id).is_none() {
+            let message = "it was killed before it was started";
+            self.remember_failure(id, plan::not_started(StartFailure::Other, message));
+        }
     }
 
     pub(crate) fn resize(&self, id: &str, size: TerminalSize) -> Result<Response, Failure> {

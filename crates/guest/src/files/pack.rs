@@ -62,7 +62,7 @@ pub(crate) async fn pack(
     let cancel = Cancel::default();
     let theirs = cancel.clone();
     let job =
-        background::spawn(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+        background::spawn_archive(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
     let job = match job {
         Ok(job) => job,
         Err(failure) => return Ok(Err(failure)),

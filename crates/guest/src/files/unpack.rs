@@ -39,7 +39,7 @@ pub(crate) async fn unpack(
     keep_ids: bool,
 ) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUED_PIECES);
-    let job = background::spawn(move || {
+    let job = background::spawn_archive(move || {
         let root = absolute(&path).and_then(|path| open_directory(&path))?;
         Unpack { root, is_root: Path::new(&path).parent().is_none(), keep_ids }.all(receiver)
     });

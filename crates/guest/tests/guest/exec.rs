@@ -269,3 +269,19 @@ fn the_time_limit_kills_grandchildren_and_keeps_what_was_printed() {
     assert_eq!(ran.report, guest_protocol::ExitReport { timed_out: true, ..killed(9) });
     assert!(ran.stdout.starts_with("begun\n"), "{ran:?}");
 }
+
+#[test]
+fn what_was_killed_before_it_was_started_never_runs() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let (marker, id) = (guest.path("ran"), "given-up".to_owned());
+    let kill = Request::ExecSignal { id, signal: 9, scope: SignalScope::Group };
+    assert_eq!(host.fails(&kill), FailureKind::NotFound);
+    // The start was on its way for longer than the kill.
+    let (reason, message) = host.not_started(&shell("given-up", &format!("touch {marker}")));
+    assert_eq!(reason, StartFailure::Other);
+    assert!(message.contains("killed"), "{message}");
+    assert!(!std::path::Path::new(&marker).exists());
+    // Any other id is not concerned.
+    assert_eq!(guest.shell("another", "true").report, exited(0));
+}

@@ -9,7 +9,7 @@ use std::{
 use guest_protocol::{Failure, FailureKind, Request, Response};
 use tar::{Archive, Builder, EntryType, Header};
 
-use crate::support::{Host, TestGuest, write_file};
+use crate::support::{Host, TestGuest, eventually, write_file};
 
 fn pack(host: &mut Host, path: &str) -> Vec<u8> {
     match host.ask(&Request::TarOut { path: path.to_owned() }) {
@@ -212,4 +212,38 @@ fn a_file_that_changes_while_it_is_packed_does_not_shift_the_others() {
     let expected =
         [("tree/", 0), ("tree/a", size as u64), ("tree/b", 5)].map(|(name, size)| (name.to_owned(), size));
     assert_eq!(entries, expected);
+}
+
+#[test]
+fn slow_hosts_leave_threads_for_everyone_else() {
+    let guest = TestGuest::start();
+    let (tree, target) = (guest.path("tree"), guest.path("target"));
+    for directory in [&tree, &target] {
+        fs::create_dir(directory).unwrap();
+    }
+    // More than sockets and queues hold, so that the one who packs has to wait.
+    fs::File::create(format!("{tree}/large")).unwrap().set_len(64 << 20).unwrap();
+    let mut slow = vec![];
+    for n in 0..16 {
+        let mut host = guest.connect();
+        if n % 2 == 0 {
+            assert_eq!(host.ask(&Request::TarOut { path: tree.clone() }), Ok(Response::Packing));
+        } else {
+            host.request(&Request::TarIn { path: target.clone(), keep_ids: false });
+        }
+        slow.push(host);
+    }
+    // One more is told, unless the last of the others has not arrived yet.
+    eventually("there are too many", || {
+        matches!(guest.connect().ask(&Request::TarOut { path: tree.clone() }),
+            Err(failure) if failure.kind == FailureKind::LimitReached)
+    });
+    let mut host = guest.connect();
+    let stat = Request::Stat { path: tree.clone(), follow: true };
+    assert!(matches!(host.ask(&stat), Ok(Response::Entry { .. })));
+    // Whoever leaves makes room.
+    drop(slow);
+    eventually("there is room", || {
+        matches!(guest.connect().ask(&Request::TarOut { path: target.clone() }), Ok(Response::Packing))
+    });
 }

@@ -59,6 +59,12 @@ pub(super) struct Segment {
 }
 
 impl Exec {
+    /// What is there once the first writer was opened.
+    pub(super) fn with_first_segment() -> Self {
+        let segment = Segment { first: 1, bytes: SEGMENT_HEAD_BYTES, at_ms: i64::MAX };
+        Self { segments: [segment].into(), ..Self::default() }
+    }
+
     fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }

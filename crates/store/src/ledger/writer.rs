@@ -15,7 +15,7 @@ use super::{
     entry::{self, EntryKind, HEAD_BYTES, MAX_ENTRY_BYTES},
     error::LedgerError,
     segment::{self, SEGMENT_HEAD_BYTES, Scanner, Step},
-    state::{Segment, Shared, measure_exec},
+    state::{Exec, Segment, Shared, measure_exec},
 };
 
 /// When appends pass the cap they make this part of it free at once, so that not every append trims.
@@ -50,15 +50,14 @@ impl LedgerWriter {
         if state.execs.get(exec).is_some_and(|exec| exec.published.is_some()) {
             return Err(LedgerError::Busy { exec: exec.clone() });
         }
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&directory)
-            .map_err(LedgerError::io("make the directory", &directory))?;
-        let tail = Tail::resume(&directory)?;
+        let (tail, mut measured) = if make_directory(&directory)? {
+            (Tail::first(&directory)?, Exec::with_first_segment())
+        } else {
+            let tail = Tail::resume(&directory)?;
+            // Measured again, since resuming may have cut a tail or made the first segment.
+            (tail, measure_exec(&directory)?)
+        };
         let published = watch::Sender::new(tail.last_number);
-        // Measured again, since resuming may have cut a tail or made the first segment.
-        let mut measured = measure_exec(&directory)?;
         measured.last_number = Some(tail.last_number);
         measured.published = Some(published.clone());
         state.replace(exec, measured);
@@ -155,6 +154,15 @@ impl Drop for LedgerWriter {
     }
 }
 
+/// Whether it is new: then there is nothing in it to look at, which is what nearly every exec begins with.
+fn make_directory(directory: &Path) -> Result<bool, LedgerError> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(LedgerError::io("make the directory", directory)(error)),
+    }
+}
+
 /// Head and data in one system call, as a rule; more only when the kernel takes a part.
 fn write_all(mut file: &File, head: &[u8], data: &[u8]) -> io::Result<()> {
     let mut slices = [IoSlice::new(head), IoSlice::new(data)];
@@ -186,6 +194,11 @@ impl Tail {
             let path = segment::path(directory, first);
             fs::remove_file(&path).map_err(LedgerError::io("remove the segment", &path))?;
         }
+        Self::first(directory)
+    }
+
+    /// Makes the first segment.
+    fn first(directory: &Path) -> Result<Self, LedgerError> {
         let path = segment::path(directory, 1);
         let file = segment::create(&path, 1, 0)?;
         Ok(Self { file, path, len: SEGMENT_HEAD_BYTES, last_number: 0, last_guest_event: 0 })
