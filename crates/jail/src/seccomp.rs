@@ -31,8 +31,10 @@ enum Check {
     Ioctl,
     /// Execution domains that change nothing dangerous.
     Personality,
-    /// Limits of oneself only; those of others may be read.
+    /// Limits of oneself only, and not that of cores; those of others may be read.
     Prlimit,
+    /// Not the limit of cores.
+    Setrlimit,
     /// Unix, netlink for routes, and of IPv4 and IPv6 what programs use.
     Socket,
     /// Unix only.
@@ -175,6 +177,7 @@ fn leaf(verdict: Verdict) -> BpfProgram {
             one_of(argument(0), &allowed::PERSONALITIES, allow(), errno(libc::EPERM))
         }
         Verdict::Check(Check::Prlimit) => prlimit(),
+        Verdict::Check(Check::Setrlimit) => one_of(argument(0), &[libc::RLIMIT_CORE], pretend(), allow()),
         Verdict::Check(Check::Socket) => socket(),
         Verdict::Check(Check::Socketpair) => {
             one_of(argument(0), &[libc::AF_UNIX as u32], allow(), errno(libc::EAFNOSUPPORT))
@@ -182,18 +185,30 @@ fn leaf(verdict: Verdict) -> BpfProgram {
     }
 }
 
+/// Returns 0 without doing anything, as if it had been done.
+const fn pretend() -> sock_filter {
+    instruction(RET, RET_ERRNO)
+}
+
 /// `prlimit64(pid, resource, new, old)`. The guest has the workload's user, and nothing but this keeps the workload from
 /// lowering its limits. Every thread of the guest has a number, so it is not enough to look for 1.
+///
+/// The limit of cores stays as it is (see [`crate::privileges::refuse_cores`]), and whoever sets it is told that it was done,
+/// for programs with secrets insist on that.
 fn prlimit() -> BpfProgram {
     vec![
-        instruction(LD_WORD, argument(0)),
-        jump(JEQ, 0, 4, 0),
         instruction(LD_WORD, argument(2)),
-        jump(JEQ, 0, 0, 3),
+        jump(JEQ, 0, 0, 2),
         instruction(LD_WORD, high_half(2)),
-        jump(JEQ, 0, 0, 1),
-        allow(),
+        jump(JEQ, 0, 6, 0),
+        // There is a new limit.
+        instruction(LD_WORD, argument(0)),
+        jump(JEQ, 0, 1, 0),
         errno(libc::EPERM),
+        instruction(LD_WORD, argument(1)),
+        jump(JEQ, libc::RLIMIT_CORE, 0, 1),
+        pretend(),
+        allow(),
     ]
 }
 
@@ -341,6 +356,16 @@ mod tests {
         // The kernel looks at the low half only.
         assert_eq!(prlimit(0x1_0000_0001, 0x1000), refused);
         assert_eq!(prlimit(0x1_0000_0000, 0x1000), RET_ALLOW);
+    }
+
+    #[test]
+    fn the_limit_of_cores_stays_as_it_is() {
+        let core = u64::from(libc::RLIMIT_CORE);
+        assert_eq!(decide(libc::SYS_prlimit64, [0, core, 0x7fff_0000_0000]), RET_ERRNO);
+        assert_eq!(decide(libc::SYS_prlimit64, [0, core, 0]), RET_ALLOW);
+        assert_eq!(decide(libc::SYS_prlimit64, [1, core, 0x1000]), RET_ERRNO | libc::EPERM as u32);
+        assert_eq!(decide(libc::SYS_setrlimit, [core, 0x1000, 0]), RET_ERRNO);
+        assert_eq!(decide(libc::SYS_setrlimit, [libc::RLIMIT_NOFILE.into(), 0x1000, 0]), RET_ALLOW);
     }
 
     #[test]

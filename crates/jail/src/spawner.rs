@@ -17,6 +17,7 @@ use crate::{
     child::{self, Go, Handoff},
     image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
+    privileges,
     seccomp::Filter,
     sys::{self, Side, StartedWith},
     tree,
@@ -95,6 +96,7 @@ fn begin(socket: &OwnedFd) -> io::Result<()> {
     sys::reset_signals();
     sys::ignore_children();
     sys::set_process_name(c"warren-spawner");
+    privileges::refuse_cores();
     // Fails only for the leader of a group, which a forked child is not.
     let _session = rustix::process::setsid();
     rustix::process::chdir("/")?;

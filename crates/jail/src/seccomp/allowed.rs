@@ -243,7 +243,8 @@ const SIGNALS: &[c_long] = &[
 ];
 
 /// Who runs, and how much of the machine it may have. The kernel refuses what asks for more than was given, and what would
-/// reach the guest; see [`crate::privileges::GUEST_MARK`]. For `prlimit64` it does not, so that one is checked.
+/// reach the guest; see [`crate::privileges::GUEST_MARK`]. For `prlimit64` it does not, so that one is checked, as is
+/// `setrlimit`.
 const IDENTITY: &[c_long] = &[
     SYS_getuid,
     SYS_geteuid,
@@ -264,7 +265,6 @@ const IDENTITY: &[c_long] = &[
     SYS_capget,
     SYS_capset,
     SYS_getrlimit,
-    SYS_setrlimit,
     SYS_getpriority,
     SYS_setpriority,
     SYS_ioprio_get,
@@ -397,6 +397,7 @@ const CHECKED: &[(c_long, Check)] = &[
     (SYS_ioctl, Check::Ioctl),
     (SYS_personality, Check::Personality),
     (SYS_prlimit64, Check::Prlimit),
+    (SYS_setrlimit, Check::Setrlimit),
     (SYS_socket, Check::Socket),
     (SYS_socketpair, Check::Socketpair),
 ];

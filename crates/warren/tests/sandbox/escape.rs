@@ -348,3 +348,14 @@ fn nothing_inside_tells_how_the_daemon_was_started() {
         assert!(environment.iter().all(|byte| *byte == 0), "{}", String::from_utf8_lossy(&environment));
     }
 }
+
+/// `scripts/cgroup-v2` has a host with a handler, and looks whether it is called.
+#[test]
+fn a_crash_inside_is_never_handed_to_the_hosts_handler() {
+    let daemon = cell();
+    // 1 is the one value with which the kernel calls no handler. Whoever sets another is told that it was done.
+    let script =
+        "import resource as r\nr.setrlimit(r.RLIMIT_CORE, (0, 0))\nprint(*r.getrlimit(r.RLIMIT_CORE))";
+    assert_eq!(python(&daemon, script), "1 1");
+    assert_eq!(daemon.sh("cell", "cd /tmp && sh -c 'kill -SEGV $$'; test -z \"$(ls /tmp)\"").0, 0);
+}
