@@ -127,9 +127,8 @@ fn summary(checks: &[Check]) -> String {
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     match (count(Status::Missing), count(Status::Weak)) {
         (0, 0) => "Everything works here.".to_owned(),
-        (0, weak) => {
-            format!("Sandboxes work here; {weak} of {} things (!) would make them better.", checks.len())
-        }
+        (0, 1) => "Sandboxes work here; mend what is marked ! to make them stronger.".to_owned(),
+        (0, weak) => format!("Sandboxes work here; mend the {weak} things marked ! to make them stronger."),
         (missing, _) => format!("Sandboxes do not work here: mend what is marked ✗ ({missing}) first."),
     }
 }
