@@ -16,7 +16,7 @@ use crate::{
     clock::Clock,
     core::{Core, until},
     disk::may_block,
-    driver::Driver,
+    driver::{Driver, Enrolled},
     error,
     events::EventLog,
     live::LiveExec,
@@ -25,8 +25,8 @@ use crate::{
     shared::{Life, Shared},
 };
 
-/// Sandboxes taken up at the same time.
-const ADOPT_AT_ONCE: usize = 32;
+/// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
+const ADOPT_AT_ONCE: usize = 64;
 /// Times a guest is asked for its execs before they count as lost.
 const MAX_ASKS: u32 = 10;
 
@@ -53,13 +53,53 @@ pub(crate) async fn open(
     let closing = CancellationToken::new();
     let core =
         Arc::new(Core::new(config, store, backend, capabilities, clock, events, rows.corrupt, closing));
-    stream::iter(rows.records).for_each_concurrent(ADOPT_AT_ONCE, |record| take_up(&core, record)).await;
-    sweep(&core, &unreadable).await;
+    // At once: whoever lists sandboxes sees them all, as they were recorded.
+    let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
+    let taking_up = take_up_all(Arc::clone(&core), found, unreadable);
+    let closing = core.closing.clone();
+    // In the background: a guest that does not answer holds up only those who ask for its sandbox.
+    core.drivers.spawn(async move {
+        until(&closing, taking_up).await;
+    });
     Ok(core)
+}
+
+/// A sandbox in the records of an earlier daemon.
+enum Found {
+    Known(Enrolled),
+    /// A create that was cut short: nobody was told of it, so nobody sees it.
+    Unborn(SandboxRecord),
+}
+
+impl Found {
+    fn new(core: &Arc<Core>, record: SandboxRecord) -> Self {
+        if record.state == SandboxState::Creating && record.started_at.is_none() {
+            Self::Unborn(record)
+        } else {
+            Self::Known(Driver::enrol(core, record))
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        match self {
+            Self::Known(enrolled) => !enrolled.shared().state().is_live(),
+            Self::Unborn(_) => false,
+        }
+    }
+}
+
+async fn take_up_all(core: Arc<Core>, mut found: Vec<Found>, unreadable: Vec<SandboxId>) {
+    // Those without a place first: they have nobody to wait for.
+    found.sort_by_key(|found| !found.is_at_rest());
+    stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
+    sweep(&core, &unreadable).await;
+    core.is_settled.send_replace(true);
 }
 
 /// What is not adopted and belongs to one of our ids is taken off the host.
 async fn sweep(core: &Core, unreadable: &[SandboxId]) {
+    // Until it is done no place is made, so whatever is not known now is a leftover.
+    let _nothing_is_made = core.making.write().await;
     let all = core.all();
     let ids = |live_only: bool| -> Vec<SandboxId> {
         let wanted = all.iter().filter(|shared| !live_only || shared.state().is_live());
@@ -72,68 +112,66 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
     }
 }
 
-async fn take_up(core: &Arc<Core>, mut record: SandboxRecord) {
-    match record.state {
+async fn take_up(core: &Arc<Core>, found: Found) {
+    let mut enrolled = match found {
+        Found::Known(enrolled) => enrolled,
+        Found::Unborn(record) => return discard(core, record).await,
+    };
+    match enrolled.record().state {
         SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {
-            find_again(core, record).await;
+            find_again(core, enrolled).await;
         }
-        SandboxState::Creating if record.started_at.is_none() => discard(core, record).await,
         SandboxState::Creating => {
-            end_leftover(core, &record).await;
-            settle(core, &mut record, SandboxState::Stopped, START_CUT_SHORT).await;
-            rest(core, record).await;
+            end_leftover(core, enrolled.record()).await;
+            settle(core, enrolled.record(), SandboxState::Stopped, START_CUT_SHORT).await;
+            rest(core, enrolled).await;
         }
-        SandboxState::Stopped | SandboxState::Failed => {
-            let shared = Driver::adopt(core, record, None);
-            let core = Arc::clone(core);
-            // Nearly always there is nothing to do, so opening does not wait for it.
-            tokio::spawn(async move {
-                until(&core.closing, close_execs(&core, &shared)).await;
-            });
-        }
+        SandboxState::Stopped | SandboxState::Failed => rest(core, enrolled).await,
     }
 }
 
-async fn find_again(core: &Arc<Core>, mut record: SandboxRecord) {
+async fn find_again(core: &Arc<Core>, mut enrolled: Enrolled) {
+    let record = enrolled.record();
     match core.backend.adopt(&record.plan).await {
         Ok(Some(instance)) if record.state == SandboxState::Stopping => {
             // Whoever asked for the stop was not told that it failed, so it goes on.
             match instance.stop().await {
-                Ok(()) => settle(core, &mut record, SandboxState::Stopped, "").await,
+                Ok(()) => settle(core, record, SandboxState::Stopped, "").await,
                 Err(error) => {
                     let why = format!("it could not be stopped: {error}");
-                    settle(core, &mut record, SandboxState::Failed, &why).await;
+                    settle(core, record, SandboxState::Failed, &why).await;
                 }
             }
-            rest(core, record).await;
+            rest(core, enrolled).await;
         }
-        Ok(Some(instance)) => welcome(core, record, instance).await,
+        Ok(Some(instance)) => welcome(core, enrolled, instance).await,
         Ok(None) => {
             let why = if record.state == SandboxState::Stopping { "" } else { ENDED_AWAY };
-            settle(core, &mut record, SandboxState::Stopped, why).await;
-            rest(core, record).await;
+            settle(core, record, SandboxState::Stopped, why).await;
+            rest(core, enrolled).await;
         }
         Err(error) => {
             // What is left of it is swept next, so it can be started again from its files.
             let why = format!("it could not be found again: {error}");
-            settle(core, &mut record, SandboxState::Stopped, &why).await;
-            rest(core, record).await;
+            settle(core, record, SandboxState::Stopped, &why).await;
+            rest(core, enrolled).await;
         }
     }
 }
 
 /// Hands a living sandbox to a driver, and its execs to tasks that follow them.
-async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Instance>) {
+async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Instance>) {
+    let record = enrolled.record();
     if record.state == SandboxState::Paused
         && let Err(error) = instance.pause().await
     {
         // The record is written before the freeze, so it may not have been frozen at all.
         tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is paused");
     }
-    let shared = Driver::adopt(core, record, Some(instance));
+    // Known before anyone may ask for them.
+    let execs = unfinished(core, enrolled.shared()).await;
+    let shared = enrolled.begin(Some(instance));
     let Some(life) = shared.status.borrow().life.clone() else { return };
-    shared.is_settled.send_replace(false);
-    let execs = unfinished(core, &shared).await;
     let task = resume_execs(Arc::clone(core), Arc::clone(&shared), Arc::clone(&life), execs);
     let closing = core.closing.clone();
     life.pumps.spawn(async move {
@@ -143,15 +181,12 @@ async fn welcome(core: &Arc<Core>, record: SandboxRecord, instance: Box<dyn Inst
 }
 
 /// A stopped sandbox with no place: only its execs may need an end.
-async fn rest(core: &Arc<Core>, record: SandboxRecord) {
-    let shared = Driver::adopt(core, record, None);
-    close_execs(core, &shared).await;
-}
-
-async fn close_execs(core: &Arc<Core>, shared: &Arc<Shared>) {
-    for exec in unfinished(core, shared).await {
-        close_by_ledger(core, shared, &exec).await;
+async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
+    let shared = Arc::clone(enrolled.shared());
+    for exec in unfinished(core, &shared).await {
+        close_by_ledger(core, &shared, &exec).await;
     }
+    enrolled.begin(None);
 }
 
 /// A create that the daemon's end cut short: nobody was told of it, so nothing of it stays.
@@ -166,7 +201,7 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
         tracing::warn!(sandbox = %record.id, error = &error as &dyn std::error::Error, "could not clear away");
         let why = format!("it was never finished and could not be cleared away: {error}");
         settle(core, &mut record, SandboxState::Failed, &why).await;
-        rest(core, record).await;
+        rest(core, Driver::enrol(core, record)).await;
     }
 }
 

@@ -9,6 +9,7 @@ use sandbox::{
     Backend, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
 };
 use store::{CorruptRow, Store};
+use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -25,6 +26,10 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventLog,
     pub(crate) disk: Disk,
+    /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
+    pub(crate) is_settled: watch::Sender<bool>,
+    /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
+    pub(crate) making: RwLock<()>,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -67,6 +72,8 @@ impl Core {
             clock,
             events,
             disk: Disk::new(),
+            is_settled: watch::Sender::new(false),
+            making: RwLock::new(()),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             closing,
@@ -161,6 +168,16 @@ impl Core {
             .with_hint(format!("Remove {id} by force; other sandboxes are not affected."))),
             None => Err(error::no_such_sandbox(which)),
         }
+    }
+
+    /// As [`Core::find`], for whatever touches it: waits while it is being taken up from an earlier daemon.
+    pub(crate) async fn find_adopted(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
+        let shared = self.find(who, which)?;
+        tokio::select! {
+            adopted = shared.adopted() => adopted?,
+            () = self.closing.cancelled() => return Err(error::closing()),
+        }
+        Ok(shared)
     }
 
     /// A record that cannot be read, for someone who may see every namespace: it does not tell which one is its own.

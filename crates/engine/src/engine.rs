@@ -26,7 +26,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Finds out what works here, takes up the sandboxes of an earlier daemon and clears away what is lost.
+    /// Finds out what works here and begins to take up the sandboxes of an earlier daemon; see [`Engine::settled`].
     pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
         Self::open_with_clock(config, store, backend, Arc::new(SystemClock)).await
     }
@@ -60,7 +60,9 @@ impl Engine {
     /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.
     pub async fn close(&self) {
         let drivers: Vec<_> = self.core.all();
-        let closed = drivers.iter().map(|shared| async {
+        // One that is still being taken up has begun nothing that a next daemon could not do.
+        let begun = drivers.iter().filter(|shared| !shared.status.borrow().adopting);
+        let closed = begun.map(|shared| async {
             let (reply, closed) = oneshot::channel();
             if shared.inbox.send(Command::Close { reply }).await.is_ok() {
                 drop(closed.await);
@@ -83,13 +85,23 @@ impl Engine {
         self.core.store.close().await;
     }
 
+    /// Returns when every sandbox of an earlier daemon is taken up and what was left of others is swept; until then they
+    /// are listed as they were recorded, and requests to one of them wait for it.
+    pub async fn settled(&self) {
+        let mut is_settled = self.core.is_settled.subscribe();
+        tokio::select! {
+            _ = is_settled.wait_for(|settled| *settled) => {}
+            () = self.core.closing.cancelled() => {}
+        }
+    }
+
     /// Whether nothing is alive and nothing is being done.
     pub async fn is_idle(&self) -> bool {
         let is_at_rest = |shared: &Arc<crate::shared::Shared>| {
             let status = shared.status.borrow();
             !status.busy && !status.record.state.is_live()
         };
-        !self.core.has_unrecorded() && self.core.all().iter().all(is_at_rest)
+        *self.core.is_settled.borrow() && !self.core.has_unrecorded() && self.core.all().iter().all(is_at_rest)
     }
 
     pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {

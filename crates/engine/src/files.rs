@@ -142,7 +142,7 @@ impl Engine {
         length: Option<u64>,
     ) -> Result<(FileEntry, ByteStream)> {
         let request = Request::Read { path: checked(path)?, offset, length };
-        let (life, guard) = self.enter(who, which, Action::Files)?;
+        let (life, guard) = self.enter(who, which, Action::Files).await?;
         let (answer, bytes) = life
             .client
             .download(&request, length)
@@ -257,7 +257,7 @@ impl Engine {
     /// A tar stream of `path`.
     pub async fn pack(&self, who: &Principal, which: &SandboxRef, path: &str) -> Result<ByteStream> {
         let request = Request::TarOut { path: checked(path)? };
-        let (life, guard) = self.enter(who, which, Action::Files)?;
+        let (life, guard) = self.enter(who, which, Action::Files).await?;
         let (answer, bytes) = life
             .client
             .download(&request, None)
@@ -291,7 +291,7 @@ impl Engine {
         recursive: bool,
     ) -> Result<BoxStream<'static, Result<WatchEvent>>> {
         let request = Request::Watch { path: checked(path)?, recursive };
-        let (life, guard) = self.enter(who, which, Action::Files)?;
+        let (life, guard) = self.enter(who, which, Action::Files).await?;
         let label = life.client.label().to_owned();
         let messages =
             life.client.messages(&request).await.map_err(|error| error::from_guest(error, &label))?;
@@ -313,23 +313,23 @@ impl Engine {
             Target::Tcp(_) => {}
             Target::Unix(path) => drop(checked(path)?),
         }
-        let (life, guard) = self.enter(who, which, Action::Exec)?;
+        let (life, guard) = self.enter(who, which, Action::Exec).await?;
         let stream = life.client.connect_port(&Request::Connect { target }).await;
         let stream = stream.map_err(|error| error::from_guest(error, life.client.label()))?;
         Ok(stream.hold(guard))
     }
 
-    fn enter(
+    async fn enter(
         &self,
         who: &Principal,
         which: &SandboxRef,
         action: Action,
     ) -> Result<(std::sync::Arc<Life>, ActivityGuard)> {
-        self.core().find(who, which)?.enter(action, &self.core().clock)
+        self.core().find_adopted(who, which).await?.enter(action, &self.core().clock)
     }
 
     async fn ask_guest(&self, who: &Principal, which: &SandboxRef, request: &Request) -> Result<Answer> {
-        let (life, _guard) = self.enter(who, which, Action::Files)?;
+        let (life, _guard) = self.enter(who, which, Action::Files).await?;
         let label = life.client.label();
         let answer = life.client.call(request).await.map_err(|error| error::from_guest(error, label))?;
         Ok(Answer(answer, label.to_owned()))
@@ -351,7 +351,7 @@ impl Engine {
         bytes: ByteStream,
         answer_within: std::time::Duration,
     ) -> Result<u64> {
-        let (life, _guard) = self.enter(who, which, Action::Files)?;
+        let (life, _guard) = self.enter(who, which, Action::Files).await?;
         let label = life.client.label();
         let answer = life.client.upload(request, bytes, Some(answer_within)).await;
         match answer.map_err(|error| error::from_guest(error, label))? {

@@ -72,7 +72,7 @@ impl Engine {
         {
             return self.remove_corrupt(&id).await;
         }
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         ask(&shared, |reply| Command::Remove { force, reply }).await
     }
 
@@ -111,7 +111,7 @@ impl Engine {
         state: SandboxState,
         time: Option<Duration>,
     ) -> Result<SandboxView> {
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         let mut status = shared.status.subscribe();
         let closing = self.core().closing.clone();
         let reached = async {
@@ -155,7 +155,7 @@ impl Engine {
         which: &SandboxRef,
         time: Option<Duration>,
     ) -> Result<SandboxView> {
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         let caller = shared.n_drains.fetch_add(1, Ordering::Relaxed);
         let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { caller, reply })).await;
         match drained {
@@ -185,13 +185,13 @@ impl Engine {
     }
 
     pub async fn usage(&self, who: &Principal, which: &SandboxRef) -> Result<Usage> {
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         let life = look(&shared)?;
         life.instance.usage().await.map_err(|error| error::from_backend(error, &shared.label()))
     }
 
     pub async fn processes(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ProcessEntry>> {
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         let life = look(&shared)?;
         let answer = life.client.call(&Request::Processes).await;
         match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
@@ -208,7 +208,7 @@ impl Engine {
         which: &SandboxRef,
         command: impl FnOnce(Reply<()>) -> Command,
     ) -> Result<SandboxView> {
-        let shared = self.core().find(who, which)?;
+        let shared = self.core().find_adopted(who, which).await?;
         // Held only over the request itself: a sandbox must be able to stop by being idle while someone waits for that.
         drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
         ask(&shared, command).await?;

@@ -6,12 +6,16 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use jiff::Timestamp;
-use sandbox::{Action, ExecState, Instance, KillReason, RequestId, Result, SandboxState};
+use sandbox::{Action, Error, ErrorKind, ExecState, Instance, KillReason, RequestId, Result, SandboxState};
 use store::{Ledger, LedgerLimits, SandboxRecord};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -24,6 +28,9 @@ use crate::{
     live::LiveExecs,
     view::warnings,
 };
+
+/// How long a request waits for a sandbox that is being taken up from an earlier daemon.
+const ADOPTED_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -56,6 +63,8 @@ pub(crate) struct Status {
     pub(crate) draining: bool,
     /// Something is being done to it right now.
     pub(crate) busy: bool,
+    /// It is known from its record only: whether its place still stands is being found out.
+    pub(crate) adopting: bool,
     /// Its record is gone; when it was never made, why.
     pub(crate) gone: Option<Gone>,
 }
@@ -77,7 +86,7 @@ impl Shared {
         let request_id = record.spec.request_id.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
-        let status = Status { record, life: None, draining: false, busy: false, gone: None };
+        let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
         Self {
             subject,
             request_id,
@@ -92,6 +101,22 @@ impl Shared {
             logs,
             ledger_limits,
             ledger: Mutex::default(),
+        }
+    }
+
+    /// Waits while it is being taken up from an earlier daemon, though not for ever: its guest may be silent.
+    pub(crate) async fn adopted(&self) -> Result<()> {
+        if !self.status.borrow().adopting {
+            return Ok(());
+        }
+        let mut status = self.status.subscribe();
+        // `self` holds the sender, so only the time can run out.
+        match timeout(ADOPTED_WITHIN, status.wait_for(|status| !status.adopting)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let message = format!("{} is still being taken up from an earlier daemon", self.label());
+                Err(Error::new(ErrorKind::Unavailable, message).with_hint("Try again in a moment."))
+            }
         }
     }
 

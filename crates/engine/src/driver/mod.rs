@@ -115,6 +115,36 @@ pub(crate) struct Birth {
     pub(crate) made: oneshot::Receiver<Result<()>>,
 }
 
+/// A sandbox of an earlier daemon, of which only the record is known.
+pub(crate) struct Enrolled(Driver);
+
+impl Enrolled {
+    pub(crate) fn record(&mut self) -> &mut SandboxRecord {
+        &mut self.0.record
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// Takes it up as its record is now, with its place where that still stands.
+    pub(crate) fn begin(self, instance: Option<Box<dyn Instance>>) -> Arc<Shared> {
+        let Self(mut driver) = self;
+        if let Some(instance) = instance {
+            driver.life = Some(driver.new_life(Arc::from(instance)));
+        }
+        let (shared, core) = (Arc::clone(&driver.shared), Arc::clone(&driver.core));
+        // Which of its execs are open its guest is asked next; who looks for one before that waits.
+        shared.is_settled.send_replace(driver.life.is_none());
+        driver.publish();
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            until(&closing, driver.run()).await;
+        });
+        shared
+    }
+}
+
 /// What woke the driver.
 enum Wake {
     Command(Option<Command>),
@@ -167,24 +197,12 @@ impl Driver {
         Ok(Birth { shared, recorded: is_recorded, made })
     }
 
-    /// Takes up a sandbox of an earlier daemon, with its place where that still stands.
-    pub(crate) fn adopt(
-        core: &Arc<Core>,
-        record: SandboxRecord,
-        instance: Option<Box<dyn Instance>>,
-    ) -> Arc<Shared> {
-        let mut driver = Self::new(Arc::clone(core), record);
-        if let Some(instance) = instance {
-            driver.life = Some(driver.new_life(Arc::from(instance)));
-        }
-        driver.publish();
-        let shared = Arc::clone(&driver.shared);
-        core.publish(&shared);
-        let closing = core.closing.clone();
-        core.drivers.spawn(async move {
-            until(&closing, driver.run()).await;
-        });
-        shared
+    /// Makes a sandbox of an earlier daemon known, as it was recorded. Requests wait until it is taken up.
+    pub(crate) fn enrol(core: &Arc<Core>, record: SandboxRecord) -> Enrolled {
+        let driver = Self::new(Arc::clone(core), record);
+        driver.shared.status.send_modify(|status| status.adopting = true);
+        core.publish(&driver.shared);
+        Enrolled(driver)
     }
 
     async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> bool {
@@ -422,6 +440,7 @@ impl Driver {
             life: self.life.clone(),
             draining: self.draining.is_some(),
             busy: self.work.is_some(),
+            adopting: false,
             gone: None,
         });
     }

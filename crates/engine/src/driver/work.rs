@@ -108,6 +108,7 @@ impl Driver {
                 } else {
                     check_directory(&plan.directory, &label)?;
                 }
+                let _making = core.making.read().await;
                 core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
             };
             Done::Made { first, place: made.await }

@@ -12,5 +12,6 @@ mod hostile;
 mod ledger;
 mod lifecycle;
 mod overhead;
+mod silent_guests;
 mod support;
 mod unclear_start;

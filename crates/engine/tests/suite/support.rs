@@ -177,7 +177,9 @@ pub(crate) async fn open(
     clock: &ManualClock,
 ) -> Result<Engine> {
     let (backend, clock) = (Arc::new(backend.clone()), Arc::new(clock.clone()));
-    in_time(Engine::open_with_clock(config.clone(), store.clone(), backend, clock)).await
+    let engine = in_time(Engine::open_with_clock(config.clone(), store.clone(), backend, clock)).await?;
+    in_time(engine.settled()).await;
+    Ok(engine)
 }
 
 /// Fails instead of hanging.

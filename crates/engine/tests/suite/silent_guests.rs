@@ -1,0 +1,109 @@
+//! A guest that does not answer when its sandbox is taken up holds up nobody but those who ask for it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use backends::fake::FakeBackend;
+use engine::{Engine, SandboxFilter, SandboxRef};
+use futures_util::poll;
+use sandbox::{
+    Backend, BackendError, BackendKind, Capabilities, Instance, SandboxId, SandboxPlan, SandboxState,
+};
+use tokio::sync::Semaphore;
+
+use super::support::{World, in_time};
+
+/// Finds one sandbox again only when it is told to.
+#[derive(Debug)]
+struct Stuck {
+    inner: FakeBackend,
+    id: SandboxId,
+    may_go_on: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl Backend for Stuck {
+    fn kind(&self) -> BackendKind {
+        self.inner.kind()
+    }
+
+    async fn probe(&self) -> Result<Capabilities, BackendError> {
+        self.inner.probe().await
+    }
+
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+        self.inner.create(plan).await
+    }
+
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        if plan.id == self.id {
+            drop(self.may_go_on.acquire().await);
+        }
+        self.inner.adopt(plan).await
+    }
+
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+        self.inner.sweep(alive, known).await
+    }
+
+    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
+        self.inner.remove_files(id, directory).await
+    }
+}
+
+/// Another daemon comes up, whose back end cannot find `id` for now.
+async fn reopen(world: World, id: &SandboxId) -> (World, Arc<Semaphore>) {
+    let World { engine, store, backend, clock, who, config, home } = world;
+    drop(engine);
+    let may_go_on = Arc::new(Semaphore::new(0));
+    let stuck = Stuck { inner: backend.clone(), id: id.clone(), may_go_on: Arc::clone(&may_go_on) };
+    let opened =
+        Engine::open_with_clock(config.clone(), store.clone(), Arc::new(stuck), Arc::new(clock.clone()));
+    let engine = in_time(opened).await.unwrap();
+    (World { engine, store, backend, clock, who, config, home }, may_go_on)
+}
+
+#[tokio::test]
+async fn the_daemon_is_there_before_a_silent_guest_is() {
+    let world = World::new().await;
+    let (quick, silent) = (world.create_named("quick").await, world.create_named("silent").await);
+    let (quick, silent_ref): (SandboxRef, SandboxRef) = (quick.id.into(), silent.id.clone().into());
+    let exec = world.start_exec(&silent_ref, "echo early; late 0.01 again; exit 5").await;
+    let (world, may_go_on) = reopen(world, &silent.id).await;
+
+    let listed = world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap();
+    assert_eq!(listed.iter().map(|view| view.state).collect::<Vec<_>>(), [SandboxState::Running; 2]);
+    assert!(!world.engine.is_idle().await);
+    assert_eq!(world.run(&quick, "true").await.exit_code, Some(0));
+    let fresh: SandboxRef = in_time(world.create_named("fresh")).await.id.into();
+    // Who asks for the silent one waits, and is answered when it is there.
+    {
+        let mut waiting = Box::pin(world.wait(&silent_ref, &exec.id));
+        let mut settled = Box::pin(world.engine.settled());
+        for _ in 0..200 {
+            assert!(poll!(&mut waiting).is_pending() && poll!(&mut settled).is_pending());
+            tokio::task::yield_now().await;
+        }
+        may_go_on.add_permits(1);
+        assert_eq!(in_time(waiting).await.exit_code, Some(5));
+        in_time(settled).await;
+    }
+    assert_eq!(world.output(&silent_ref, &exec.id).await, "early\nagain\n");
+    // What was made meanwhile is no leftover of anyone.
+    assert_eq!(world.run(&fresh, "true").await.exit_code, Some(0));
+    assert_eq!(world.backend.live().len(), 3);
+}
+
+#[tokio::test]
+async fn a_daemon_that_closes_does_not_wait_for_a_silent_guest() {
+    let world = World::new().await;
+    let silent = world.create_named("silent").await;
+    let (world, _may_go_on) = reopen(world, &silent.id).await;
+    let which: SandboxRef = silent.id.into();
+    let asking = world.engine.stat(&world.who, &which, "/", true);
+    let (answer, ()) = in_time(async { tokio::join!(asking, world.engine.close()) }).await;
+    assert_eq!(answer.unwrap_err().kind(), sandbox::ErrorKind::Unavailable);
+    // It lives on, and the next daemon finds it.
+    let world = world.restart().await;
+    assert_eq!(world.state(&which).await, SandboxState::Running);
+}
