@@ -16,7 +16,7 @@ use sandbox::{
 };
 use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
-use super::{Host, disk, error, hello, ids::IdLease, record, socket, watched};
+use super::{Host, accounting, error, hello, ids::IdLease, record, socket, watched};
 
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
@@ -49,7 +49,7 @@ impl NamespaceInstance {
             .iter()
             .find(|held| held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting);
         let disk_watch = accounted.map(|held| {
-            let watch = disk::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
+            let watch = accounting::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
             tokio::spawn(watch).abort_handle()
         });
         Ok(Self { host, id, isolation, pidfd, lease: Mutex::new(lease), directory, disk_watch })
@@ -179,7 +179,7 @@ impl Instance for NamespaceInstance {
             memory_peak_bytes: found.memory_peak_bytes,
             cpu_micros: found.cpu_micros,
             pids: found.pids,
-            disk_bytes: disk::used(&self.host, &self.directory).await?,
+            disk_bytes: accounting::used(&self.host, &self.id, &self.directory).await?,
             oom_kills: found.oom_kills,
         };
         if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {

@@ -1,5 +1,6 @@
 //! Sandboxes from the kernel's own parts: namespaces, overlay, cgroups, seccomp.
 
+mod accounting;
 mod cage;
 mod create;
 mod disk;
