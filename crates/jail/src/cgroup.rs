@@ -12,6 +12,7 @@
 //! hierarchy instead of three. The parent's name is the caller's: two daemons on one host do not sweep each other's.
 
 mod detect;
+mod kill;
 mod parent;
 
 use std::{

@@ -34,8 +34,9 @@ pub enum Request {
     Spawn { cage: Box<Cage> },
     /// Deletes a directory with everything in it, whoever owns it. Answered by `Done`.
     Remove { path: PathBuf },
-    /// Adds up what the files beneath these directories take on disk. Answered by `Measured`.
-    Measure { paths: Vec<PathBuf> },
+    /// Adds up what the files beneath these directories take on disk and, where a guest is named by its pid and start time,
+    /// the files without a name that processes beside it hold open. Answered by `Measured`.
+    Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +53,10 @@ pub enum Reply {
         start_time: u64,
         step_micros: Vec<u32>,
     },
+    /// `was_moved`: a deep tree was moved about meanwhile, so that a part of it was missed.
     Measured {
         bytes: u64,
+        was_moved: bool,
     },
     Failed(Failure),
 }

@@ -159,9 +159,7 @@ impl Spawner {
                 }
             }
             Request::Remove { path } => in_fork(&reply, || tree::remove(&path).map(|()| Reply::Done)),
-            Request::Measure { paths } => {
-                in_fork(&reply, || Ok(Reply::Measured { bytes: tree::measure(&paths) }));
-            }
+            Request::Measure { paths, guest } => in_fork(&reply, || Ok(tree::measure(&paths, guest))),
         }
     }
 

@@ -285,6 +285,15 @@ pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// Gives memory that was freed back to the kernel. The C library keeps most of it for later, for ever.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes an integer, touches only what the allocator itself holds as free, and locks as `malloc` does.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

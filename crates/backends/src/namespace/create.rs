@@ -8,7 +8,7 @@ use std::{
         net::UnixListener,
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -26,6 +26,7 @@ use super::{
     record::Record,
     socket,
     statement::DiskHold,
+    sweep::{self, END_TIME},
     unexpected,
 };
 
@@ -40,8 +41,12 @@ pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
         affinity: holds.affinity,
         rlimits: holds.rlimits,
     };
-    let steps = cage::prepare_steps(&host.ground.stage).into_iter().map(|step| format!("once: {step}"));
-    steps.chain(cage::build(plan, &host.ground, &decided).steps.iter().map(ToString::to_string)).collect()
+    let ground = match host.ground() {
+        Ok(ground) => ground,
+        Err(error) => return vec![error.to_string()],
+    };
+    let steps = cage::prepare_steps(&ground.stage).into_iter().map(|step| format!("once: {step}"));
+    steps.chain(cage::build(plan, &ground, &decided).steps.iter().map(ToString::to_string)).collect()
 }
 
 /// What making one sandbox took, for `bench` and `doctor`.
@@ -65,10 +70,10 @@ pub(crate) async fn create(
     let begun =
         tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
     let begin = began.elapsed();
-    let Begun { half_made, reply, isolation, lease, steps } = begun;
+    let Begun { mut half_made, isolation, steps } = begun;
     let id = half_made.id.clone();
     let what = format!("making sandbox {id}");
-    let answered = match tokio::time::timeout(CREATE_TIME, receive(reply)).await {
+    let answered = match tokio::time::timeout(CREATE_TIME, half_made.answer()).await {
         Ok(answered) => answered,
         Err(_elapsed) => Err(BackendError::TimedOut { what, after: CREATE_TIME }),
     };
@@ -90,15 +95,23 @@ pub(crate) async fn create(
     let steps = steps.into_iter().zip(times).collect();
     let costs = CreateCosts { begin, cage: began.elapsed() - begin, steps };
     tracing::debug!(sandbox = %id, ?costs, "cage stands");
-    half_made.keep();
-    Ok((NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd, lease)?, costs))
+    half_made.guest =
+        Some(pidfd.try_clone().map_err(|error| error::from_io("could not hold the guest", error))?);
+    match NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd) {
+        Ok(mut instance) => {
+            instance.give(half_made.keep());
+            Ok((instance, costs))
+        }
+        Err(error) => {
+            half_made.undo().await;
+            Err(error)
+        }
+    }
 }
 
 struct Begun {
     half_made: HalfMade,
-    reply: jail::ReplySocket,
     isolation: Isolation,
-    lease: Option<IdLease>,
     /// Names of the cage's steps.
     steps: Vec<String>,
 }
@@ -111,32 +124,43 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
         let what = format!("an image of {} layers; 1 to {MAX_LAYERS} can be used", layers.len());
         return Err(BackendError::Unsupported { what, hint: None });
     }
+    let ground = match plan.rootfs {
+        RootfsPlan::Host => host.ground()?,
+        RootfsPlan::Layers { .. } => host.ground.clone(),
+    };
     let names = host.directories.place(&plan.id);
     let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);
-    let mut half_made = HalfMade { host: Some(Arc::clone(host)), id: plan.id.clone(), made_files: None };
+    let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone());
 
     let disk = decide_disk(host, plan);
+    if disk == DiskHold::FileSystem && host.ground.ids != Ids::OwnRange {
+        let why = "which can be used only as root where files can be shown with other ids";
+        let what = format!("sandbox {} has its files in a disk image, {why}", plan.id);
+        return Err(BackendError::Unsupported { what, hint: None });
+    }
     let isolation = host.means.isolation(&plan.limits, &disk);
-    let lease = match host.ground.ids {
+    half_made.lease = match host.ground.ids {
         Ids::OwnRange => Some(host.ranges.take(&plan.id).ok_or_else(|| BackendError::Exhausted {
             what: "every range of host ids is taken by a sandbox".to_owned(),
             hint: Some("Stop sandboxes that are not needed.".to_owned()),
         })?),
         Ids::Shared(_) | Ids::Host => None,
     };
-    let first_id = lease.as_ref().map(IdLease::first_id);
+    let first_id = half_made.lease.as_ref().map(IdLease::first_id);
 
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
     let decided = Decided { first_id, has_image, affinity: holds.affinity, rlimits: holds.rlimits };
-    let cage = Box::new(cage::build(plan, &host.ground, &decided));
+    let cage = Box::new(cage::build(plan, &ground, &decided));
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
-    let reply = host.spawner.request(&Request::Spawn { cage }, &[]).map_err(super::spawner_gone)?;
+    let reply = Arc::new(host.request(&Request::Spawn { cage })?);
+    half_made.reply = Some(Arc::clone(&reply));
 
     // From here on the child builds its cage on another processor, and waits for what follows.
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
-    let record = Record { isolation: isolation.clone(), first_id };
+    let skeleton = ground.skeleton.name();
+    let record = Record { isolation: isolation.clone(), first_id, home: Some(host.home.clone()), skeleton };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
@@ -149,7 +173,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         handed => handed.map_err(super::spawner_gone)?,
     }
-    Ok(Begun { half_made, reply, isolation, lease, steps })
+    Ok(Begun { half_made, isolation, steps })
 }
 
 /// A sandbox that was made one way stays that way: its files are where they are.
@@ -205,20 +229,77 @@ struct HalfMade {
     id: SandboxId,
     /// The sandbox's own files, or their topmost directory that was not there before.
     made_files: Option<PathBuf>,
+    /// Where the child reports. Its end closes when the child ends, or has become the guest.
+    reply: Option<Arc<jail::ReplySocket>>,
+    /// The guest, once it reported.
+    guest: Option<OwnedFd>,
+    /// Not given back before the child is gone.
+    lease: Option<IdLease>,
 }
 
 impl HalfMade {
-    fn keep(mut self) {
-        self.host = None;
+    fn new(host: Arc<Host>, id: SandboxId) -> Self {
+        Self { host: Some(host), id, made_files: None, reply: None, guest: None, lease: None }
     }
 
-    /// Takes everything back and waits until it is gone.
+    fn keep(mut self) -> Option<IdLease> {
+        self.host = None;
+        self.lease.take()
+    }
+
+    async fn answer(&mut self) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
+        match self.reply.clone() {
+            Some(reply) => receive(reply).await,
+            None => Err(super::spawner_gone(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Everything that is to be taken back, in another value; this one has nothing more to do.
+    fn take(&mut self) -> Option<Self> {
+        let host = self.host.take()?;
+        Some(Self {
+            host: Some(host),
+            id: self.id.clone(),
+            made_files: self.made_files.take(),
+            reply: self.reply.take(),
+            guest: self.guest.take(),
+            lease: self.lease.take(),
+        })
+    }
+
+    /// Takes everything back and waits until it is gone, for a while; a child that does not end is waited for behind.
     async fn undo(mut self) {
+        if let Some(taken) = self.take() {
+            drop(tokio::time::timeout(END_TIME, tokio::spawn(taken.take_back())).await);
+        }
+    }
+
+    async fn take_back(mut self) {
         let Some(host) = self.host.take() else { return };
+        self.end_child().await;
         let (worker, id) = (Arc::clone(&host), self.id.clone());
         drop(tokio::task::spawn_blocking(move || instance::clean(&worker, &id)).await);
         if let Some(path) = self.made_files.take() {
             drop(host.ask(&Request::Remove { path }).await);
+        }
+        drop(self.lease.take());
+    }
+
+    /// Returns when the child is no more, whether it was on its way or the guest already.
+    async fn end_child(&mut self) {
+        if let Some(reply) = self.reply.take()
+            && self.guest.is_none()
+        {
+            // A child that still waits for what its guest needs gives up; one that has it reports, or dies.
+            let _closed = rustix::net::shutdown(&*reply, rustix::net::Shutdown::Write);
+            if let Ok((_ready, descriptors)) = receive(reply).await {
+                self.guest = descriptors.into_iter().next();
+            }
+        }
+        if let Some(guest) = self.guest.take()
+            && sweep::kill_and_wait(guest).await == sweep::Ended::No
+        {
+            tracing::error!(sandbox = %self.id, "the guest of a sandbox that was given up does not end");
         }
     }
 
@@ -255,13 +336,14 @@ impl HalfMade {
 }
 
 impl Drop for HalfMade {
-    /// For a request that was given up: nobody waits, so nothing here does. A child that is still on its way finds nobody to
-    /// report to and ends.
+    /// For a request that was given up: nobody waits, so it is taken back behind. A later life of the same sandbox waits.
     fn drop(&mut self) {
-        let Some(host) = self.host.take() else { return };
-        instance::clean(&host, &self.id);
-        if let Some(path) = self.made_files.take() {
-            drop(host.spawner.request(&Request::Remove { path }, &[]));
-        }
+        let Some(taken) = self.take() else { return };
+        let (Some(host), Ok(runtime)) = (taken.host.clone(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let id = taken.id.clone();
+        let mut cleaning = host.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
+        cleaning.insert(id, runtime.spawn(taken.take_back()));
     }
 }

@@ -1,29 +1,16 @@
-//! Limits on what a sandbox may write to its own files.
-//!
-//! Hard, as root and when asked for by name: a file system of that size in a file. Otherwise by accounting: what is there is
-//! measured every so often, and a workload that grows past the limit is killed.
+//! Hard limits on what a sandbox may write to its own files, as root and when asked for by name: a file system of that size
+//! in a file. All others are held by [`super::accounting`].
 
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
-    time::{Duration, Instant},
 };
 
-use guest_protocol::Request as GuestRequest;
-use jail::{Reply, Request};
 use rustix::fs::SeekFrom;
-use sandbox::{BackendError, ByteSize, SandboxId};
+use sandbox::ByteSize;
 
-use super::{Host, hello, names::FileNames};
-
-/// How often a busy sandbox is measured when measuring is quick. At a gigabyte a second, half a gigabyte too much.
-const MEASURE_EVERY: Duration = Duration::from_millis(500);
-/// Measuring takes at most this share of a processor: one part in so many.
-const MEASURE_SHARE: u32 = 20;
 /// Below this a journal does not fit, or fills the disk.
 const SMALLEST_WITH_JOURNAL: ByteSize = ByteSize::mib(64);
 
@@ -101,47 +88,10 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that a sandbox's own files take now.
-pub(crate) async fn used(host: &Host, directory: &Path) -> Result<Option<u64>, BackendError> {
-    let files = FileNames::of(directory);
-    if let Ok(image) = fs::metadata(&files.image) {
-        return Ok(Some(image.blocks() * 512));
-    }
-    let paths = ["root/upper", "usr/upper"].map(|name| files.own.join(name)).to_vec();
-    match host.ask(&Request::Measure { paths }).await? {
-        Reply::Measured { bytes } => Ok(Some(bytes)),
-        _other => Ok(None),
-    }
-}
-
-/// Measures until it is aborted; kills the workload whenever it is past `limit` and still growing.
-pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, directory: PathBuf, limit: u64) {
-    let (mut pause, mut last_cpu, mut last_bytes) = (MEASURE_EVERY, None, 0);
-    loop {
-        tokio::time::sleep(pause).await;
-        // What has not run has not written.
-        let cpu = host.means.cgroups.cpu_micros(id.as_str());
-        if cpu.is_some() && cpu == last_cpu {
-            continue;
-        }
-        last_cpu = cpu;
-        let began = Instant::now();
-        let Ok(Some(bytes)) = used(&host, &directory).await else { continue };
-        pause = (began.elapsed() * MEASURE_SHARE).max(MEASURE_EVERY);
-        // One that clears up is left alone, or it could never get below again.
-        if bytes > limit && bytes > last_bytes {
-            tracing::info!(sandbox = %id, bytes, limit, "past its disk limit");
-            let answered = hello::tell(&host, &id, &GuestRequest::KillAll { disk: true }).await;
-            if answered.is_none() {
-                tracing::warn!(sandbox = %id, "the guest did not stop a workload past its disk limit");
-            }
-        }
-        last_bytes = bytes;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use sandbox::{
 };
 use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
-use super::{Host, disk, error, hello, ids::IdLease, record, socket, watched};
+use super::{Host, accounting, error, hello, ids::IdLease, record, socket, sweep::END_TIME, watched};
 
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
@@ -40,7 +40,6 @@ impl NamespaceInstance {
         directory: PathBuf,
         isolation: Isolation,
         pidfd: OwnedFd,
-        lease: Option<IdLease>,
     ) -> Result<Self, BackendError> {
         let pidfd = watched::readable(pidfd)
             .map_err(|error| error::from_io(format!("could not watch sandbox {id}"), error))?;
@@ -49,10 +48,15 @@ impl NamespaceInstance {
             .iter()
             .find(|held| held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting);
         let disk_watch = accounted.map(|held| {
-            let watch = disk::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
+            let watch = accounting::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
             tokio::spawn(watch).abort_handle()
         });
-        Ok(Self { host, id, isolation, pidfd, lease: Mutex::new(lease), directory, disk_watch })
+        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), directory, disk_watch })
+    }
+
+    /// Gives it the range of ids that it runs with.
+    pub(crate) fn give(&mut self, lease: Option<IdLease>) {
+        self.lease = Mutex::new(lease);
     }
 
     async fn freeze(&self, frozen: bool) -> Result<(), BackendError> {
@@ -159,7 +163,10 @@ impl Instance for NamespaceInstance {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => return Err(error::from_io(format!("could not kill {}", self.id), error.into())),
         }
-        self.ended().await;
+        if tokio::time::timeout(END_TIME, self.ended()).await.is_err() {
+            let what = format!("the end of {}, which was killed,", self.id);
+            return Err(BackendError::TimedOut { what, after: END_TIME });
+        }
         self.clean_behind();
         Ok(())
     }
@@ -179,7 +186,7 @@ impl Instance for NamespaceInstance {
             memory_peak_bytes: found.memory_peak_bytes,
             cpu_micros: found.cpu_micros,
             pids: found.pids,
-            disk_bytes: disk::used(&self.host, &self.directory).await?,
+            disk_bytes: accounting::used(&self.host, &self.id, &self.directory).await?,
             oom_kills: found.oom_kills,
         };
         if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {
@@ -217,5 +224,7 @@ pub(crate) async fn adopt(
     }
     let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     let (host, directory) = (Arc::clone(host), plan.directory.clone());
-    NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd, lease).map(Some)
+    let mut instance = NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd)?;
+    instance.give(lease);
+    Ok(Some(instance))
 }

@@ -1,5 +1,6 @@
 //! Sandboxes from the kernel's own parts: namespaces, overlay, cgroups, seccomp.
 
+mod accounting;
 mod cage;
 mod create;
 mod disk;
@@ -11,6 +12,7 @@ mod names;
 mod record;
 mod skeleton;
 mod socket;
+mod spawner_watch;
 mod statement;
 mod sweep;
 mod watched;
@@ -34,6 +36,8 @@ use tokio::io::Interest;
 use cage::{Ground, Ids};
 pub use create::CreateCosts;
 pub use names::Directories;
+use skeleton::Skeleton;
+use spawner_watch::SpawnerWatch;
 use statement::Means;
 
 /// Makes sandboxes on this machine, as root or as an ordinary user.
@@ -44,8 +48,14 @@ pub struct NamespaceBackend(Arc<Host>);
 #[derive(Debug)]
 struct Host {
     directories: Directories,
+    /// The home as written into the record of each of its sandboxes.
+    home: String,
+    /// Before the spawner, which must not be missed once we let go of it.
+    spawner_watch: SpawnerWatch,
     spawner: SpawnerHandle,
     ground: Ground,
+    /// The layer of image `host`, once it is there. Made behind the start; whoever needs it earlier waits.
+    skeleton: Mutex<Option<Skeleton>>,
     means: Means,
     /// `mkfs.ext4`, or why there can be no hard disk limits.
     disk_tools: Result<PathBuf, String>,
@@ -56,10 +66,25 @@ struct Host {
 }
 
 impl NamespaceBackend {
-    /// Prepares the spawner and the layer of image `host`. Nothing of sandboxes that live already is touched.
+    /// Prepares the spawner; the layer of image `host` follows behind. Nothing of sandboxes that live already is touched.
     pub async fn new(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
-        let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, directories));
-        Ok(Self(Arc::new(host.await.map_err(error::from_join)??)))
+        let watch = SpawnerWatch::start(&spawner)
+            .map_err(|error| error::from_io("could not watch the spawner", error))?;
+        let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, watch, directories));
+        let host = Arc::new(host.await.map_err(error::from_join)??);
+        let worker = Arc::clone(&host);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = worker.skeleton() {
+                tracing::warn!(%error, "image host could not be prepared; tried again when it is needed");
+            }
+        });
+        Ok(Self(host))
+    }
+
+    /// Returns when the spawner has ended: nothing can be made or removed any more, while the sandboxes live on. A daemon that
+    /// leaves then and is started again has a new one.
+    pub fn spawner_ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.spawner_watch.ended()
     }
 
     /// The steps that would make this sandbox, as text for people: what `doctor --explain` prints.
@@ -78,7 +103,11 @@ impl NamespaceBackend {
 }
 
 impl Host {
-    fn prepare(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
+    fn prepare(
+        spawner: SpawnerHandle,
+        spawner_watch: SpawnerWatch,
+        directories: Directories,
+    ) -> Result<Self, BackendError> {
         for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
@@ -112,28 +141,62 @@ impl Host {
             Reply::Failed(failure) => return Err(unsupported(failure)),
             other => return Err(unexpected(&other)),
         };
-        let owner = if is_root { skeleton::Owner::Root } else { skeleton::Owner::User };
-        let skeleton = skeleton::prepare(&directories.layers(), owner)
-            .map_err(|error| error::from_io("could not prepare the image host", error))?;
         let usr_mounts = cage::usr_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
         if !is_root && !usr_mounts.is_empty() {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
-        let ground = Ground { stage, skeleton, ids, usr_mounts, masked: cage::masked_here() };
+        let ground =
+            Ground { stage, skeleton: Skeleton::default(), ids, usr_mounts, masked: cage::masked_here() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
+        let disk_tools = match ids {
+            Ids::OwnRange | Ids::Shared(_) => disk::find_tools(),
+            Ids::Host => Err("files cannot be shown with a sandbox's own ids here".to_owned()),
+        };
+        let home = directories.home.canonicalize().unwrap_or_else(|_missing| directories.home.clone());
         let host = Self {
+            home: home.to_string_lossy().into_owned(),
             directories,
+            spawner_watch,
             spawner,
             ground,
+            skeleton: Mutex::default(),
             means,
-            disk_tools: disk::find_tools(),
+            disk_tools,
             ranges: ids::IdRanges::default(),
             inherited: Mutex::default(),
             cleaning: Mutex::default(),
         };
         host.inherit_ranges();
         Ok(host)
+    }
+
+    /// The layer of image `host`; made by the first who asks, while the others wait.
+    fn skeleton(&self) -> Result<Skeleton, BackendError> {
+        let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(skeleton) = &*made {
+            return Ok(skeleton.clone());
+        }
+        let owner = match self.ground.ids {
+            Ids::OwnRange | Ids::Host => skeleton::Owner::Root,
+            Ids::Shared(_) => skeleton::Owner::User,
+        };
+        let skeleton = skeleton::prepare(&self.directories.layers(), owner)
+            .map_err(|error| error::from_io("could not prepare the image host", error))?;
+        Ok(made.insert(skeleton).clone())
+    }
+
+    /// What cages are built on. May block while the layer of image `host` is made.
+    fn ground(&self) -> Result<Ground, BackendError> {
+        Ok(Ground { skeleton: self.skeleton()?, ..self.ground.clone() })
+    }
+
+    /// Sends a request to the spawner, if it still lives.
+    fn request(&self, request: &Request) -> Result<jail::ReplySocket, BackendError> {
+        if self.spawner_watch.has_ended() {
+            return Err(BackendError::Failed { what: self.spawner_watch.epitaph(), source: None });
+        }
+        self.spawner.request(request, &[]).map_err(spawner_gone)
     }
 
     /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
@@ -150,14 +213,14 @@ impl Host {
 
     /// Asks the spawner and waits for the answer without holding a thread.
     async fn ask(&self, request: &Request) -> Result<Reply, BackendError> {
-        let socket = self.spawner.request(request, &[]).map_err(spawner_gone)?;
+        let socket = Arc::new(self.request(request)?);
         receive(socket).await.map(|(reply, _)| reply)
     }
 }
 
-async fn receive(socket: jail::ReplySocket) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
+async fn receive(socket: Arc<jail::ReplySocket>) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
     let socket = watched::readable(socket).map_err(spawner_gone)?;
-    let received = socket.async_io(Interest::READABLE, jail::ReplySocket::try_receive).await;
+    let received = socket.async_io(Interest::READABLE, |socket| socket.try_receive()).await;
     received.map_err(spawner_gone)
 }
 

@@ -13,6 +13,12 @@ pub(crate) struct Record {
     pub(crate) isolation: Isolation,
     /// First host id of its range, where it has one.
     pub(crate) first_id: Option<u32>,
+    /// Of the daemon that made it, as [`super::names::Directories`] tells it: another with the same run directory leaves it alone.
+    #[serde(default)]
+    pub(crate) home: Option<String>,
+    /// The layer that lies beneath it, which must stay as long as it lives.
+    #[serde(default)]
+    pub(crate) skeleton: Option<String>,
 }
 
 impl Record {

@@ -62,7 +62,6 @@ const COPIED: &[&str] = &[
     "system-release",
     // Language runtimes and tools that look here.
     "perl",
-    "maven",
     "fonts",
     "terminfo",
     "inputrc",
@@ -187,7 +186,7 @@ const LINKS: &[(&str, &str)] = &[
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// The skeleton of this host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Skeleton {
     pub(crate) directory: PathBuf,
     /// The directories of the host's `/usr`, empty and our own, to lie over it where we are not root: files can then be added
@@ -195,6 +194,13 @@ pub(crate) struct Skeleton {
     pub(crate) usr: Option<PathBuf>,
     /// Directories of the host's root that are no links into `/usr`, to be shown read-only.
     pub(crate) bound: Vec<PathBuf>,
+}
+
+impl Skeleton {
+    /// Of its directory in `layers`.
+    pub(crate) fn name(&self) -> Option<String> {
+        Some(self.directory.parent()?.file_name()?.to_str()?.to_owned())
+    }
 }
 
 /// Whose ids the daemon can show as its own.

@@ -3,7 +3,7 @@
 use jail::cgroup::{Cgroups, Controller};
 use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
 
-use super::cage::Ids;
+use super::{accounting, cage::Ids};
 
 /// How this host holds limits, found out once.
 #[derive(Debug, Clone)]
@@ -102,7 +102,8 @@ impl Means {
         let memory = self.by_cgroup(Controller::Memory);
         let per_process = (
             Enforcement::Rlimit,
-            "Held for each process, not for their sum: no memory cgroup can be used here.",
+            "Held for each process, not for their sum, and only for its own memory: shared mappings, memfd files and System V \
+             shared memory are not counted. No memory cgroup can be used here.",
         );
         let per_user =
             (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
@@ -154,7 +155,11 @@ impl Means {
 fn disk_statement(limits: &LimitsPlan, disk: &DiskHold) -> LimitStatement {
     let (enforcement, note) = match disk {
         DiskHold::FileSystem => (Enforcement::FileSystem, None),
-        DiskHold::Accounting { note } => (Enforcement::Accounting, note.clone()),
+        DiskHold::Accounting { note } => {
+            let note =
+                note.iter().map(String::as_str).chain([accounting::NOTE]).collect::<Vec<_>>().join(" ");
+            (Enforcement::Accounting, Some(note))
+        }
     };
     LimitStatement { limit: LimitKind::Disk, value: limits.disk.bytes(), enforcement, note }
 }

@@ -1,12 +1,26 @@
 //! Finding and clearing what belongs to no sandbox any more.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use jail::{Reply, Request};
 use rustix::process::{Signal, pidfd_send_signal};
 use sandbox::{BackendError, SandboxId};
 
+use tokio::task::JoinSet;
+
 use super::{Host, error, instance, record, watched};
+
+/// How long a sandbox may take to end once it is killed. One in the middle of disk work can take long; a broken disk, for ever.
+pub(crate) const END_TIME: Duration = Duration::from_secs(10);
+/// Most sandboxes that are swept at once.
+const MAX_AT_ONCE: usize = 16;
 
 /// Names in a directory that are ids of sandboxes.
 pub(crate) fn ids_in(directory: &Path) -> Vec<SandboxId> {
@@ -18,31 +32,42 @@ pub(crate) fn ids_in(directory: &Path) -> Vec<SandboxId> {
         .collect()
 }
 
+/// Whether a sandbox with a run directory is of this home. One without a readable record is, if we have files or a cgroup of it.
+fn is_ours(host: &Host, id: &SandboxId, in_cgroups: &BTreeSet<SandboxId>) -> bool {
+    let home = record::Record::read(&host.directories.place(id)).ok().and_then(|found| found.home);
+    match home {
+        Some(home) => home == host.home,
+        None => in_cgroups.contains(id) || host.directories.sandboxes().join(id.as_str()).exists(),
+    }
+}
+
 /// Takes away processes, cgroups and run directories of sandboxes not in `alive`, and files of those not in `known`.
 pub(crate) async fn sweep(
     host: &Arc<Host>,
     alive: &[SandboxId],
     known: &[SandboxId],
 ) -> Result<Vec<SandboxId>, BackendError> {
-    let mut removed = BTreeSet::new();
-    let in_cgroups = host.means.cgroups.ids().into_iter().filter_map(|name| name.parse().ok());
-    let leftovers: BTreeSet<SandboxId> = ids_in(&host.directories.run)
-        .into_iter()
-        .chain(in_cgroups)
-        .filter(|id| !alive.contains(id))
-        .collect();
+    let in_cgroups: BTreeSet<SandboxId> =
+        host.means.cgroups.ids().into_iter().filter_map(|name| name.parse().ok()).collect();
+    let in_run = ids_in(&host.directories.run).into_iter().filter(|id| is_ours(host, id, &in_cgroups));
+    let leftovers: BTreeSet<SandboxId> =
+        in_run.chain(in_cgroups.iter().cloned()).filter(|id| !alive.contains(id)).collect();
+    let (mut removed, mut stubborn) = (BTreeSet::new(), BTreeSet::new());
+    let mut under_way = JoinSet::new();
     for id in leftovers {
-        instance::wait_for_cleaning(host, &id).await;
-        kill(host, &id).await;
-        let (worker, gone) = (Arc::clone(host), id.clone());
-        tokio::task::spawn_blocking(move || instance::clean(&worker, &gone))
-            .await
-            .map_err(error::from_join)?;
-        drop(host.inherited.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id));
-        removed.insert(id);
+        if under_way.len() >= MAX_AT_ONCE
+            && let Some(cleared) = under_way.join_next().await
+        {
+            sort(cleared.map_err(error::from_join)?, &mut removed, &mut stubborn);
+        }
+        under_way.spawn(clear(Arc::clone(host), id));
+    }
+    while let Some(cleared) = under_way.join_next().await {
+        sort(cleared.map_err(error::from_join)?, &mut removed, &mut stubborn);
     }
     let strangers = ids_in(&host.directories.sandboxes());
-    for id in strangers.into_iter().filter(|id| !known.contains(id) && !alive.contains(id)) {
+    let is_kept = |id: &SandboxId| known.contains(id) || alive.contains(id) || stubborn.contains(id);
+    for id in strangers.into_iter().filter(|id| !is_kept(id)) {
         let path = host.directories.sandboxes().join(id.as_str());
         match host.ask(&Request::Remove { path }).await? {
             Reply::Failed(failure) => {
@@ -56,14 +81,52 @@ pub(crate) async fn sweep(
     Ok(removed.into_iter().collect())
 }
 
+fn sort(
+    (id, ended): (SandboxId, Ended),
+    removed: &mut BTreeSet<SandboxId>,
+    stubborn: &mut BTreeSet<SandboxId>,
+) {
+    match ended {
+        Ended::Yes => removed.insert(id),
+        Ended::No => stubborn.insert(id),
+    };
+}
+
+/// Ends one sandbox and removes its traces. What does not end keeps its traces and its ids.
+async fn clear(host: Arc<Host>, id: SandboxId) -> (SandboxId, Ended) {
+    instance::wait_for_cleaning(&host, &id).await;
+    if kill(&host, &id).await == Ended::No {
+        tracing::error!(sandbox = %id, after = ?END_TIME, "a sandbox that was killed does not end; it stays until the next sweep");
+        return (id, Ended::No);
+    }
+    let (worker, gone) = (Arc::clone(&host), id.clone());
+    drop(tokio::task::spawn_blocking(move || instance::clean(&worker, &gone)).await);
+    drop(host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(&id));
+    (id, Ended::Yes)
+}
+
+/// Whether a process that was killed has ended in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Yes,
+    No,
+}
+
 /// Kills the process that the run directory names, if it is still the same, and waits for its end.
-async fn kill(host: &Host, id: &SandboxId) {
+async fn kill(host: &Host, id: &SandboxId) -> Ended {
     let recorded = record::read_pid(&host.directories.place(id).pid());
     let process = recorded.and_then(|(pid, start_time)| instance::find_process(pid, start_time));
-    let Some(handle) = process else { return };
+    let Some(handle) = process else { return Ended::Yes };
     let _thawed = host.means.cgroups.freeze(id.as_str(), false);
+    kill_and_wait(handle).await
+}
+
+/// Kills a process and waits for its end, not for ever.
+pub(crate) async fn kill_and_wait(handle: OwnedFd) -> Ended {
     let _dead = pidfd_send_signal(&handle, Signal::KILL);
-    if let Ok(handle) = watched::readable(handle) {
-        drop(handle.readable().await);
+    let Ok(handle) = watched::readable(handle) else { return Ended::No };
+    match tokio::time::timeout(END_TIME, handle.readable()).await {
+        Ok(_ended) => Ended::Yes,
+        Err(_elapsed) => Ended::No,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
+use backends::namespace::{Directories, NamespaceBackend};
 use guest_protocol::{Request, Response};
 use sandbox::{Backend as _, BackendError, ByteSize, Limits, SandboxId, SandboxSpec};
 
@@ -131,6 +132,73 @@ pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc
     assert_eq!(sh(&*adopted, "cat /tmp/note").await.stdout, "here\n");
     adopted.stop().await.unwrap();
     assert!(world.backend.adopt(&kept).await.unwrap().is_none());
+}
+
+/// A second back end with a home of its own and our run directory.
+async fn second(world: &World) -> (tempfile::TempDir, i32, NamespaceBackend) {
+    let spawner = world.spares.lock().unwrap().pop().expect("a spare spawner");
+    let (home, pid) = (tempfile::tempdir().unwrap(), spawner.pid());
+    let directories = Directories { home: home.path().to_owned(), run: world.directories.run.clone() };
+    (home, pid, NamespaceBackend::new(spawner, directories).await.unwrap())
+}
+
+pub(crate) async fn a_daemon_with_another_home_leaves_ours_alone(world: Arc<World>) {
+    let (plan, unreadable) = (world.plan(), world.plan());
+    let (instance, other) = (world.create(&plan).await, world.create(&unreadable).await);
+    fs::write(world.run_directory(&unreadable.id).join("place.json"), "torn").unwrap();
+    let (_home, _pid, stranger) = second(&world).await;
+    assert_eq!(stranger.sweep(&[], &[]).await.unwrap(), []);
+    assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+    assert_eq!(sh(&*other, "echo alive").await.stdout, "alive\n");
+    // We ourselves sweep both.
+    let swept = world.backend.sweep(&[], &[]).await.unwrap();
+    assert!(swept.contains(&plan.id) && swept.contains(&unreadable.id), "{swept:?}");
+    instance.ended().await;
+    other.ended().await;
+}
+
+pub(crate) async fn a_dead_spawner_is_noticed_and_named(world: Arc<World>) {
+    let (home, pid, backend) = second(&world).await;
+    let mut plan = world.plan();
+    plan.directory = home.path().join("sandboxes").join(plan.id.as_str());
+    let instance = backend.create(&plan).await.unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    tokio::time::timeout(Duration::from_secs(20), backend.spawner_ended()).await.unwrap();
+    let error = backend.create(&world.plan()).await.expect_err("nobody to make it");
+    assert!(error.to_string().contains("the spawner"), "{error}");
+    assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn a_create_that_is_given_up_leaves_no_guest(world: Arc<World>) {
+    sweep_all(&world).await;
+    let plans: Vec<_> = (0..30).map(|_| world.plan()).collect();
+    for (number, plan) in plans.iter().enumerate() {
+        let patience = Duration::from_micros(500 * number as u64);
+        if let Ok(made) = tokio::time::timeout(patience, world.backend.create(plan)).await {
+            made.unwrap().stop().await.unwrap();
+        }
+    }
+    // Taking back goes on behind; a create of the same sandbox waits for it, and works.
+    for plan in &plans {
+        let instance = world.create(plan).await;
+        assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+        instance.stop().await.unwrap();
+    }
+    sweep_all(&world).await;
+    for plan in &plans {
+        assert!(!has_process_named(plan.id.as_str()), "{}", plan.id);
+    }
+}
+
+/// A guest is named by its sandbox's id, as far as the kernel keeps names.
+fn has_process_named(name: &str) -> bool {
+    let name = &name[..name.len().min(15)];
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .into_iter()
+        .any(|entry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|found| found.trim() == name))
 }
 
 pub(crate) async fn a_recycled_pid_is_never_taken_for_a_guest(world: Arc<World>) {

@@ -7,7 +7,7 @@ use sandbox::{
     SandboxPlan, SandboxSpec,
 };
 
-use crate::world::{World, sh};
+use crate::world::{World, run, sh};
 
 fn plan_with(world: &World, limits: Limits) -> SandboxPlan {
     world.plan_with(&SandboxSpec { limits, ..SandboxSpec::default() })
@@ -130,6 +130,105 @@ pub(crate) async fn a_disk_filler_is_stopped_by_accounting(world: Arc<World>) {
     )
     .await;
     assert_eq!(one.stdout.trim(), (20 << 20).to_string(), "{one:?}");
+    instance.stop().await.unwrap();
+}
+
+/// A sandbox with 20 MiB of disk, held by measuring.
+async fn small_accounted(world: &World) -> Box<dyn Instance> {
+    let mut plan = plan_with(world, Limits { disk: Some(ByteSize::mib(20)), ..Limits::default() });
+    plan.limits.disk_is_hard = false;
+    let instance = world.create(&plan).await;
+    assert_eq!(held(&*instance, LimitKind::Disk), (Enforcement::Accounting, 20 << 20));
+    instance
+}
+
+async fn is_stopped_by_accounting(world: &World, script: &str) {
+    let instance = small_accounted(world).await;
+    let command = ["/usr/bin/env", "python3", "-c", script];
+    let output = tokio::time::timeout(Duration::from_secs(50), run(&*instance, &command)).await.unwrap();
+    assert!(output.report.disk_limit, "{output:?}");
+    assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn a_deep_tree_is_measured_to_its_bottom(world: Arc<World>) {
+    let script = "import os, time\nos.chdir('/root')\n\
+        for n in range(600): os.mkdir('d'); os.chdir('d')\n\
+        for n in range(30): open(str(n), 'wb').write(b'x' * 1000000)\n\
+        while True: time.sleep(0.05); open('more', 'ab').write(b'x' * 5000)";
+    is_stopped_by_accounting(&world, script).await;
+}
+
+pub(crate) async fn empty_files_are_not_free(world: Arc<World>) {
+    let script = "import os\nn = 0\nwhile True:\n  n += 1\n  os.close(os.open(f'/root/{n}', os.O_CREAT))";
+    is_stopped_by_accounting(&world, script).await;
+}
+
+pub(crate) async fn deleted_files_count_while_they_are_open(world: Arc<World>) {
+    let script = "import os, time\nkept = []\nn = 0\nwhile True:\n\
+        \x20 n += 1\n  kept.append(open(f'/usr/{n}', 'wb', buffering=0))\n  os.unlink(f'/usr/{n}')\n\
+        \x20 kept[-1].write(b'x' * 1000000)\n  time.sleep(0.01)";
+    is_stopped_by_accounting(&world, script).await;
+}
+
+pub(crate) async fn deleted_files_count_while_they_are_mapped(world: Arc<World>) {
+    if !is_root() {
+        println!("skipped: seeing a file that is only mapped needs root");
+        return;
+    }
+    // Python's own mappings keep a descriptor; those of the C library do not.
+    let script = "import os, time, ctypes\nmap = ctypes.CDLL(None).mmap\nsize = ctypes.c_size_t\nn = 0\nwhile True:\n\
+        \x20 n += 1\n  f = open(f'/root/{n}', 'w+b', buffering=0)\n  f.write(b'x' * 1000000)\n\
+        \x20 map(None, size(4096), 1, 2, f.fileno(), size(0))\n  f.close()\n\
+        \x20 os.unlink(f'/root/{n}')\n  time.sleep(0.01)";
+    is_stopped_by_accounting(&world, script).await;
+}
+
+/// Whether a process that is not dead shares the pid namespace of this guest.
+fn has_live_neighbour(guest: i32) -> bool {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let its_own = namespace(&guest.to_string()).unwrap();
+    let names = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| *name != guest.to_string() && namespace(name).as_ref() == Some(&its_own)).any(
+        |name| {
+            let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, after)| !after.starts_with('Z'))
+        },
+    )
+}
+
+pub(crate) async fn a_deaf_guest_does_not_save_a_disk_filler(world: Arc<World>) {
+    let mut plan = plan_with(&world, Limits { disk: Some(ByteSize::mib(20)), ..Limits::default() });
+    plan.limits.disk_is_hard = false;
+    let instance = world.create(&plan).await;
+    let filler = "(while [ ! -e /root/go ]; do sleep 0.1; done; n=0; \
+        while true; do n=$((n + 1)); head -c 1000000 /dev/zero > /root/$n; done) > /dev/null 2>&1 &";
+    sh(&*instance, filler).await;
+    let text = std::fs::read_to_string(world.run_directory(&plan.id).join("pid")).unwrap();
+    let pid = text.split(' ').next().unwrap().parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
+    let guest = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    sh(&*instance, "touch /root/go").await;
+    rustix::process::pidfd_send_signal(&guest, rustix::process::Signal::STOP).unwrap();
+    // With a cgroup the workload is killed, and the guest can be woken; without one, the whole sandbox.
+    let has_cgroup = world.backend.probe().await.unwrap().has(Capability::PidsLimit);
+    let end = async {
+        if has_cgroup {
+            while has_live_neighbour(pid.as_raw_pid()) {
+                tokio::task::yield_now().await;
+            }
+        } else {
+            instance.ended().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(50), end).await.expect("the filler was stopped");
+    if has_cgroup {
+        rustix::process::pidfd_send_signal(&guest, rustix::process::Signal::CONT).unwrap();
+        // It finds the demand to kill everything in its queue first.
+        while sh(&*instance, "echo alive").await.stdout != "alive\n" {}
+    }
     instance.stop().await.unwrap();
 }
 

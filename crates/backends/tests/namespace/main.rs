@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     process::{Command, ExitCode},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Instant,
 };
 
@@ -45,6 +45,9 @@ const STORIES: &[Story] = stories![
     life::nothing_is_left_on_the_host,
     life::a_sandbox_that_ends_by_itself_is_noticed,
     life::a_new_daemon_finds_what_lives_and_sweeps_the_rest,
+    life::a_daemon_with_another_home_leaves_ours_alone,
+    life::a_dead_spawner_is_noticed_and_named,
+    life::a_create_that_is_given_up_leaves_no_guest,
     life::a_recycled_pid_is_never_taken_for_a_guest,
     life::a_create_that_fails_leaves_nothing,
     life::a_root_of_given_layers,
@@ -65,6 +68,11 @@ const STORIES: &[Story] = stories![
     limits::cpu_time_is_held_where_it_can_be,
     limits::a_hard_disk_limit_is_a_file_system,
     limits::a_disk_filler_is_stopped_by_accounting,
+    limits::a_deep_tree_is_measured_to_its_bottom,
+    limits::empty_files_are_not_free,
+    limits::deleted_files_count_while_they_are_open,
+    limits::deleted_files_count_while_they_are_mapped,
+    limits::a_deaf_guest_does_not_save_a_disk_filler,
     limits::a_paused_sandbox_stands_still_and_goes_on,
     limits::usage_is_told,
     limits::the_statement_matches_the_host,
@@ -78,11 +86,13 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
 
 fn main() -> ExitCode {
     let spawner = jail::start_spawner(guest_main).unwrap();
+    // For the stories with a second daemon.
+    let spares = (0..2).map(|_spare| jail::start_spawner(guest_main).unwrap()).collect();
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let backend = runtime.block_on(NamespaceBackend::new(spawner, directories.clone())).unwrap();
-    let world = Arc::new(World { backend, directories });
+    let world = Arc::new(World { backend, directories, spares: Mutex::new(spares) });
     let who = std::env::var(WHO).unwrap_or_else(|_unset| "root".to_owned());
 
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

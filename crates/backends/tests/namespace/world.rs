@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct World {
     pub(crate) backend: NamespaceBackend,
     pub(crate) directories: Directories,
+    pub(crate) spares: Mutex<Vec<jail::SpawnerHandle>>,
 }
 
 /// What a command left behind.

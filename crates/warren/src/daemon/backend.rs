@@ -80,7 +80,14 @@ impl Roles {
                         .with_source(error)
                         .with_hint("`warren doctor` tells what is missing and how to mend it.")
                 })?;
-                Ok(Running { backend: Arc::new(backend), ended: pending().boxed() })
+                let ended = backend.spawner_ended().map(|()| {
+                    Error::new(
+                        ErrorKind::Unavailable,
+                        "the spawner ended, so no sandbox can be made or removed",
+                    )
+                    .with_hint("The sandboxes live on. Start the daemon again; it finds them.")
+                });
+                Ok(Running { backend: Arc::new(backend), ended: ended.boxed() })
             }
             Self::Fake => Ok(Running { backend: Arc::new(FakeBackend::new()), ended: pending().boxed() }),
         }

@@ -8,6 +8,7 @@ mod descriptors;
 mod idle;
 mod lock;
 mod log;
+mod memory;
 mod ready;
 mod socket;
 
@@ -108,7 +109,9 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let hide = || socket.remove();
     let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
-    let ((), (), failure) = tokio::join!(serving, idling, leave_when_ended(ended, stop.clone()));
+    let slimming = memory::give_back(stop.clone());
+    let ((), (), (), failure) =
+        tokio::join!(serving, idling, slimming, leave_when_ended(ended, stop.clone()));
 
     engine.close().await;
     tracing::info!("stopped");

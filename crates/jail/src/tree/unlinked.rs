@@ -1,0 +1,116 @@
+//! Files without a name that live on because a process holds them open.
+//!
+//! Not seen: descriptors on their way through a socket, and, without root, files that are only mapped into memory.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{stat, statfs};
+
+use super::measure::{Tally, counts};
+use crate::child::parse_stat;
+
+/// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`: files elsewhere (`/tmp`, `/dev/shm`, memory) have limits of their own.
+const OVERLAY_MAGIC: i64 = 0x794c_7630;
+/// Most descriptors that are looked at in one measurement.
+const MAX_LOOKED_AT: usize = 1 << 20;
+
+/// Adds the files without a name that the descendants of this guest have open or mapped. It is process 1 of their namespace, so
+/// whoever loses its parent becomes the guest's child, and none is missed but those born meanwhile.
+pub(super) fn add(guest: i32, start_time: u64, tally: &mut Tally) {
+    let processes: Vec<_> = children(Path::new("/proc")).filter_map(|path| read_process(&path)).collect();
+    if !processes.iter().any(|process| process.pid == guest && process.start_time == start_time) {
+        return;
+    }
+    let mut left = MAX_LOOKED_AT;
+    for pid in family(guest, &processes) {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        // A thread may have a table of descriptors of its own.
+        for thread in children(&process.join("task")) {
+            for descriptor in children(&thread.join("fd")) {
+                if left == 0 || tally.is_late() {
+                    return;
+                }
+                left -= 1;
+                add_unlinked(&descriptor, tally);
+            }
+        }
+        for mapping in deleted_mappings(&process) {
+            add_unlinked(&mapping, tally);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    start_time: u64,
+}
+
+fn read_process(path: &Path) -> Option<Process> {
+    path.file_name()?.to_str()?.parse::<i32>().ok()?;
+    let stat = fs::read(path.join("stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (pid, start_time) = parse_stat(&stat)?;
+    let parent = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, start_time })
+}
+
+/// A process and all its descendants.
+fn family(first: i32, processes: &[Process]) -> Vec<i32> {
+    let mut of_parent: HashMap<i32, Vec<i32>> = HashMap::new();
+    for process in processes {
+        of_parent.entry(process.parent).or_default().push(process.pid);
+    }
+    let (mut found, mut next) = (vec![first], 0);
+    while let Some(parent) = found.get(next) {
+        // Taken out, so that a list read while it changed cannot send us round in circles.
+        found.extend(of_parent.remove(parent).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// The kernel's links to mapped files that seem to be deleted.
+fn deleted_mappings(process: &Path) -> Vec<PathBuf> {
+    let maps = fs::read(process.join("maps")).unwrap_or_default();
+    maps.split(|byte| *byte == b'\n')
+        .filter(|line| line.ends_with(b" (deleted)"))
+        .filter_map(|line| std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok())
+        .map(|range| process.join("map_files").join(range))
+        .collect()
+}
+
+/// `link` leads straight to the file, without a path.
+fn add_unlinked(link: &Path, tally: &mut Tally) {
+    let Ok(found) = stat(link) else { return };
+    if counts(&found).0 == 0 && is_overlay(link) {
+        tally.add(&found);
+    }
+}
+
+#[expect(clippy::unnecessary_cast, reason = "the width of this field differs between architectures")]
+fn is_overlay(link: &Path) -> bool {
+    statfs(link).is_ok_and(|found| found.f_type as i64 == OVERLAY_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_found_whatever_the_order_and_without_going_round() {
+        let process = |(pid, parent)| Process { pid, parent, start_time: 1 };
+        let all: Vec<_> = [(9, 5), (5, 2), (2, 1), (7, 1), (2, 9)].map(process).into();
+        assert_eq!(family(2, &all), [2, 5, 9, 2]);
+        assert_eq!(family(7, &all), [7]);
+    }
+}
