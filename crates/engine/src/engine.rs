@@ -101,7 +101,9 @@ impl Engine {
             let status = shared.status.borrow();
             !status.busy && !status.record.state.is_live()
         };
-        *self.core.is_settled.borrow() && !self.core.has_unrecorded() && self.core.all().iter().all(is_at_rest)
+        *self.core.is_settled.borrow()
+            && !self.core.has_unrecorded()
+            && self.core.all().iter().all(is_at_rest)
     }
 
     pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {

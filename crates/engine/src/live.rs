@@ -48,8 +48,7 @@ impl LiveExecs {
 
     /// Those that are being started now.
     pub(crate) fn starting(&self) -> Vec<Arc<LiveExec>> {
-        let is_starting =
-            |exec: &&Arc<LiveExec>| exec.progress.borrow().record.state == ExecState::Starting;
+        let is_starting = |exec: &&Arc<LiveExec>| exec.progress.borrow().record.state == ExecState::Starting;
         self.lock().values().filter(is_starting).cloned().collect()
     }
 

@@ -22,8 +22,8 @@ use std::{
 };
 
 use guest_protocol::{
-    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Response, SignalScope, StartFailure,
-    TerminalSize,
+    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Response, SignalScope,
+    StartFailure, TerminalSize,
 };
 use tokio::{io::unix::AsyncFd, sync::Notify};
 
@@ -34,7 +34,9 @@ pub(crate) use stdin::{BodyLeft, feed_stdin};
 
 use self::{stdin::Stdin, window::Window};
 use crate::{
-    limits::{MAX_EXEC_ID_BYTES, MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES},
+    limits::{
+        MAX_EXEC_ID_BYTES, MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES,
+    },
     processes, sys,
 };
 

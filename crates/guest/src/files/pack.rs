@@ -61,8 +61,9 @@ pub(crate) async fn pack(
     let (sender, mut pieces) = mpsc::channel(QUEUED_PIECES);
     let cancel = Cancel::default();
     let theirs = cancel.clone();
-    let job =
-        background::spawn_archive(move || pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs));
+    let job = background::spawn_archive(move || {
+        pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs)
+    });
     let job = match job {
         Ok(job) => job,
         Err(failure) => return Ok(Err(failure)),
