@@ -68,13 +68,13 @@ pub(crate) async fn open(
 enum Found {
     Known(Enrolled),
     /// A create that was cut short: nobody was told of it, so nobody sees it.
-    Unborn(SandboxRecord),
+    Unborn(Box<SandboxRecord>),
 }
 
 impl Found {
     fn new(core: &Arc<Core>, record: SandboxRecord) -> Self {
         if record.state == SandboxState::Creating && record.started_at.is_none() {
-            Self::Unborn(record)
+            Self::Unborn(Box::new(record))
         } else {
             Self::Known(Driver::enrol(core, record))
         }
@@ -115,7 +115,7 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
 async fn take_up(core: &Arc<Core>, found: Found) {
     let mut enrolled = match found {
         Found::Known(enrolled) => enrolled,
-        Found::Unborn(record) => return discard(core, record).await,
+        Found::Unborn(record) => return discard(core, *record).await,
     };
     match enrolled.record().state {
         SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {

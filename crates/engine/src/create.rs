@@ -124,6 +124,15 @@ pub(crate) fn make_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Takes back what [`make_directory`] made, while nobody has put anything into it.
+pub(crate) fn unmake_directory(directory: &Path) {
+    for directory in [&directory.join("logs"), directory] {
+        if let Err(error) = std::fs::remove_dir(directory) {
+            tracing::warn!(directory = %directory.display(), %error, "an empty directory stays");
+        }
+    }
+}
+
 fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(directory)
 }

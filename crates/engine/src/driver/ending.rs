@@ -75,7 +75,7 @@ async fn could_not_be_asked(life: &Life, grace: Duration) {
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     match life.client.call(&Request::Shutdown { grace_ms }).await {
         Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         Err(error) => {
             tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");

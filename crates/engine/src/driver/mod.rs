@@ -18,15 +18,18 @@ use sandbox::{
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
     sync::{mpsc, oneshot, watch},
+    task::spawn_blocking,
     time::Instant,
 };
 
-use self::work::{Then, Work, WorkKind};
+use self::work::{Files, Then, Work, WorkKind};
 use crate::{
     Force,
     client::GuestClient,
     clock,
     core::{Core, until},
+    create::{make_directory, unmake_directory},
+    disk::may_block,
     error::{self, Refusal},
     shared::{Gone, Life, Shared, Status},
 };
@@ -116,7 +119,7 @@ pub(crate) struct Birth {
 }
 
 /// A sandbox of an earlier daemon, of which only the record is known.
-pub(crate) struct Enrolled(Driver);
+pub(crate) struct Enrolled(Box<Driver>);
 
 impl Enrolled {
     pub(crate) fn record(&mut self) -> &mut SandboxRecord {
@@ -186,9 +189,9 @@ impl Driver {
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let lived = async {
-                if driver.write_down(recorded).await {
+                if let Some(files) = driver.write_down(recorded).await {
                     driver.waiting.push(reply);
-                    driver.begin_making(true);
+                    driver.begin_making(Files::New(files));
                     driver.run().await;
                 }
             };
@@ -202,19 +205,33 @@ impl Driver {
         let driver = Self::new(Arc::clone(core), record);
         driver.shared.status.send_modify(|status| status.adopting = true);
         core.publish(&driver.shared);
-        Enrolled(driver)
+        Enrolled(Box::new(driver))
     }
 
-    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> bool {
-        let inserted = self.core.store.insert_sandbox(self.record.clone()).await;
-        let is_inserted = inserted.is_ok();
-        if is_inserted {
-            self.core.publish(&self.shared);
+    /// Writes the record, and makes the empty directory meanwhile: without a record it is a leftover that is taken away
+    /// here or swept by the next daemon. Returns how the directory went, where the record stands.
+    async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> Option<Result<()>> {
+        let core = Arc::clone(&self.core);
+        // Nobody sweeps a directory that has no record yet.
+        let making = core.making.read().await;
+        let directory = self.record.plan.directory.clone();
+        let files = spawn_blocking(move || make_directory(&directory));
+        let inserted = core.store.insert_sandbox(self.record.clone()).await;
+        let files = files.await.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Internal, "the directory could not be made").with_source(error))
+        });
+        if inserted.is_ok() {
+            core.publish(&self.shared);
         } else {
-            self.core.forget(&self.shared);
+            if files.is_ok() {
+                may_block(|| unmake_directory(&self.record.plan.directory));
+            }
+            core.forget(&self.shared);
         }
+        drop(making);
+        let is_inserted = inserted.is_ok();
         recorded.send(inserted).unwrap_or(());
-        is_inserted
+        is_inserted.then_some(files)
     }
 
     fn new_life(&self, instance: Arc<dyn Instance>) -> Arc<Life> {

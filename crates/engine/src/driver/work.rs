@@ -18,7 +18,7 @@ use super::{Driver, Reply, ending, refuse};
 use crate::{
     Force, clock,
     config::MAX_STOP_GRACE,
-    create::{check_directory, make_directory},
+    create::check_directory,
     error::{self, Refusal},
     shared::Gone,
 };
@@ -43,6 +43,14 @@ pub(super) enum Then {
     Rest,
     Start,
     Remove,
+}
+
+/// What a place is made from.
+pub(super) enum Files {
+    /// A directory that was made for it, or could not be.
+    New(Result<()>),
+    /// What an earlier life left.
+    Kept,
 }
 
 pub(super) enum Done {
@@ -96,17 +104,17 @@ impl Driver {
             return refuse(reply, error);
         }
         self.waiting.push(reply);
-        self.begin_making(false);
+        self.begin_making(Files::Kept);
     }
 
-    pub(super) fn begin_making(&mut self, first: bool) {
+    pub(super) fn begin_making(&mut self, files: Files) {
+        let first = matches!(files, Files::New(_));
         let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
         self.begin(WorkKind::Making, async move {
             let made = async {
-                if first {
-                    make_directory(&plan.directory)?;
-                } else {
-                    check_directory(&plan.directory, &label)?;
+                match files {
+                    Files::New(made) => made?,
+                    Files::Kept => check_directory(&plan.directory, &label)?,
                 }
                 let _making = core.making.read().await;
                 core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
@@ -244,7 +252,7 @@ impl Driver {
         self.tell_reason(EventKind::SandboxStopped).await;
         match then {
             Then::Rest => self.reply_to_all(&Ok(())),
-            Then::Start => self.begin_making(false),
+            Then::Start => self.begin_making(Files::Kept),
             Then::Remove => self.begin_removing(None),
         }
     }

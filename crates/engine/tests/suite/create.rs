@@ -191,3 +191,15 @@ async fn a_burst_of_a_hundred_creates_and_removes_leaves_nothing() {
 fn named(name: &str) -> SandboxSpec {
     SandboxSpec { name: Some(name.parse().unwrap()), ..SandboxSpec::default() }
 }
+
+#[tokio::test]
+async fn a_name_that_is_taken_leaves_no_directory() {
+    let world = World::new().await;
+    let first = world.create_named("taken").await;
+    let spec = SandboxSpec { name: Some("taken".parse().unwrap()), ..SandboxSpec::default() };
+    let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+    assert_eq!(error.kind(), sandbox::ErrorKind::AlreadyExists);
+    let directories = std::fs::read_dir(world.home.path().join("sandboxes")).unwrap();
+    let left: Vec<_> = directories.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [std::ffi::OsString::from(first.id.as_str())]);
+}
