@@ -146,7 +146,7 @@ async fn force(host: &Arc<Host>, id: &SandboxId, last_resort: LastResort) {
     match killed {
         Ok(Ok(true)) => return,
         Ok(Err(error)) => {
-            tracing::warn!(sandbox = %id, %error, "a workload past its disk limit does not end")
+            tracing::warn!(sandbox = %id, %error, "a workload past its disk limit does not end");
         }
         Ok(Ok(false)) | Err(_) => {}
     }

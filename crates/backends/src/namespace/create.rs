@@ -8,12 +8,13 @@ use std::{
         net::UnixListener,
     },
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use jail::{Reply, Request, cgroup::CgroupLimits};
 use sandbox::{BackendError, Isolation, LimitsPlan, RootfsPlan, SandboxId, SandboxPlan};
+use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Host,
@@ -65,10 +66,19 @@ pub(crate) async fn create(
     plan: &SandboxPlan,
 ) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
     let began = Instant::now();
-    instance::wait_for_cleaning(host, &plan.id).await;
+    let earlier = async {
+        instance::wait_for_cleaning(host, &plan.id).await;
+        host.turn(&plan.id).await
+    };
+    let turn =
+        tokio::time::timeout(CREATE_TIME, earlier).await.map_err(|_elapsed| BackendError::TimedOut {
+            what: format!("clearing away an earlier life of sandbox {}", plan.id),
+            after: CREATE_TIME,
+        })?;
     let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
-    let begun =
-        tokio::task::spawn_blocking(move || begin(&worker, &plan)).await.map_err(error::from_join)??;
+    let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
+        .await
+        .map_err(error::from_join)??;
     let begin = began.elapsed();
     let Begun { mut half_made, isolation, steps } = begun;
     let id = half_made.id.clone();
@@ -117,7 +127,7 @@ struct Begun {
 }
 
 /// Everything up to the request to the spawner, on a thread that may block.
-fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
+fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Result<Begun, BackendError> {
     if let RootfsPlan::Layers { layers } = &plan.rootfs
         && !(1..=MAX_LAYERS).contains(&layers.len())
     {
@@ -130,7 +140,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan) -> Result<Begun, BackendError> {
     };
     let names = host.directories.place(&plan.id);
     let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);
-    let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone());
+    let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
 
     let disk = decide_disk(host, plan);
     if disk == DiskHold::FileSystem && host.ground.ids != Ids::OwnRange {
@@ -235,11 +245,21 @@ struct HalfMade {
     guest: Option<OwnedFd>,
     /// Not given back before the child is gone.
     lease: Option<IdLease>,
+    /// Nobody makes the same sandbox meanwhile.
+    turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl HalfMade {
-    fn new(host: Arc<Host>, id: SandboxId) -> Self {
-        Self { host: Some(host), id, made_files: None, reply: None, guest: None, lease: None }
+    fn new(host: Arc<Host>, id: SandboxId, turn: OwnedMutexGuard<()>) -> Self {
+        Self {
+            host: Some(host),
+            id,
+            turn: Some(turn),
+            made_files: None,
+            reply: None,
+            guest: None,
+            lease: None,
+        }
     }
 
     fn keep(mut self) -> Option<IdLease> {
@@ -254,35 +274,35 @@ impl HalfMade {
         }
     }
 
-    /// Everything that is to be taken back, in another value; this one has nothing more to do.
-    fn take(&mut self) -> Option<Self> {
+    /// Everything that is to be taken back, in a value whose own drop does nothing.
+    fn take(&mut self) -> Option<(Arc<Host>, Self)> {
         let host = self.host.take()?;
-        Some(Self {
-            host: Some(host),
+        let taken = Self {
+            host: None,
             id: self.id.clone(),
             made_files: self.made_files.take(),
             reply: self.reply.take(),
             guest: self.guest.take(),
             lease: self.lease.take(),
-        })
+            turn: self.turn.take(),
+        };
+        Some((host, taken))
     }
 
     /// Takes everything back and waits until it is gone, for a while; a child that does not end is waited for behind.
     async fn undo(mut self) {
-        if let Some(taken) = self.take() {
-            drop(tokio::time::timeout(END_TIME, tokio::spawn(taken.take_back())).await);
+        if let Some((host, taken)) = self.take() {
+            drop(tokio::time::timeout(END_TIME, tokio::spawn(taken.take_back(host))).await);
         }
     }
 
-    async fn take_back(mut self) {
-        let Some(host) = self.host.take() else { return };
+    async fn take_back(mut self, host: Arc<Host>) {
         self.end_child().await;
         let (worker, id) = (Arc::clone(&host), self.id.clone());
         drop(tokio::task::spawn_blocking(move || instance::clean(&worker, &id)).await);
         if let Some(path) = self.made_files.take() {
             drop(host.ask(&Request::Remove { path }).await);
         }
-        drop(self.lease.take());
     }
 
     /// Returns when the child is no more, whether it was on its way or the guest already.
@@ -338,12 +358,10 @@ impl HalfMade {
 impl Drop for HalfMade {
     /// For a request that was given up: nobody waits, so it is taken back behind. A later life of the same sandbox waits.
     fn drop(&mut self) {
-        let Some(taken) = self.take() else { return };
-        let (Some(host), Ok(runtime)) = (taken.host.clone(), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
-        let id = taken.id.clone();
-        let mut cleaning = host.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
-        cleaning.insert(id, runtime.spawn(taken.take_back()));
+        let Some((host, taken)) = self.take() else { return };
+        // Without a runtime the daemon is ending, and the next one sweeps.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(taken.take_back(host));
+        }
     }
 }

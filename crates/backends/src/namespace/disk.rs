@@ -11,6 +11,8 @@ use std::{
 use rustix::fs::SeekFrom;
 use sandbox::ByteSize;
 
+use super::skeleton::unique_name;
+
 /// Below this a journal does not fit, or fills the disk.
 const SMALLEST_WITH_JOURNAL: ByteSize = ByteSize::mib(64);
 
@@ -35,7 +37,7 @@ pub(crate) fn find_tools() -> Result<PathBuf, String> {
 pub(crate) fn make_image(mkfs: &Path, layers: &Path, size: ByteSize, image: &Path) -> io::Result<()> {
     let template = layers.join(format!("ext4-{}.img", size.bytes()));
     if !template.exists() {
-        let unfinished = layers.join(format!(".ext4-{}-{:?}.img", size.bytes(), std::thread::current().id()));
+        let unfinished = layers.join(format!(".ext4-{}-{}.img", size.bytes(), unique_name()));
         File::create(&unfinished)?.set_len(size.bytes())?;
         format(mkfs, size, &unfinished)?;
         fs::rename(&unfinished, &template)?;

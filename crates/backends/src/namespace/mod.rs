@@ -10,6 +10,7 @@ mod ids;
 mod instance;
 mod names;
 mod record;
+mod remains;
 mod skeleton;
 mod socket;
 mod spawner_watch;
@@ -63,6 +64,8 @@ struct Host {
     inherited: ids::Inherited,
     /// Sandboxes that have ended and whose traces are being removed.
     cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
+    /// Sandboxes that are being made, or unmade after that was given up: one at a time for each id.
+    making: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl NamespaceBackend {
@@ -70,14 +73,12 @@ impl NamespaceBackend {
     pub async fn new(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
         let watch = SpawnerWatch::start(&spawner)
             .map_err(|error| error::from_io("could not watch the spawner", error))?;
-        let host = tokio::task::spawn_blocking(move || Host::prepare(spawner, watch, directories));
-        let host = Arc::new(host.await.map_err(error::from_join)??);
-        let worker = Arc::clone(&host);
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = worker.skeleton() {
-                tracing::warn!(%error, "image host could not be prepared; tried again when it is needed");
-            }
-        });
+        let prepare = move || {
+            let remains = remains::find(&directories);
+            Host::prepare(spawner, watch, directories).map(|host| (Arc::new(host), remains))
+        };
+        let (host, remains) = tokio::task::spawn_blocking(prepare).await.map_err(error::from_join)??;
+        tokio::spawn(finish(Arc::clone(&host), remains));
         Ok(Self(host))
     }
 
@@ -166,6 +167,7 @@ impl Host {
             ranges: ids::IdRanges::default(),
             inherited: Mutex::default(),
             cleaning: Mutex::default(),
+            making: Mutex::default(),
         };
         host.inherit_ranges();
         Ok(host)
@@ -189,6 +191,16 @@ impl Host {
     /// What cages are built on. May block while the layer of image `host` is made.
     fn ground(&self) -> Result<Ground, BackendError> {
         Ok(Ground { skeleton: self.skeleton()?, ..self.ground.clone() })
+    }
+
+    /// Waits until nothing is left of an earlier attempt to make this sandbox.
+    async fn turn(&self, id: &SandboxId) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            making.retain(|_id, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(making.entry(id.clone()).or_default())
+        };
+        lock.lock_owned().await
     }
 
     /// Sends a request to the spawner, if it still lives.
@@ -215,6 +227,25 @@ impl Host {
     async fn ask(&self, request: &Request) -> Result<Reply, BackendError> {
         let socket = Arc::new(self.request(request)?);
         receive(socket).await.map(|(reply, _)| reply)
+    }
+}
+
+/// What need not be done before the daemon serves: the layer of image `host`, and then clearing away what earlier work left.
+async fn finish(host: Arc<Host>, remains: Vec<PathBuf>) {
+    let worker = Arc::clone(&host);
+    let in_use = match tokio::task::spawn_blocking(move || worker.skeleton()).await {
+        Ok(Ok(skeleton)) => skeleton.directory,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "image host could not be prepared; tried again when it is needed");
+            return;
+        }
+        Err(_shutting_down) => return,
+    };
+    for path in remains.into_iter().filter(|path| !in_use.starts_with(path)) {
+        let told = host.ask(&Request::Remove { path: path.clone() }).await;
+        if !matches!(told, Ok(Reply::Done)) {
+            tracing::warn!(path = %path.display(), ?told, "what was left of earlier work stays");
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
     io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// Grows when what is written below changes, so that old layers are not taken for new ones.
@@ -271,11 +272,14 @@ fn gather_directories(usr: &Path, below: &Path, depth: usize, found: &mut Vec<Pa
     }
 }
 
+/// A name that nothing unfinished of this or an earlier daemon has.
+pub(crate) fn unique_name() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}-{:?}-{now}", std::process::id(), std::thread::current().id())
+}
+
 fn tempdir_in(layers: &Path) -> io::Result<PathBuf> {
-    let path = layers.join(format!(".unfinished-{}", std::process::id()));
-    if path.exists() {
-        fs::remove_dir_all(&path)?;
-    }
+    let path = layers.join(format!(".unfinished-{}", unique_name()));
     fs::create_dir(&path)?;
     Ok(path)
 }

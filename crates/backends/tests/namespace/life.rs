@@ -192,13 +192,14 @@ pub(crate) async fn a_create_that_is_given_up_leaves_no_guest(world: Arc<World>)
     }
 }
 
-/// A guest is named by its sandbox's id, as far as the kernel keeps names.
+/// Whether a guest lives. It is named by its sandbox's id, as far as the kernel keeps names; the dead may wait to be reaped.
 fn has_process_named(name: &str) -> bool {
-    let name = &name[..name.len().min(15)];
+    let named = format!("({}) ", &name[..name.len().min(15)]);
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .into_iter()
-        .any(|entry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|found| found.trim() == name))
+    processes.into_iter().any(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        stat.split_once(&named).is_some_and(|(_, after)| !after.starts_with(['Z', 'X']))
+    })
 }
 
 pub(crate) async fn a_recycled_pid_is_never_taken_for_a_guest(world: Arc<World>) {

@@ -1,0 +1,83 @@
+//! What work that was cut short left in the home, and layers that nobody needs any more.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use super::{Directories, record::Record, sweep};
+
+/// Templates of disk images that are kept, the newest.
+const KEPT_TEMPLATES: usize = 8;
+/// Layers of image `host` that are kept besides those in use, the newest.
+const KEPT_SKELETONS: usize = 4;
+
+/// Finds them at the start, before anything new is begun: what is begun later is never in the list.
+pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
+    let (sandboxes, layers) = (directories.sandboxes(), directories.layers());
+    let mut found = named(&sandboxes, ".deep-");
+    for prefix in [".deep-", ".ext4-", ".unfinished-"] {
+        found.extend(named(&layers, prefix));
+    }
+    found.extend(all_but_newest(named(&layers, "ext4-"), KEPT_TEMPLATES));
+    if let Some(used) = used_skeletons(directories) {
+        let is_unused = |path: &PathBuf| {
+            !path.file_name().and_then(|name| name.to_str()).is_some_and(|name| used.contains(name))
+        };
+        found.extend(all_but_newest(named(&layers, "host-"), KEPT_SKELETONS).into_iter().filter(is_unused));
+    }
+    found
+}
+
+/// The layers beneath live sandboxes. `None`: one does not tell, so any may be in use.
+fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
+    let ids = sweep::ids_in(&directories.run).into_iter();
+    ids.map(|id| Record::read(&directories.place(&id)).ok()?.skeleton).collect()
+}
+
+fn named(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn all_but_newest(mut paths: Vec<PathBuf>, kept: usize) -> Vec<PathBuf> {
+    let made = |path: &PathBuf| {
+        fs::metadata(path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    paths.sort_by_key(|path| std::cmp::Reverse(made(path)));
+    paths.split_off(kept.min(paths.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn remains_are_found_and_what_is_needed_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
+        let (sandboxes, layers) = (directories.sandboxes(), directories.layers());
+        for path in [&sandboxes.join(".deep-1-1"), &sandboxes.join("sbx-1"), &layers.join(".unfinished-7")] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::write(layers.join(".ext4-1-x.img"), "").unwrap();
+        for number in 0..10 {
+            let file = fs::File::create(layers.join(format!("ext4-{number}.img"))).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(number)).unwrap();
+        }
+        fs::create_dir(layers.join("host-1")).unwrap();
+        let mut found = find(&directories);
+        found.sort_unstable();
+        let expected =
+            [".ext4-1-x.img", ".unfinished-7", "ext4-0.img", "ext4-1.img"].map(|name| layers.join(name));
+        assert_eq!(found[..4], expected);
+        assert_eq!(found[4..], [sandboxes.join(".deep-1-1")]);
+    }
+}
