@@ -217,13 +217,22 @@ fn a_writer_that_nobody_reads_waits_and_memory_stays_bounded() {
     let guest = TestGuest::start();
     let mut host = guest.connect();
     let pid = host.start(&command("yes", &["yes"]));
-    // It sleeps in write once pipe and window are full, and burns no more time.
-    let ticks = || std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-    eventually("yes waits on its pipe", || ticks().contains("pipe_write") || ticks().contains("wait"));
     let held = |host: &mut crate::support::Host| match host.ask(&Request::ExecList) {
         Ok(Response::Execs { execs }) => execs[0].last_event,
         other => panic!("{other:?}"),
     };
+    // Once pipe and window are full it sleeps in write, and looking again and again shows nothing new.
+    let waits = || std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    let (mut last, mut since) = (0, std::time::Instant::now());
+    eventually("yes waits on its pipe for good", || {
+        let now = held(&mut host);
+        let stands = now == last && ["pipe_write", "wait"].iter().any(|place| waits().contains(place));
+        if !stands {
+            since = std::time::Instant::now();
+        }
+        last = now;
+        since.elapsed() > std::time::Duration::from_millis(500)
+    });
     let before = held(&mut host);
     assert!(guest.private_bytes() < 4 * 1024 * 1024, "{}", guest.private_bytes());
     assert_eq!(held(&mut host), before);
