@@ -11,7 +11,8 @@ pub struct Isolation {
     pub backend: BackendKind,
     /// Whether the daemon that made it lacked root.
     pub rootless: bool,
-    /// `own-range`: host ids that nothing else has. `subordinate`: the user's subuid range. `single`: the user's own id only.
+    /// `own-range`: host ids that nothing else has. `subordinate`: the user's subuid range. `single`: the user's own id
+    /// only. `host`: the host's own ids, where its file system cannot show others.
     pub id_map: String,
     /// As in `lsns`: `user mnt pid net ipc uts cgroup`.
     pub namespaces: Vec<String>,

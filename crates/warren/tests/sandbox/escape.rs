@@ -100,7 +100,7 @@ fn the_hosts_files_are_not_there() {
     assert_eq!(daemon.sh_ok("cell", &format!("ls {path} 2>/dev/null | wc -l")), "0");
     assert_eq!(daemon.sh_ok("cell", "test -e /etc/shadow && cat /etc/shadow | grep -c '\\$' || echo 0"), "0");
     assert_eq!(
-        daemon.sh_ok("cell", "ls -A /root /home/* 2>/dev/null | grep -c -E 'ssh|pyenv|cargo' ; true"),
+        daemon.sh_ok("cell", "ls -A /root /home/* 2>/dev/null | grep -c -E 'ssh|cargo|history' ; true"),
         "0"
     );
     let home = daemon.home().display().to_string();
