@@ -32,7 +32,7 @@ cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
 	scripts/cgroup-v2/run target/debug/warren
 
 soak: ## slow tests: long random cycles
-	WARREN_SOAK=1 cargo test --release -p warren --test sandbox -- soak --nocapture
+	WARREN_CYCLES=20000 cargo test --release -p warren --test sandbox cycles
 
 bench: build ## numbers beside the peers that are installed
 	target/release/warren bench

@@ -9,6 +9,7 @@ use std::{
 
 use crate::harness::{Daemon, text, until};
 
+/// `make soak` asks for more by `WARREN_CYCLES`.
 const CYCLES: usize = 500;
 const AT_ONCE: usize = 8;
 
@@ -58,6 +59,8 @@ fn cgroups(ids: &BTreeSet<String>) -> Vec<String> {
 #[test]
 fn five_hundred_random_cycles_in_parallel_leave_nothing_behind() {
     let daemon = Daemon::start();
+    let asked = std::env::var("WARREN_CYCLES").ok().and_then(|text| text.parse().ok());
+    let cycles: usize = asked.unwrap_or(CYCLES);
     let children_before = descendants(daemon.pid());
     let next = AtomicUsize::new(0);
     let ids = std::sync::Mutex::new(BTreeSet::new());
@@ -67,7 +70,7 @@ fn five_hundred_random_cycles_in_parallel_leave_nothing_behind() {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= CYCLES {
+                    if number >= cycles {
                         return;
                     }
                     ids.lock().unwrap().insert(cycle(&daemon, number));
