@@ -1,8 +1,8 @@
 //! The syscall filter of workloads: deny by default, in the spirit of Docker's.
 //!
 //! `seccompiler` installs it, but we lay the program out ourselves. Its generator compares with one syscall after the
-//! other, and the kernel, which walks the program once for every syscall number when it is installed, takes most of a
-//! millisecond for that. A search tree takes a tenth of it.
+//! other, and the kernel walks the program once for every syscall number when it is installed. A search tree makes those
+//! walks short: it installs in about 0.08 ms here.
 
 mod allowed;
 
