@@ -110,6 +110,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn once_the_disk_is_slow_small_writes_stop_nobody_either() {
         let disk: &Disk = Box::leak(Box::new(Disk::new()));
+        // The sleep is the slow disk.
         disk.write(1, || thread::sleep(2 * SLOW)).await;
         assert!(disk.is_slow());
         tokio::spawn(check_writer_stops_nobody(disk, 1)).await.unwrap();

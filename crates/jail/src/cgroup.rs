@@ -33,6 +33,7 @@ const CPU_PERIOD_MICROS: u64 = 100_000;
 const FREEZE_TIME: Duration = Duration::from_secs(5);
 /// How long the kernel may take to let go of a group whose processes are dead.
 const REMOVE_TIME: Duration = Duration::from_secs(10);
+/// Between two looks at a group: version 1 has no event for "frozen" or "empty" that could be waited for.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
 const GUESTS: &str = "guests";
 
