@@ -13,7 +13,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandbox::{Error, ErrorKind, ExecId, Namespace};
 use serde::de::DeserializeOwned;
 
-use super::{error::ApiError, v1};
+use super::v1;
+use crate::http::ApiError;
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
 pub(super) const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;

@@ -15,7 +15,8 @@ use sandbox::Error;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rest, error::ApiResult, extract::Ask, listen::ActivityGuard, v1};
+use super::{Rest, extract::Ask, v1};
+use crate::http::{ActivityGuard, ApiResult};
 
 /// What `Upgrade` must say; bytes run both ways after the 101.
 pub const UPGRADE_PROTOCOL: &str = "warren-stream";

@@ -3,7 +3,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        LazyLock,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -18,7 +18,7 @@ use axum::{
 use sandbox::ErrorKind;
 
 use super::{
-    Rest,
+    auth::Authenticate,
     error::{self, ApiError, Failure},
 };
 
@@ -32,7 +32,7 @@ pub const SERVER_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 
 /// The id by which one request is found in the log.
 #[derive(Debug, Clone)]
-pub(super) struct HttpRequestId(pub(super) String);
+pub(crate) struct HttpRequestId(pub(crate) String);
 
 impl HttpRequestId {
     fn of(headers: &HeaderMap) -> Self {
@@ -98,12 +98,12 @@ fn log_failure(failure: &sandbox::Error, id: &HttpRequestId, method: &str, path:
 
 /// Finds out who asks, or answers for them.
 pub(super) async fn authenticate(
-    State(rest): State<Rest>,
+    State(auth): State<Arc<dyn Authenticate>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
-    let principal = rest.auth.authenticate(&parts).await?;
+    let principal = auth.authenticate(&parts).await?;
     parts.extensions.insert(principal);
     Ok(next.run(Request::from_parts(parts, body)).await)
 }

@@ -48,14 +48,14 @@ impl Activity {
     }
 
     /// Counts until the guard is dropped.
-    pub(super) fn enter(&self) -> ActivityGuard {
+    pub(crate) fn enter(&self) -> ActivityGuard {
         self.n_open.fetch_add(1, Ordering::AcqRel);
         ActivityGuard(Arc::clone(&self.n_open))
     }
 }
 
 #[derive(Debug)]
-pub(super) struct ActivityGuard(Arc<AtomicUsize>);
+pub(crate) struct ActivityGuard(Arc<AtomicUsize>);
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {

@@ -9,14 +9,14 @@ use axum::{
 };
 use sandbox::{Error, ErrorKind};
 
-use super::v1::{ErrorBody, ErrorDetail};
+use crate::rest::v1::{ErrorBody, ErrorDetail};
 
-pub(super) type ApiResult<T> = Result<T, ApiError>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 /// An error on its way out. It travels beside an empty answer until [`super::request::frame`], which alone knows the
 /// request's id, logs it and writes its body.
 #[derive(Debug)]
-pub(super) struct ApiError(pub(super) Error);
+pub(crate) struct ApiError(pub(crate) Error);
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
@@ -25,7 +25,7 @@ impl From<Error> for ApiError {
 }
 
 #[derive(Clone)]
-pub(super) struct Failure(pub(super) Arc<Error>);
+pub(crate) struct Failure(pub(crate) Arc<Error>);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
@@ -36,7 +36,7 @@ impl IntoResponse for ApiError {
 }
 
 /// The table of kinds and statuses. No wildcard: a new kind does not compile until it has an answer here.
-pub(super) fn http_status(kind: ErrorKind) -> StatusCode {
+pub(crate) fn http_status(kind: ErrorKind) -> StatusCode {
     let code = match kind {
         ErrorKind::InvalidRequest => 400,
         ErrorKind::Unauthenticated => 401,
@@ -53,7 +53,7 @@ pub(super) fn http_status(kind: ErrorKind) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-pub(super) fn body(error: &Error, request_id: &str) -> ErrorBody {
+pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
     ErrorBody {
         error: ErrorDetail {
             kind: error.kind(),
@@ -64,12 +64,12 @@ pub(super) fn body(error: &Error, request_id: &str) -> ErrorBody {
     }
 }
 
-pub(super) fn render(error: &Error, request_id: &str) -> Response {
+pub(crate) fn render(error: &Error, request_id: &str) -> Response {
     (http_status(error.kind()), Json(body(error, request_id))).into_response()
 }
 
 /// The message and everything beneath it, for the log.
-pub(super) fn chain(error: &Error) -> String {
+pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
