@@ -2,36 +2,43 @@
 //!
 //! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can forget one.
 
+mod audit;
 mod auth;
 mod error;
+mod key_auth;
 mod listen;
 mod request;
 
 use std::sync::Arc;
 
 use axum::{Router, http::Request, middleware};
+use engine::Engine;
 use sandbox::Error;
 
-pub use self::{
-    auth::{Authenticate, Peer, PeerCredentials},
-    listen::{Activity, serve_unix},
-    request::{REQUEST_ID_HEADER, SERVER_NAME},
-};
 pub(crate) use self::{
+    audit::About,
     error::{ApiError, ApiResult, body as error_body, chain},
     listen::ActivityGuard,
     request::HttpRequestId,
+};
+pub use self::{
+    auth::{Authenticate, Peer, PeerCredentials},
+    key_auth::KeyAuth,
+    listen::{Activity, serve_unix},
+    request::{REQUEST_ID_HEADER, SERVER_NAME},
 };
 
 /// What stands between a listener and the routes.
 #[derive(Debug, Clone)]
 pub struct Gate {
+    engine: Engine,
     auth: Arc<dyn Authenticate>,
 }
 
 impl Gate {
-    pub fn new(auth: Arc<dyn Authenticate>) -> Self {
-        Self { auth }
+    /// `engine` keeps the audit.
+    pub fn new(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
+        Self { engine, auth }
     }
 }
 
@@ -41,7 +48,8 @@ pub fn app(routes: Router, gate: Gate) -> Router {
     routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
-        .layer(middleware::from_fn_with_state(gate.auth, request::authenticate))
+        .layer(middleware::from_fn_with_state(gate.clone(), request::authenticate))
+        .layer(middleware::from_fn_with_state(gate.engine, audit::audit))
         .layer(middleware::from_fn(request::frame))
 }
 

@@ -3,23 +3,29 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, LazyLock,
+        LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use axum::{
+    body::Body,
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, header::SERVER},
     middleware::Next,
     response::Response,
 };
+use engine::{Engine, Principal};
+use futures_util::StreamExt;
+use hyper::body::Body as _;
 use sandbox::ErrorKind;
 
 use super::{
-    auth::Authenticate,
+    Gate,
+    audit::Asker,
     error::{self, ApiError, Failure},
+    key_auth::without_key,
 };
 
 /// Accepted from a caller and sent with every answer.
@@ -98,14 +104,31 @@ fn log_failure(failure: &sandbox::Error, id: &HttpRequestId, method: &str, path:
 
 /// Finds out who asks, or answers for them.
 pub(super) async fn authenticate(
-    State(auth): State<Arc<dyn Authenticate>>,
+    State(gate): State<Gate>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
-    let principal = auth.authenticate(&parts).await?;
-    parts.extensions.insert(principal);
-    Ok(next.run(Request::from_parts(parts, body)).await)
+    let principal = gate.auth.authenticate(&parts).await?;
+    if let Some(asker) = parts.extensions.get::<Asker>() {
+        asker.tell(&principal);
+    }
+    if let Some(uri) = without_key(&parts.uri) {
+        parts.uri = uri;
+    }
+    parts.extensions.insert(principal.clone());
+    let response = next.run(Request::from_parts(parts, body)).await;
+    Ok(end_with_key(response, gate.engine, principal))
+}
+
+/// A stream ends with the key that opened it.
+fn end_with_key(response: Response, engine: Engine, who: Principal) -> Response {
+    let is_whole = response.body().size_hint().exact().is_some();
+    if is_whole || who.key.is_none() {
+        return response;
+    }
+    let ended = async move { engine.principal_ended(&who).await };
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
 }
 
 #[cfg(test)]

@@ -41,7 +41,9 @@ async fn connect(
     }
     let inside = rest.engine.connect(&ask.who, &ask.which, target(&ask.query)?).await?;
     let outside = hyper::upgrade::on(&mut request);
-    tokio::spawn(join(outside, inside, rest.stop.clone(), rest.activity.enter()));
+    let (engine, who) = (rest.engine.clone(), ask.who);
+    let ended = async move { engine.principal_ended(&who).await };
+    tokio::spawn(join(outside, inside, ended, rest.stop.clone(), rest.activity.enter()));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static(UPGRADE_PROTOCOL));
@@ -62,7 +64,14 @@ fn target(query: &v1::ConnectQuery) -> Result<Target, Error> {
     }
 }
 
-async fn join(outside: OnUpgrade, mut inside: PortStream, stop: CancellationToken, guard: ActivityGuard) {
+/// Until one side ends it, the caller's key ends, or the daemon stops.
+async fn join(
+    outside: OnUpgrade,
+    mut inside: PortStream,
+    ended: impl Future<Output = ()>,
+    stop: CancellationToken,
+    guard: ActivityGuard,
+) {
     let outside = match outside.await {
         Ok(upgraded) => upgraded,
         Err(error) => {
@@ -77,6 +86,7 @@ async fn join(outside: OnUpgrade, mut inside: PortStream, stop: CancellationToke
                 tracing::debug!("a port stream ended: {error}");
             }
         }
+        () = ended => {}
         () = stop.cancelled() => {}
     }
     drop(guard);
