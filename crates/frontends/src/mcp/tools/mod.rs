@@ -1,0 +1,12 @@
+//! The tools, one file for each group. A new group is a file, a line here, and a toolset.
+//!
+//! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
+
+mod toolsets;
+
+use super::tool::Tool;
+
+/// Every tool, in the order in which they are listed.
+pub(super) fn all() -> Vec<Tool> {
+    [toolsets::tools()].into_iter().flatten().collect()
+}
