@@ -80,7 +80,7 @@ impl Api {
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
         let router =
-            http::app(rest::router(Rest::new(engine, activity.clone(), stop.clone())), Gate::new(auth));
+            http::app(rest::router(Rest::new(engine, activity.clone(), stop.clone())), Gate::unix(auth));
         let peer = Peer::Unix { uid: OWNER, pid: None };
         Self { router, backend, activity, stop, peer, _home: home }
     }

@@ -109,7 +109,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let auth = Arc::new(PeerCredentials { owner });
     // Other front ends are merged here: `routes.merge(..)`.
     let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-    let app = http::app(routes, Gate::new(auth));
+    let app = http::app(routes, Gate::unix(auth));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
     let hide = || socket.remove();
     let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
