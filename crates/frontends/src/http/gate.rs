@@ -15,13 +15,12 @@ use super::{
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
+    key_auth::without_key,
     limits::{Limits, StreamLease},
 };
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
 const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
-/// The query parameter that may carry a key.
-const KEY_PARAMETER: &str = "api_key";
 
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
@@ -80,9 +79,7 @@ fn is_open(request: &Parts) -> bool {
 }
 
 fn shows_key(request: &Parts) -> bool {
-    let query = request.uri.query().unwrap_or_default();
-    request.headers.contains_key(AUTHORIZATION)
-        || query.split('&').any(|pair| pair.split('=').next() == Some(KEY_PARAMETER))
+    request.headers.contains_key(AUTHORIZATION) || without_key(&request.uri).is_some()
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -98,6 +95,9 @@ pub(super) async fn pass(
     let Some(who) = gate.who(&parts).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
+    if let Some(uri) = without_key(&parts.uri) {
+        parts.uri = uri;
+    }
     parts.extensions.insert(who.clone());
     let Some(network) = &gate.network else {
         return Ok(next.run(Request::from_parts(parts, body)).await);

@@ -8,18 +8,22 @@ mod cors;
 mod error;
 mod gate;
 mod hosts;
+mod key_auth;
 mod limits;
 mod listen;
 mod request;
 mod welcome;
 
-use axum::{Router, http::Request, middleware};
+use axum::{http::Request, middleware};
 use sandbox::Error;
+
+pub use axum::Router;
 
 pub use self::{
     auth::{Authenticate, DevAuth, Peer, PeerCredentials},
     gate::Gate,
     hosts::{Authority, Hosts, Origin},
+    key_auth::KeyAuth,
     limits::{
         DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits, MAX_JSON_BYTES,
         TOTAL_STREAMS_FACTOR, bounded,
