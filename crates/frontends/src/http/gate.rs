@@ -109,11 +109,12 @@ pub(super) async fn pass(
         parts.uri = uri;
     }
     parts.extensions.insert(who.clone());
-    let Some(network) = &gate.network else {
-        return Ok(next.run(Request::from_parts(parts, body)).await);
-    };
-    network.limits.take_request(&who)?;
-    let lease = StreamLease::new(Arc::clone(network.limits.streams()), Arc::clone(&gate.auth), who);
+    let limits = gate.network.as_ref().map(|network| &network.limits);
+    if let Some(limits) = limits {
+        limits.take_request(&who)?;
+    }
+    let streams = limits.map(|limits| Arc::clone(limits.streams()));
+    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who);
     lease.check_before(&parts)?;
     parts.extensions.insert(lease.clone());
     let method = parts.method.clone();
