@@ -8,10 +8,11 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use engine::Principal;
+use engine::{Engine, Principal};
 use sandbox::ErrorKind;
 
 use super::{
+    audit::Asker,
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
@@ -25,6 +26,7 @@ const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
 pub struct Gate {
+    engine: Engine,
     auth: Arc<dyn Authenticate>,
     network: Option<Arc<Network>>,
 }
@@ -38,13 +40,18 @@ struct Network {
 
 impl Gate {
     /// For the Unix socket: whoever gets in owns the daemon, so there is nothing to hold back.
-    pub fn unix(auth: Arc<dyn Authenticate>) -> Self {
-        Self { auth, network: None }
+    pub fn unix(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
+        Self { engine, auth, network: None }
     }
 
     /// For TCP.
-    pub fn tcp(auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
-        Self { auth, network: Some(Arc::new(Network { hosts, limits })) }
+    pub fn tcp(engine: Engine, auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
+        Self { engine, auth, network: Some(Arc::new(Network { hosts, limits })) }
+    }
+
+    /// It keeps the audit.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     pub(super) fn hosts(&self) -> Option<&Hosts> {
@@ -95,15 +102,19 @@ pub(super) async fn pass(
     let Some(who) = gate.who(&parts).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
+    if let Some(asker) = parts.extensions.get::<Asker>() {
+        asker.tell(&who);
+    }
     if let Some(uri) = without_key(&parts.uri) {
         parts.uri = uri;
     }
     parts.extensions.insert(who.clone());
-    let Some(network) = &gate.network else {
-        return Ok(next.run(Request::from_parts(parts, body)).await);
-    };
-    network.limits.take_request(&who)?;
-    let lease = StreamLease::new(Arc::clone(network.limits.streams()), Arc::clone(&gate.auth), who);
+    let limits = gate.network.as_ref().map(|network| &network.limits);
+    if let Some(limits) = limits {
+        limits.take_request(&who)?;
+    }
+    let streams = limits.map(|limits| Arc::clone(limits.streams()));
+    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who);
     lease.check_before(&parts)?;
     parts.extensions.insert(lease.clone());
     let method = parts.method.clone();

@@ -56,7 +56,7 @@ impl Server {
             Arc::new(DevAuth::for_address(address).unwrap())
         };
         let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-        let gate = Gate::tcp(auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
+        let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
         let app = http::app(routes, gate);
         let grace = Duration::from_secs(1);
         let serving =

@@ -18,7 +18,7 @@ use std::{io, process::ExitCode, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig};
 use frontends::{
-    http::{self, Activity, Gate, KeyAuth, PeerCredentials},
+    http::{self, Activity, Gate, PeerCredentials},
     rest::{self, Rest},
 };
 use sandbox::{Error, ErrorKind, Result};
@@ -131,7 +131,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     // Other front ends are merged here: `routes.merge(..)`.
     let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
     let owner = rustix::process::geteuid().as_raw();
-    let app = http::app(routes.clone(), Gate::unix(Arc::new(PeerCredentials { owner })));
+    let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
     let hide = || socket.remove();
     let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
@@ -156,7 +156,7 @@ async fn serve_network(
     stop: &CancellationToken,
 ) {
     let Some(network) = network else { return };
-    let app = http::app(routes, network.gate(Arc::new(KeyAuth::new(engine.clone()))));
+    let app = http::app(routes, network.gate(engine));
     let Network { listener, tls, note, .. } = network;
     http::serve_tcp(listener, app, tls, activity.clone(), stop.clone(), STOP_GRACE).await;
     note.remove();

@@ -10,7 +10,9 @@ use std::{
 };
 
 use engine::{Engine, Principal};
-use frontends::http::{Authenticate, Authority, DevAuth, Gate, Hosts, LimitSettings, Limits, Origin, Tls};
+use frontends::http::{
+    Authenticate, Authority, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Origin, Tls,
+};
 use sandbox::{Error, ErrorKind, Result};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -121,9 +123,12 @@ pub(super) struct Network {
 
 impl Network {
     /// Who gets through, and how much.
-    pub(super) fn gate(&self, keys: Arc<dyn Authenticate>) -> Gate {
-        let auth = self.dev.map_or(keys, |dev| Arc::new(dev));
-        Gate::tcp(auth, self.hosts.clone(), Arc::new(Limits::new(self.limits)))
+    pub(super) fn gate(&self, engine: &Engine) -> Gate {
+        let auth: Arc<dyn Authenticate> = match self.dev {
+            Some(dev) => Arc::new(dev),
+            None => Arc::new(KeyAuth::new(engine.clone())),
+        };
+        Gate::tcp(engine.clone(), auth, self.hosts.clone(), Arc::new(Limits::new(self.limits)))
     }
 
     /// Says where it is and what is still missing.
