@@ -2,11 +2,13 @@
 //!
 //! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
 
+pub(crate) mod create;
+pub(crate) mod select;
 mod toolsets;
 
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
 pub(super) fn all() -> Vec<Tool> {
-    [toolsets::tools()].into_iter().flatten().collect()
+    [create::tools(), toolsets::tools()].into_iter().flatten().collect()
 }
