@@ -112,10 +112,11 @@ impl Selector {
             Target::Missing(..) => true,
         };
         let all = found.into_values().filter(fits).collect();
-        Ok(Targets { all, is_one_by_name: self.is_one_by_name() })
+        let is_asked = self.has_names() || self.has_labels() || self.status.is_some();
+        Ok(Targets { all, is_one_by_name: self.is_one_by_name(), is_asked })
     }
 
-    fn has_names(&self) -> bool {
+    pub(crate) fn has_names(&self) -> bool {
         self.name.is_some() || self.names.as_ref().is_some_and(|names| !names.is_empty())
     }
 
@@ -177,6 +178,8 @@ pub(crate) struct Targets {
     all: Vec<Target>,
     /// The caller named exactly one: if that fails, the call fails.
     is_one_by_name: bool,
+    /// The caller said which; else all were meant.
+    is_asked: bool,
 }
 
 #[derive(Debug)]
@@ -206,6 +209,16 @@ pub(crate) struct Row<R> {
 }
 
 impl Targets {
+    /// Keeps what comes after the name `after`, at most `limit`. Returns the name after which more follows.
+    pub(crate) fn page(&mut self, after: Option<&str>, limit: usize) -> Option<String> {
+        if let Some(after) = after {
+            self.all.retain(|target| target.name() > after);
+        }
+        let has_more = self.all.len() > limit;
+        self.all.truncate(limit);
+        self.all.last().filter(|_| has_more).map(|last| last.name().to_owned())
+    }
+
     /// Works on all targets, several at a time, and gathers one row for each, sorted by name.
     pub(crate) async fn each<R, F>(
         self,
@@ -216,8 +229,9 @@ impl Targets {
         R: Serialize,
         F: Future<Output = Result<R, Failure>>,
     {
-        let is_one_by_name = self.is_one_by_name;
-        let worked = stream::iter(self.all).map(|target| {
+        let Self { all, is_one_by_name, is_asked } = self;
+        let n_all = all.len();
+        let worked = stream::iter(all).map(|target| {
             let name = target.name().to_owned();
             let result = match target {
                 Target::Found(view) => Ok(work(call.clone(), *view)),
@@ -230,14 +244,40 @@ impl Targets {
                 }
             }
         });
-        let gathered = worked.buffer_unordered(MAX_AT_ONCE).collect::<Vec<_>>();
+        let gathered = async {
+            let mut worked = std::pin::pin!(worked.buffer_unordered(MAX_AT_ONCE));
+            let mut results = Vec::with_capacity(n_all);
+            while let Some(result) = worked.next().await {
+                results.push(result);
+                if n_all > 1 {
+                    let told = format!("{} of {n_all} sandboxes", results.len());
+                    call.progress.tell(results.len() as f64, Some(n_all as f64), told).await;
+                }
+            }
+            results
+        };
         let mut results = tokio::select! {
             results = gathered => results,
             () = call.cancelled.cancelled() => return Err(cancelled()),
         };
         results.sort_by(|one, other| one.0.cmp(&other.0));
-        answer(results, is_one_by_name)
+        let answer = answer(results, is_one_by_name)?;
+        Ok(if is_asked && n_all == 0 { answer.warn("No sandbox matches.") } else { answer })
     }
+}
+
+/// What is not possible in this state, with the tool that leads to another.
+pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
+    let failure = Failure::from(error);
+    let hint = match view.state {
+        SandboxState::Creating => "Call sandbox_status until it is running, then try again.",
+        SandboxState::Running => "Call sandbox_stop first, or set force: true.",
+        SandboxState::Paused => "Call sandbox_resume first, or sandbox_stop.",
+        SandboxState::Stopping => "Call sandbox_wait until it has stopped, then try again.",
+        SandboxState::Stopped => "Call sandbox_start first.",
+        SandboxState::Failed => "Call sandbox_inspect for the reason, then sandbox_remove it.",
+    };
+    failure.or_hint(ErrorKind::WrongState, hint)
 }
 
 /// What a caller who wants no answer any more is told, should they listen.
@@ -263,7 +303,6 @@ fn answer<R: Serialize>(
         Some(_) => {
             Ok(Answer::new(rows).warn(format!("{n_failed} of {n_all} sandboxes failed; see their rows.")))
         }
-        None if rows.is_empty() => Ok(Answer::new(rows).warn("No sandbox matches.")),
         None => Ok(Answer::new(rows)),
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, OnExpiry, RlimitField},
+    fields::{CreateFields, OnExpiry},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};

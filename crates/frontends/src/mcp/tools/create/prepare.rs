@@ -9,7 +9,7 @@ use sandbox::{
 };
 
 use super::{
-    fields::{CreateFields, Lifecycle, Network, OnExpiry, Process, Resources, RlimitField},
+    fields::{CreateFields, Lifecycle, Network, OnExpiry, Resources, RlimitField},
     image,
     steps::{self, Step},
 };
