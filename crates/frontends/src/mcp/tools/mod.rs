@@ -2,11 +2,21 @@
 //!
 //! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
 
+pub(crate) mod create;
+mod lifecycle;
+mod metrics;
+mod runtime;
+pub(crate) mod select;
+#[cfg(test)]
+mod surface;
 mod toolsets;
 
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
 pub(super) fn all() -> Vec<Tool> {
-    [toolsets::tools()].into_iter().flatten().collect()
+    [create::tools(), lifecycle::tools(), metrics::tools(), runtime::tools(), toolsets::tools()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
