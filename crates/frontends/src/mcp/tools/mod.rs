@@ -2,11 +2,12 @@
 //!
 //! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
 
+mod exec;
 mod toolsets;
 
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
 pub(super) fn all() -> Vec<Tool> {
-    [toolsets::tools()].into_iter().flatten().collect()
+    [exec::tools(), toolsets::tools()].into_iter().flatten().collect()
 }
