@@ -1,10 +1,13 @@
 //! From an error of the product to an answer.
 
-use std::{error::Error as _, fmt::Write as _, sync::Arc};
+use std::{error::Error as _, fmt::Write as _, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{
+        HeaderValue, StatusCode,
+        header::{RETRY_AFTER, WWW_AUTHENTICATE},
+    },
     response::{IntoResponse, Response},
 };
 use sandbox::{Error, ErrorKind};
@@ -31,6 +34,32 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = http_status(self.0.kind()).into_response();
         response.extensions_mut().insert(Failure(Arc::new(self.0)));
+        response
+    }
+}
+
+/// An error from the gate, which may know when to try again.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: Error,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct RetryAfter(Duration);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, retry_after: None }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = ApiError(self.error).into_response();
+        if let Some(wait) = self.retry_after {
+            response.extensions_mut().insert(RetryAfter(wait));
+        }
         response
     }
 }
@@ -64,8 +93,17 @@ pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
     }
 }
 
-pub(crate) fn render(error: &Error, request_id: &str) -> Response {
-    (http_status(error.kind()), Json(body(error, request_id))).into_response()
+pub(crate) fn render(error: &Error, retry_after: Option<RetryAfter>, request_id: &str) -> Response {
+    let mut response = (http_status(error.kind()), Json(body(error, request_id))).into_response();
+    let headers = response.headers_mut();
+    if error.kind() == ErrorKind::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"warren\""));
+    }
+    if let Some(RetryAfter(wait)) = retry_after {
+        // Whole seconds, and never too few.
+        headers.insert(RETRY_AFTER, HeaderValue::from((wait.as_secs_f64().ceil() as u64).max(1)));
+    }
+    response
 }
 
 /// The message and everything beneath it, for the log.

@@ -36,6 +36,11 @@ impl Authenticate for KeyAuth {
         let secret = secret_of(&request.headers, &request.uri);
         async move { self.engine.authenticate_key(&secret?).await }.boxed()
     }
+
+    fn ended(&self, who: &Principal) -> BoxFuture<'static, ()> {
+        let (engine, who) = (self.engine.clone(), who.clone());
+        async move { engine.principal_ended(&who).await }.boxed()
+    }
 }
 
 /// The one key that a request carries. It is never part of a message.

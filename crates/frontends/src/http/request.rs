@@ -1,4 +1,4 @@
-//! What every request passes through: an id, authentication, one line in the log, and one shape for failures.
+//! What every request has: an id, one line in the log, and one shape for failures.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -10,23 +10,14 @@ use std::{
 };
 
 use axum::{
-    body::Body,
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, header::SERVER},
     middleware::Next,
     response::Response,
 };
-use engine::{Engine, Principal};
-use futures_util::StreamExt;
-use hyper::body::Body as _;
 use sandbox::ErrorKind;
 
-use super::{
-    Gate,
-    audit::Asker,
-    error::{self, ApiError, Failure},
-    key_auth::without_key,
-};
+use super::error::{self, Failure, RetryAfter};
 
 /// Accepted from a caller and sent with every answer.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
@@ -74,7 +65,8 @@ pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     let mut headers = std::mem::take(response.headers_mut());
     if let Some(Failure(failure)) = response.extensions_mut().remove::<Failure>() {
         log_failure(&failure, &id, method.as_str(), &path);
-        response = error::render(&failure, &id.0);
+        let retry_after = response.extensions_mut().remove::<RetryAfter>();
+        response = error::render(&failure, retry_after, &id.0);
         headers.clear();
     }
     tracing::debug!(
@@ -100,35 +92,6 @@ fn log_failure(failure: &sandbox::Error, id: &HttpRequestId, method: &str, path:
     } else {
         tracing::debug!(request = id.0, method, path, %kind, "{text}");
     }
-}
-
-/// Finds out who asks, or answers for them.
-pub(super) async fn authenticate(
-    State(gate): State<Gate>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let (mut parts, body) = request.into_parts();
-    let principal = gate.auth.authenticate(&parts).await?;
-    if let Some(asker) = parts.extensions.get::<Asker>() {
-        asker.tell(&principal);
-    }
-    if let Some(uri) = without_key(&parts.uri) {
-        parts.uri = uri;
-    }
-    parts.extensions.insert(principal.clone());
-    let response = next.run(Request::from_parts(parts, body)).await;
-    Ok(end_with_key(response, gate.engine, principal))
-}
-
-/// A stream ends with the key that opened it.
-fn end_with_key(response: Response, engine: Engine, who: Principal) -> Response {
-    let is_whole = response.body().size_hint().exact().is_some();
-    if is_whole || who.key.is_none() {
-        return response;
-    }
-    let ended = async move { engine.principal_ended(&who).await };
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 mod copying;
 mod daemon;
 mod execs;
+mod http;
 mod keys;
 mod lifecycle;
 mod links;
