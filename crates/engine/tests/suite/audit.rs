@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use engine::{Call, CallFilter, CallRecord, Frontend, Principal};
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use sandbox::{ErrorKind, KeySpec, SandboxSpec};
 
 use super::support::{World, in_time};
@@ -87,6 +87,33 @@ async fn no_call_is_lost_however_many_come_at_once_and_a_close_writes_the_last()
     told.sort_unstable();
     told.dedup();
     assert_eq!(told.len(), n_calls);
+}
+
+#[tokio::test]
+async fn callers_wait_while_the_store_refuses_and_nothing_is_missing_after() {
+    let world = World::new().await;
+    world.engine.record_call(&world.who, call("before")).await;
+    assert_eq!(all(&world, &world.who).await.len(), 1);
+    // As a full disk would, the store takes no more calls.
+    let meddle = |sql: &str| {
+        rusqlite::Connection::open(world.home.path().join("warren.db")).unwrap().execute_batch(sql).unwrap();
+    };
+    meddle("ALTER TABLE calls RENAME TO hidden");
+    let n_calls = 3000;
+    let actions: Vec<_> = (0..n_calls).map(|n| call(&format!("call {n}"))).collect();
+    let calls = actions.into_iter().map(|call| world.engine.record_call(&world.who, call));
+    let mut recording = Box::pin(join_all(calls));
+    assert!(recording.as_mut().now_or_never().is_none(), "the queue has an end");
+    // Some callers do not wait any longer; their lines are on their way all the same.
+    drop(recording);
+    meddle("ALTER TABLE hidden RENAME TO calls");
+    let is_complete = async {
+        while all(&world, &world.who).await.len() <= n_calls {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(is_complete).await;
+    assert_eq!(all(&world, &world.who).await.len(), n_calls + 1);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ const LOOKING: &[&str] = &[
     "close",
     "events",
     "exec_entries",
+    "exec_sandbox",
     "exec_view",
     "execs",
     "glob",

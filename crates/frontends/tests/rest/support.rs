@@ -55,7 +55,7 @@ fn router(
     stop: &CancellationToken,
 ) -> Router {
     let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-    http::app(routes, Gate::new(engine.clone(), auth))
+    http::app(routes, Gate::unix(engine.clone(), auth))
 }
 
 /// An answer, read to its end.
@@ -102,14 +102,7 @@ impl Api {
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
-<<<<<<< HEAD
         let router = router(&engine, auth, &activity, &stop);
-=======
-        let router = http::app(
-            rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())),
-            Gate::unix(engine, auth),
-        );
->>>>>>> main
         let peer = Peer::Unix { uid: OWNER, pid: None };
         Self { router, engine, backend, activity, stop, peer, _home: Arc::new(home) }
     }

@@ -1,6 +1,12 @@
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpStream,
+    path::Path,
+    thread,
+};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Finished, PATIENCE, World, finish};
@@ -67,6 +73,60 @@ fn a_key_is_printed_once_and_kept_nowhere() {
     daemon.signal(Signal::TERM);
     assert!(daemon.ends_within(PATIENCE));
     assert_nowhere(&world, &secret);
+}
+
+/// One request over TCP; the status of its answer.
+fn ask(address: &str, head: &[&str]) -> u16 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{}\r\nhost: localhost\r\nconnection: close\r\n\r\n", head.join("\r\n")).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap_or_else(|| panic!("{answer:?}")).parse().unwrap()
+}
+
+#[test]
+fn a_key_that_is_used_leaves_no_trace_in_the_most_talkative_log() {
+    let world = World::new();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--log", "trace"];
+    let mut child = world.command(&serve).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let is_ready = lines.by_ref().any(|line| line.contains("/mcp"));
+    assert!(is_ready, "it ended before it was ready");
+    let log = thread::spawn(move || lines.collect::<Vec<_>>().join("\n"));
+    let note: Value = serde_json::from_slice(&fs::read(world.home().join("run/http.json")).unwrap()).unwrap();
+    let address = note["url"].as_str().unwrap().split_once("://").unwrap().1;
+
+    let secret = world.run(&["key", "create", "--label", "ci"]).expect(0).text().trim_end().to_owned();
+    let (bearer, wrong) =
+        (format!("authorization: Bearer {secret}"), format!("authorization: Bearer {secret}x"));
+    let by_query = |path: &str| format!("GET {path}?api_key={secret} HTTP/1.1");
+    assert_eq!(ask(address, &["GET /v1/sandboxes HTTP/1.1", &bearer]), 200);
+    assert_eq!(ask(address, &[&by_query("/v1/sandboxes")]), 200);
+    assert_eq!(ask(address, &[&by_query("/v1/sandboxes/nobody")]), 404);
+    assert_eq!(ask(address, &[&by_query("/v1/nothing")]), 404);
+    assert_eq!(ask(address, &["POST /v1/keys HTTP/1.1", "content-length: 0", &bearer]), 400);
+    assert_eq!(ask(address, &["GET /v1/keys HTTP/1.1", &bearer]), 403);
+    assert_eq!(ask(address, &["GET /v1/sandboxes HTTP/1.1", &wrong]), 401);
+    assert_eq!(ask(address, &["GET /v1/sandboxes HTTP/1.1"]), 401);
+    ask(address, &["POST /mcp HTTP/1.1", "content-length: 0", &bearer]);
+    world.run(&["key", "revoke", "ci"]).expect(0);
+    assert_eq!(ask(address, &["GET /v1/sandboxes HTTP/1.1", &bearer]), 401);
+
+    let audit = world.run(&["audit"]).expect(0).text();
+    assert!(audit.contains("key ci") && audit.contains("unauthenticated"), "{audit}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    finish(child).expect(0);
+    let log = log.join().unwrap();
+    assert!(log.contains("/v1/sandboxes"), "the log tells of requests: {log}");
+    for text in [&log, &audit] {
+        assert!(!text.contains(&secret[BEFORE_RANDOM..]), "{text}");
+    }
+    for path in files(&world.home()) {
+        let bytes = fs::read(&path).unwrap();
+        let random = &secret.as_bytes()[BEFORE_RANDOM..];
+        assert!(!bytes.windows(random.len()).any(|window| window == random), "in {}", path.display());
+    }
 }
 
 #[test]
