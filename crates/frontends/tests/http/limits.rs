@@ -1,4 +1,11 @@
-use frontends::http::LimitSettings;
+use std::convert::Infallible;
+
+use axum::{Router, body::Body, http::Request, routing::post};
+use frontends::http::{LimitSettings, bounded};
+use futures_util::stream;
+use http_body_util::BodyExt;
+use serde_json::json;
+use tower::ServiceExt;
 
 use crate::support::{Server, Setup};
 
@@ -19,27 +26,48 @@ async fn wrong_keys_are_soon_not_looked_at() {
     assert!(n_refused >= 20, "{n_refused}");
     assert_eq!(throttled.header("retry-after"), Some("1"));
     throttled.expect_error(429, "limit_reached");
-    // Health still answers, and has become no place to try keys at.
-    while server.get_with("/v1/sandboxes", "wrong").await.status() != 429 {}
-    let health = server.get_with("/v1/health", &key).await.expect(200).json();
-    assert!(health["status"] == "ok", "{health}");
+    // The right key is not looked at either, for a moment; health answers all the same.
+    while server.get_with("/v1/sandboxes", &key).await.status() != 429 {
+        server.get_with("/v1/sandboxes", "wrong").await;
+    }
+    server.get("/v1/health").await.expect(200);
     server.end().await;
 }
 
 #[tokio::test]
-async fn keys_cannot_be_tried_at_health() {
+async fn health_is_free_and_no_place_to_try_keys_at() {
     let server = Server::start(Setup { has_keys: true, ..Setup::default() }).await;
+    let key = server.new_key("ci").await;
     for _ in 0..100 {
-        server.get("/v1/health").await.expect(200);
+        assert_eq!(server.get("/v1/health").await.expect(200).json(), json!({ "status": "ok" }));
     }
-    server.get_with("/v1/sandboxes", "wrong").await.expect(401);
+    server.get_with("/v1/sandboxes", &key).await.expect(200);
     let mut n_tried = 0;
-    while server.get_with("/v1/sandboxes", "wrong").await.status() == 401 {
+    while server.get_with("/v1/sandboxes", &key).await.status() != 429 {
         server.get_with("/v1/health", "wrong").await.expect(200);
         n_tried += 1;
         assert!(n_tried < 1000, "nobody stops this");
     }
     server.end().await;
+}
+
+#[tokio::test]
+async fn a_front_end_that_reads_bodies_itself_can_have_them_bounded() {
+    let echo = Router::new().route(
+        "/",
+        post(|body: Body| async { axum::body::to_bytes(body, usize::MAX).await.is_ok().to_string() }),
+    );
+    let routes = bounded(echo, 4);
+    let ask = async |body: Body| {
+        let response = routes.clone().oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
+        (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
+    };
+    let pieces = |n: usize| Body::from_stream(stream::iter((0..n).map(|_| Ok::<_, Infallible>("ab"))));
+    assert_eq!(ask(Body::from("abcd")).await, (200, "true".into()));
+    // Its length is said beforehand, so nobody needs to read it.
+    assert_eq!(ask(Body::from("abcde")).await.0, 429);
+    assert_eq!(ask(pieces(2)).await, (200, "true".into()));
+    assert_eq!(ask(pieces(3)).await, (200, "false".into()));
 }
 
 #[tokio::test]

@@ -86,3 +86,47 @@ impl Door for Tcp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_too_many_waits_until_another_leaves() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let terms = Terms {
+            app: Router::new().route("/", get(|| async { "hello" })),
+            activity: Activity::default(),
+            stop: stop.clone(),
+            grace: Duration::ZERO,
+            max_connections: 1,
+        };
+        let serving = tokio::spawn(serve(Tcp { listener, tls: None }, terms, || {}));
+        let connect = async || {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            stream
+        };
+        let mut first = connect().await;
+        assert!(first.read_u8().await.is_ok());
+        let mut second = connect().await;
+        let mut answer = second.read_u8().boxed();
+        // The first is still served; the second is not.
+        first.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut both = Vec::new();
+        while String::from_utf8_lossy(&both).matches("hello").count() < 2 {
+            first.read_buf(&mut both).await.unwrap();
+            assert!(answer.as_mut().now_or_never().is_none());
+        }
+        drop(first);
+        assert!(answer.await.is_ok());
+        stop.cancel();
+        serving.await.unwrap();
+    }
+}
