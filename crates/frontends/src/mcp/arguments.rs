@@ -1,0 +1,350 @@
+//! From a caller's JSON to a tool's arguments: every refusal names the place and what would be right.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{envelope::Failure, schema::JsonObject};
+
+/// Most problems told at once.
+const MAX_PROBLEMS: usize = 8;
+/// Values are quoted up to this length.
+const MAX_QUOTED_CHARS: usize = 60;
+/// How alike a name must be to be suggested: 0 is nothing, 1 the same.
+const LIKENESS: f64 = 0.55;
+
+/// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out.
+pub(crate) fn parse<A: DeserializeOwned>(
+    tool: &str,
+    schema: &JsonObject,
+    arguments: Option<JsonObject>,
+) -> Result<A, Failure> {
+    let mut value = Value::Object(arguments.unwrap_or_default());
+    drop_nulls(&mut value);
+    let mut problems = Vec::new();
+    check(schema, &value, &mut String::new(), &mut problems);
+    if !problems.is_empty() {
+        return Err(refusal(tool, problems));
+    }
+    serde_path_to_error::deserialize(&value).map_err(|error| {
+        let place = error.path().to_string();
+        refusal(tool, vec![Problem { at: place, text: error.inner().to_string(), nearest: None }])
+    })
+}
+
+/// What is wrong with a value, for tests that hold answers against their schemas.
+#[cfg(test)]
+pub(crate) fn problems(schema: &JsonObject, value: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    check(schema, value, &mut String::new(), &mut problems);
+    problems.into_iter().map(|problem| format!("{}: {}", problem.at, problem.text)).collect()
+}
+
+struct Problem {
+    at: String,
+    text: String,
+    /// The known name that an unknown one looks like.
+    nearest: Option<String>,
+}
+
+fn refusal(tool: &str, problems: Vec<Problem>) -> Failure {
+    let texts: Vec<_> = problems
+        .iter()
+        .take(MAX_PROBLEMS)
+        .map(|problem| match problem.at.as_str() {
+            "" | "." => problem.text.clone(),
+            at => format!("{at}: {}", problem.text),
+        })
+        .collect();
+    let nearest = problems.iter().find_map(|problem| problem.nearest.as_ref());
+    let hint = match nearest {
+        Some(name) => format!("Did you mean {name}? Correct the arguments and call {tool} again."),
+        None => format!("Correct the arguments and call {tool} again."),
+    };
+    let details: Vec<_> =
+        problems.iter().take(MAX_PROBLEMS).map(|p| json!({ "at": p.at, "problem": p.text })).collect();
+    Failure::invalid(format!("invalid arguments for {tool}: {}", texts.join("; ")))
+        .with_hint(hint)
+        .with_details(json!({ "problems": details }))
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(object) = value {
+        object.retain(|_, value| !value.is_null());
+        object.values_mut().for_each(drop_nulls);
+    } else if let Value::Array(items) = value {
+        items.iter_mut().for_each(drop_nulls);
+    }
+}
+
+/// The part of JSON Schema that our own schemas use: types, names, enumerations, bounds, and one-of by a constant.
+fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
+    for keyword in ["oneOf", "anyOf"] {
+        if let Some(Value::Array(branches)) = schema.get(keyword) {
+            return check_branches(branches, value, at, problems);
+        }
+    }
+    if !has_type(schema, value) {
+        let wanted = schema.get("type").map(type_words).unwrap_or_default();
+        return tell(problems, at, format!("{} is not {wanted}", quoted(value)));
+    }
+    check_enum(schema, value, at, problems);
+    check_bounds(schema, value, at, problems);
+    match value {
+        Value::Object(object) => check_object(schema, object, at, problems),
+        Value::Array(items) => {
+            if let Some(Value::Object(item_schema)) = schema.get("items") {
+                for (index, item) in items.iter().enumerate() {
+                    within(at, &format!("[{index}]"), |at| check(item_schema, item, at, problems));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_object(schema: &JsonObject, object: &JsonObject, at: &mut String, problems: &mut Vec<Problem>) {
+    let empty = JsonObject::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    for name in required.filter_map(Value::as_str).filter(|name| !object.contains_key(*name)) {
+        tell(problems, at, format!("{name} is missing"));
+    }
+    for (name, value) in object {
+        let place = if at.is_empty() { name.clone() } else { format!(".{name}") };
+        match (properties.get(name), schema.get("additionalProperties")) {
+            (Some(Value::Object(property)), _) | (None, Some(Value::Object(property))) => {
+                within(at, &place, |at| check(property, value, at, problems));
+            }
+            (None, Some(Value::Bool(false))) => problems.push(unknown(name, properties, at)),
+            _ => {}
+        }
+    }
+}
+
+fn unknown(name: &str, properties: &JsonObject, at: &str) -> Problem {
+    let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
+    let nearest = nearest(&name, properties.keys().map(String::as_str));
+    let text = match nearest {
+        Some(known) => format!("{name:?} is not known; the nearest is {known:?}"),
+        None => {
+            let known: Vec<_> = properties.keys().map(String::as_str).collect();
+            format!("{name:?} is not known; known are {}", known.join(", "))
+        }
+    };
+    Problem { at: at.to_owned(), text, nearest: nearest.map(str::to_owned) }
+}
+
+/// The known name most like `name`, if one is like it at all.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    let wanted = plain(name);
+    known
+        .map(|known| (strsim::normalized_damerau_levenshtein(&wanted, &plain(known)), known))
+        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, known)| known)
+}
+
+/// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell.
+fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
+    let mut best: Option<(bool, Vec<Problem>)> = None;
+    for branch in branches.iter().filter_map(Value::as_object) {
+        let mut found = Vec::new();
+        check(branch, value, at, &mut found);
+        if found.is_empty() {
+            return;
+        }
+        let is_meant = constants_fit(branch, value);
+        let is_better = match &best {
+            None => true,
+            Some((best_is_meant, best)) => (is_meant, best.len()) > (*best_is_meant, found.len()),
+        };
+        if is_better {
+            best = Some((is_meant, found));
+        }
+    }
+    problems.extend(best.map(|(_, found)| found).unwrap_or_default());
+}
+
+fn constants_fit(branch: &JsonObject, value: &Value) -> bool {
+    let properties = branch.get("properties").and_then(Value::as_object);
+    properties.is_some_and(|properties| {
+        let mut constants =
+            properties.iter().filter_map(|(name, property)| Some((name, property.get("const")?))).peekable();
+        constants.peek().is_some() && constants.all(|(name, constant)| value.get(name) == Some(constant))
+    })
+}
+
+fn has_type(schema: &JsonObject, value: &Value) -> bool {
+    let fits = |kind: &str| match kind {
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        "number" => value.is_number(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "null" => value.is_null(),
+        _ => true,
+    };
+    match schema.get("type") {
+        Some(Value::String(kind)) => fits(kind),
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).any(fits),
+        _ => true,
+    }
+}
+
+fn type_words(kind: &Value) -> String {
+    let word = |kind: &str| match kind {
+        "integer" => "a whole number",
+        "number" => "a number",
+        "string" => "a text",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "object" => "an object",
+        _ => "what is wanted here",
+    };
+    match kind {
+        Value::String(kind) => word(kind).to_owned(),
+        Value::Array(kinds) => {
+            kinds.iter().filter_map(Value::as_str).map(word).collect::<Vec<_>>().join(" or ")
+        }
+        _ => String::new(),
+    }
+}
+
+fn check_enum(schema: &JsonObject, value: &Value, at: &str, problems: &mut Vec<Problem>) {
+    let allowed = match (schema.get("enum"), schema.get("const")) {
+        (Some(Value::Array(allowed)), _) => allowed.clone(),
+        (_, Some(constant)) => vec![constant.clone()],
+        _ => return,
+    };
+    if allowed.contains(value) {
+        return;
+    }
+    let words: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
+    let nearest = value.as_str().and_then(|text| nearest(text, words.iter().copied())).map(str::to_owned);
+    let text = format!("{} is not one of {}", quoted(value), words.join(", "));
+    problems.push(Problem { at: at.to_owned(), text, nearest });
+}
+
+fn check_bounds(schema: &JsonObject, value: &Value, at: &str, problems: &mut Vec<Problem>) {
+    let bound = |name: &str| schema.get(name).and_then(Value::as_f64);
+    if let Some(number) = value.as_f64() {
+        if bound("minimum").is_some_and(|least| number < least) {
+            tell(problems, at, format!("{value} is less than {}", schema["minimum"]));
+        }
+        if bound("exclusiveMinimum").is_some_and(|least| number <= least) {
+            tell(problems, at, format!("{value} is not more than {}", schema["exclusiveMinimum"]));
+        }
+        if bound("maximum").is_some_and(|most| number > most) {
+            tell(problems, at, format!("{value} is more than {}", schema["maximum"]));
+        }
+    }
+    if let (Value::Array(items), Some(least)) = (value, bound("minItems"))
+        && (items.len() as f64) < least
+    {
+        tell(problems, at, format!("{} items are fewer than {}", items.len(), schema["minItems"]));
+    }
+}
+
+fn tell(problems: &mut Vec<Problem>, at: &str, text: String) {
+    problems.push(Problem { at: at.to_owned(), text, nearest: None });
+}
+
+fn within(at: &mut String, step: &str, visit: impl FnOnce(&mut String)) {
+    let len = at.len();
+    at.push_str(step);
+    visit(at);
+    at.truncate(len);
+}
+
+fn quoted(value: &Value) -> String {
+    let text = value.to_string();
+    match text.chars().nth(MAX_QUOTED_CHARS) {
+        Some(_) => format!("{}…", text.chars().take(MAX_QUOTED_CHARS).collect::<String>()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::mcp::schema;
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    struct Sample {
+        name: String,
+        #[schemars(range(min = 1, max = 10))]
+        max_bytes: Option<u32>,
+        status: Option<Status>,
+        rootfs: Option<Rootfs>,
+        lists: Option<Vec<Inner>>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    enum Status {
+        Running,
+        Stopped,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(tag = "kind", rename_all = "lowercase")]
+    enum Rootfs {
+        Oci { reference: String },
+        Bind { path: String },
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    struct Inner {
+        soft: u64,
+    }
+
+    fn read(value: Value) -> Result<Sample, Failure> {
+        parse("sandbox_try", &schema::input::<Sample>(), value.as_object().cloned())
+    }
+
+    fn refused(value: Value) -> String {
+        let failure = read(value).unwrap_err();
+        assert_eq!(failure.code, "invalid_request");
+        format!("{} | {}", failure.message, failure.hint.unwrap())
+    }
+
+    #[test]
+    fn good_arguments_are_read_and_null_is_absent() {
+        let sample = read(json!({ "name": "a", "maxBytes": null, "status": "running" })).unwrap();
+        assert_eq!((sample.max_bytes, sample.status), (None, Some(Status::Running)));
+        assert!(read(json!({ "name": "a", "rootfs": { "kind": "oci", "reference": "x" } })).is_ok());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_nearest_known_one() {
+        let text = refused(json!({ "name": "a", "max_bytes": 3 }));
+        assert!(
+            text.contains("\"max_bytes\" is not known") && text.contains("Did you mean maxBytes?"),
+            "{text}"
+        );
+        let text = refused(json!({ "name": "a", "rootfs": { "kind": "oci", "referense": "x" } }));
+        assert!(text.contains("rootfs: reference is missing") && text.contains("reference?"), "{text}");
+    }
+
+    #[test]
+    fn every_problem_is_told_with_its_place() {
+        let text = refused(json!({ "maxBytes": 11, "status": "runing", "lists": [{ "soft": "x" }] }));
+        for part in [
+            "name is missing",
+            "maxBytes: 11 is more than 10",
+            "status: \"runing\" is not one of running, stopped",
+            "lists[0].soft: \"x\" is not a whole number",
+            "Did you mean running?",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+    }
+}

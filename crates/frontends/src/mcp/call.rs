@@ -1,0 +1,121 @@
+//! What a tool knows of the call that it answers.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use engine::{Engine, Principal, SandboxRef};
+use futures_util::future::BoxFuture;
+use sandbox::{Namespace, Result};
+use tokio_util::sync::CancellationToken;
+
+use super::{Mcp, Settings, Toolset, Toolsets};
+
+/// One call of a tool: who asks, under which settings, and how to reach them meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) mcp: Mcp,
+    pub(crate) who: Principal,
+    pub(crate) settings: Arc<Settings>,
+    /// Where names are looked up and sandboxes are made, for callers who may see every namespace.
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) session: Arc<Session>,
+    /// The caller does not want the answer any more: end what was begun.
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) progress: Progress,
+}
+
+impl Call {
+    pub(crate) fn engine(&self) -> &Engine {
+        self.mcp.engine()
+    }
+
+    /// The sandbox that a caller means by `name`, which may be an id too.
+    pub(crate) fn sandbox(&self, name: &str) -> Result<SandboxRef> {
+        SandboxRef::new(name, self.namespace.clone())
+    }
+
+    /// What a text field of the answer may hold.
+    pub(crate) fn max_bytes(&self, asked: Option<u64>) -> usize {
+        let bytes = asked.unwrap_or(self.settings.max_output_bytes).min(MAX_OUTPUT_BYTES);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// No answer holds more in one field, whatever is asked: it is kept in memory whole.
+pub(crate) const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What a connection remembers between calls.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// `false`: the client's protocol has no sessions, so nothing is remembered.
+    is_kept: bool,
+    enabled: Mutex<BTreeSet<Toolset>>,
+}
+
+impl Session {
+    pub(crate) fn kept() -> Arc<Self> {
+        Arc::new(Self { is_kept: true, enabled: Mutex::default() })
+    }
+
+    pub(crate) fn stateless() -> Arc<Self> {
+        Arc::new(Self { is_kept: false, enabled: Mutex::default() })
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Shows more tools from now on. Returns whether that changed anything.
+    pub(crate) fn enable(&self, sets: &[Toolset]) -> bool {
+        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
+        let n_before = enabled.len();
+        enabled.extend(sets);
+        enabled.len() > n_before
+    }
+
+    /// What is shown: the client's choice, and what it enabled since.
+    pub(crate) fn toolsets(&self, chosen: &Toolsets) -> Toolsets {
+        let enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.clone().with(enabled.iter().copied())
+    }
+}
+
+/// Tells a waiting caller how far things are. Does nothing for a caller who did not ask.
+#[derive(Clone, Default)]
+pub(crate) struct Progress {
+    send: Option<Arc<dyn Fn(Step) -> BoxFuture<'static, ()> + Send + Sync>>,
+}
+
+/// How far things are.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) done: f64,
+    pub(crate) total: Option<f64>,
+    pub(crate) message: String,
+}
+
+impl Progress {
+    pub(crate) fn new(send: impl Fn(Step) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+        Self { send: Some(Arc::new(send)) }
+    }
+
+    /// Whether someone listens: work only for the sake of telling can be left out.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.send.is_some()
+    }
+
+    pub(crate) async fn tell(&self, done: f64, total: Option<f64>, message: impl Into<String>) {
+        if let Some(send) = &self.send {
+            send(Step { done, total, message: message.into() }).await;
+        }
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("is_wanted", &self.is_wanted()).finish()
+    }
+}

@@ -1,0 +1,177 @@
+//! One shape for every answer and every failure: `{ok, data, warnings?, truncated?}` or `{ok: false, error}`.
+
+use std::borrow::Cow;
+
+use sandbox::{Error, ErrorKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// What a tool answers.
+#[derive(Debug)]
+pub(crate) struct Answer<D> {
+    pub(crate) data: D,
+    /// What the caller should know beside the data, as sentences.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) truncated: Vec<Truncated>,
+}
+
+impl<D> Answer<D> {
+    pub(crate) fn new(data: D) -> Self {
+        Self { data, warnings: Vec::new(), truncated: Vec::new() }
+    }
+
+    #[must_use]
+    pub(crate) fn warn(mut self, warning: impl Into<String>) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn warn_all(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn truncate(mut self, cut: impl IntoIterator<Item = Truncated>) -> Self {
+        self.truncated.extend(cut);
+        self
+    }
+}
+
+/// A field that does not hold all there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Truncated {
+    pub(crate) field: String,
+    pub(crate) returned_bytes: u64,
+    pub(crate) total_bytes: u64,
+    /// Which call reads the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+}
+
+pub(crate) type ToolResult<D> = Result<Answer<D>, Failure>;
+
+/// Why a tool did not do what was asked.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Failure {
+    /// Stable: the name of one of the product's twelve kinds, or one of the codes below.
+    pub(crate) code: Cow<'static, str>,
+    pub(crate) message: String,
+    /// A sentence that names the next call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) details: Option<Value>,
+    pub(crate) retryable: bool,
+}
+
+/// A host path outside what was allowed.
+pub(crate) const HOST_PATH_DENIED: &str = "host_path_denied";
+/// A destructive call without `confirm`.
+pub(crate) const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
+/// The command ended with another status than 0, and the caller asked for that to be a failure.
+pub(crate) const EXEC_FAILED: &str = "exec_failed";
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code: Cow::Borrowed(code),
+            message: message.into(),
+            hint: None,
+            details: None,
+            retryable: false,
+        }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidRequest.as_str(), message)
+    }
+
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// For a failure of this kind, the next call; what the engine hints at is for people at a terminal.
+    #[must_use]
+    pub(crate) fn or_hint(mut self, kind: ErrorKind, hint: &str) -> Self {
+        if self.code == kind.as_str() {
+            self.hint = Some(hint.to_owned());
+        }
+        self
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {
+            tracing::error!(kind = %error.kind(), error = &error as &dyn std::error::Error, "a tool failed");
+        }
+        let kind = error.kind();
+        let hint = match kind {
+            // Told by tool names: the engine's own hints name commands.
+            ErrorKind::NotFound if error.message().starts_with("no sandbox") => {
+                Some("Call sandbox_list to see which there are, or sandbox_create to make one.".to_owned())
+            }
+            _ => error.hint().filter(|hint| !hint.contains("`warren")).map(str::to_owned),
+        };
+        Self {
+            code: Cow::Borrowed(kind.as_str()),
+            message: error.message().to_owned(),
+            hint,
+            details: None,
+            retryable: kind.is_retryable(),
+        }
+    }
+}
+
+/// What goes out: the envelope as JSON, and whether it tells of a failure.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Envelope {
+    pub(crate) body: Value,
+    pub(crate) is_error: bool,
+}
+
+impl Envelope {
+    pub(crate) fn of<D: Serialize>(result: ToolResult<D>) -> Self {
+        match result {
+            Ok(answer) => match serde_json::to_value(&answer.data) {
+                Ok(data) => Self::ok(data, answer.warnings, &answer.truncated),
+                Err(error) => Self::failed(&Failure::from(
+                    Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error),
+                )),
+            },
+            Err(failure) => Self::failed(&failure),
+        }
+    }
+
+    fn ok(data: Value, warnings: Vec<String>, truncated: &[Truncated]) -> Self {
+        let mut body = Map::from_iter([("ok".to_owned(), Value::Bool(true)), ("data".to_owned(), data)]);
+        if !warnings.is_empty() {
+            body.insert("warnings".to_owned(), Value::from(warnings));
+        }
+        if !truncated.is_empty() {
+            body.insert("truncated".to_owned(), serde_json::json!(truncated));
+        }
+        Self { body: Value::Object(body), is_error: false }
+    }
+
+    pub(crate) fn failed(failure: &Failure) -> Self {
+        Self { body: serde_json::json!({ "ok": false, "error": failure }), is_error: true }
+    }
+
+    /// The code of the failure it tells of, for the audit.
+    pub(crate) fn error_code(&self) -> Option<&str> {
+        self.body.pointer("/error/code").and_then(Value::as_str)
+    }
+}

@@ -1,0 +1,142 @@
+//! Cutting what is too long for an answer: the beginning and the end are kept, on character borders, and all is counted.
+
+use std::collections::VecDeque;
+
+use super::envelope::Truncated;
+
+/// Gathers a stream in bounded memory, keeping its head and its tail.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    max_bytes: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    n_total: u64,
+}
+
+/// What was gathered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gathered {
+    /// Bytes that are no UTF-8 are replaced.
+    pub(crate) text: String,
+    pub(crate) truncated: Option<Truncated>,
+}
+
+impl Collector {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, head: Vec::new(), tail: VecDeque::new(), n_total: 0 }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.n_total += bytes.len() as u64;
+        // All of it, while it fits; what comes after goes through the tail.
+        let n_head = bytes.len().min(self.head_room());
+        self.head.extend_from_slice(&bytes[..n_head]);
+        let rest = &bytes[n_head..];
+        let skipped = rest.len().saturating_sub(self.tail_limit());
+        self.tail.extend(&rest[skipped..]);
+        let excess = self.tail.len().saturating_sub(self.tail_limit());
+        self.tail.drain(..excess);
+    }
+
+    fn head_room(&self) -> usize {
+        (self.max_bytes - self.tail_limit()).saturating_sub(self.head.len())
+    }
+
+    /// Errors and results stand at the end more often than at the beginning.
+    fn tail_limit(&self) -> usize {
+        self.max_bytes / 2
+    }
+
+    /// The text; `rest` says, where bytes were left out, which call reads them.
+    pub(crate) fn finish(self, field: &str, rest: impl FnOnce() -> String) -> Gathered {
+        let tail = Vec::from(self.tail);
+        let n_kept = (self.head.len() + tail.len()) as u64;
+        if n_kept == self.n_total {
+            let whole = [self.head, tail].concat();
+            return Gathered { text: decode(whole), truncated: None };
+        }
+        let head = until_character_border(&self.head);
+        let tail = from_character_border(&tail);
+        let returned_bytes = (head.len() + tail.len()) as u64;
+        let n_left_out = self.n_total - returned_bytes;
+        let hint = rest();
+        let text = format!(
+            "{}\n[… {n_left_out} bytes left out …]\n{}",
+            String::from_utf8_lossy(head),
+            String::from_utf8_lossy(tail)
+        );
+        let truncated = Truncated {
+            field: field.to_owned(),
+            returned_bytes,
+            total_bytes: self.n_total,
+            hint: Some(hint),
+        };
+        Gathered { text, truncated: Some(truncated) }
+    }
+}
+
+fn decode(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Without a character that is cut in two at the end.
+pub(crate) fn until_character_border(bytes: &[u8]) -> &[u8] {
+    let first = bytes.len().saturating_sub(3);
+    for start in (first..bytes.len()).rev() {
+        let width = match bytes[start] {
+            0xC0..=0xDF => 2,
+            0xE0..=0xEF => 3,
+            0xF0..=0xF7 => 4,
+            0x80..=0xBF => continue,
+            _ => return bytes,
+        };
+        return if start + width > bytes.len() { &bytes[..start] } else { bytes };
+    }
+    bytes
+}
+
+/// Without the rest of a character that was cut in two at the beginning.
+pub(crate) fn from_character_border(bytes: &[u8]) -> &[u8] {
+    let skip = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count();
+    &bytes[skip..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather(max: usize, chunks: &[&str]) -> Gathered {
+        let mut collector = Collector::new(max);
+        for chunk in chunks {
+            collector.push(chunk.as_bytes());
+        }
+        collector.finish("stdout", || "Read on.".to_owned())
+    }
+
+    #[test]
+    fn what_fits_is_whole_also_when_characters_come_in_pieces() {
+        assert_eq!(gather(10, &["0123456789"]), Gathered { text: "0123456789".into(), truncated: None });
+        let mut collector = Collector::new(4);
+        for byte in "äö".bytes() {
+            collector.push(&[byte]);
+        }
+        assert_eq!(collector.finish("stdout", String::new).text, "äö");
+    }
+
+    #[test]
+    fn what_does_not_fit_keeps_both_ends_and_is_counted() {
+        let got = gather(10, &["abcdefgh", "ijklmnop", "qrstuvwxyz"]);
+        assert_eq!(got.text, "abcde\n[… 16 bytes left out …]\nvwxyz");
+        let cut = got.truncated.unwrap();
+        assert_eq!((cut.returned_bytes, cut.total_bytes), (10, 26));
+    }
+
+    #[test]
+    fn no_character_is_cut_in_two() {
+        let got = gather(7, &["ääääää"]);
+        assert_eq!(got.text, "ää\n[… 6 bytes left out …]\nä");
+        assert_eq!(got.truncated.unwrap().returned_bytes, 6);
+        assert_eq!(until_character_border("a€".as_bytes()), "a€".as_bytes());
+        assert_eq!(until_character_border(&"a€".as_bytes()[..3]), b"a");
+    }
+}

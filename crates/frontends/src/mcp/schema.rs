@@ -1,0 +1,202 @@
+//! JSON Schemas of what tools take and answer, from their types; tidied, because a model pays for every byte.
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+pub(crate) type JsonObject = Map<String, Value>;
+
+/// A nested schema longer than this is left out of the short form.
+const MAX_NESTED_BYTES: usize = 180;
+/// Where the long form of nested parameters is read.
+const FULL_SCHEMA: &str = "full schema: warren://schemas/sandbox-create";
+
+/// What a tool takes: an object that refuses names it does not know.
+pub(crate) fn input<A: JsonSchema>() -> JsonObject {
+    let mut schema = of::<A>();
+    close(&mut schema);
+    object(schema)
+}
+
+/// The envelope around what a tool answers.
+pub(crate) fn output<D: JsonSchema>() -> JsonObject {
+    let data = of::<D>();
+    object(json!({
+        "type": "object",
+        "properties": { "ok": { "type": "boolean" }, "data": data },
+        "required": ["ok"],
+    }))
+}
+
+/// The same with large nested parts left out.
+pub(crate) fn brief(schema: &JsonObject) -> JsonObject {
+    let mut schema = schema.clone();
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for property in properties.values_mut() {
+            shorten(property);
+        }
+    }
+    schema
+}
+
+fn shorten(property: &mut Value) {
+    let is_nested = property.get("properties").is_some()
+        || property.get("oneOf").is_some()
+        || property.get("anyOf").is_some()
+        || property.pointer("/items/properties").is_some();
+    if !is_nested || property.to_string().len() <= MAX_NESTED_BYTES {
+        return;
+    }
+    let is_list = property.get("items").is_some();
+    let description = match property.get("description").and_then(Value::as_str) {
+        Some(text) => format!("{text} ({FULL_SCHEMA})"),
+        None => FULL_SCHEMA.to_owned(),
+    };
+    let kind = if is_list { "array" } else { "object" };
+    *property = json!({ "type": kind, "description": description });
+}
+
+/// The bare schema of a type.
+pub(crate) fn of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema);
+    schema
+}
+
+fn object(schema: Value) -> JsonObject {
+    match schema {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+/// Takes out what says nothing to a reader: titles, widths of integers, "or null" for what may be absent.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.remove("title");
+            object.remove("$schema");
+            if object.get("format").and_then(Value::as_str).is_some_and(is_width) {
+                object.remove("format");
+            }
+            if object.get("default").is_some_and(Value::is_null) {
+                object.remove("default");
+            }
+            drop_null_type(object);
+            drop_null_branch(object);
+            let is_map_of_schemas = |key: &str| key == "properties" || key == "$defs";
+            for (key, value) in object.iter_mut() {
+                match value {
+                    Value::Object(named) if is_map_of_schemas(key) => named.values_mut().for_each(tidy),
+                    Value::Object(_) | Value::Array(_) if key != "enum" && key != "default" => tidy(value),
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(schemas) => schemas.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+fn is_width(format: &str) -> bool {
+    format.starts_with("uint") || format.starts_with("int") || matches!(format, "double" | "float")
+}
+
+fn drop_null_type(object: &mut JsonObject) {
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|kind| kind != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(values)) = object.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+}
+
+/// `anyOf: [X, null]` is X.
+fn drop_null_branch(object: &mut JsonObject) {
+    let Some(Value::Array(branches)) = object.get_mut("anyOf") else { return };
+    branches.retain(|branch| branch.get("type").is_none_or(|kind| kind != "null"));
+    if let [Value::Object(only)] = branches.as_slice() {
+        let only = only.clone();
+        object.remove("anyOf");
+        for (key, value) in only {
+            object.entry(key).or_insert(value);
+        }
+    }
+}
+
+/// Writes down that objects with named properties take no others.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            for (key, value) in object.iter_mut() {
+                match value {
+                    Value::Object(named) if key == "properties" => named.values_mut().for_each(close),
+                    Value::Object(_) | Value::Array(_) if key != "enum" => close(value),
+                    _ => {}
+                }
+            }
+            if object.get("type").is_some_and(|kind| kind == "object")
+                && !object.contains_key("additionalProperties")
+            {
+                object.entry("properties").or_insert_with(|| json!({}));
+                object.insert("additionalProperties".to_owned(), Value::Bool(false));
+            }
+        }
+        Value::Array(schemas) => schemas.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Sample {
+        /// What it is called.
+        name: String,
+        max_bytes: Option<u32>,
+        inner: Option<Inner>,
+        env: Option<BTreeMap<String, String>>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Inner {
+        list: Vec<String>,
+    }
+
+    #[test]
+    fn an_input_schema_says_what_is_needed_and_no_more() {
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "description": "What it is called." },
+                "maxBytes": { "type": "integer", "minimum": 0 },
+                "inner": {
+                    "type": "object",
+                    "properties": { "list": { "type": "array", "items": { "type": "string" } } },
+                    "required": ["list"],
+                    "additionalProperties": false,
+                },
+                "env": { "type": "object", "additionalProperties": { "type": "string" } },
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        assert_eq!(Value::Object(input::<Sample>()), expected);
+    }
+}

@@ -1,0 +1,69 @@
+//! What one MCP client may do, and how it is answered. The daemon has one for HTTP; each stdio client brings its own.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::Toolsets;
+
+/// Passed along by `warren mcp`, whose command line and environment it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    pub host: HostPolicy,
+    /// Destructive calls need no `confirm`.
+    pub dangerous_enabled: bool,
+    /// Longest text in one field of an answer, unless the call asks for less or more.
+    pub max_output_bytes: u64,
+    /// What a command gets that names no time limit of its own.
+    pub default_timeout_ms: u64,
+    /// After this long without a call and without output an exec session's stdin is closed.
+    pub session_ttl_ms: u64,
+    pub toolsets: Toolsets,
+}
+
+impl Settings {
+    pub const DEFAULT_MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
+    pub const DEFAULT_TIMEOUT_MS: u64 = 120_000;
+    pub const DEFAULT_SESSION_TTL_MS: u64 = 900_000;
+
+    pub(crate) fn default_timeout(&self) -> Duration {
+        Duration::from_millis(self.default_timeout_ms)
+    }
+
+    pub(crate) fn session_ttl(&self) -> Duration {
+        Duration::from_millis(self.session_ttl_ms)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            host: HostPolicy::default(),
+            dangerous_enabled: false,
+            max_output_bytes: Self::DEFAULT_MAX_OUTPUT_BYTES,
+            default_timeout_ms: Self::DEFAULT_TIMEOUT_MS,
+            session_ttl_ms: Self::DEFAULT_SESSION_TTL_MS,
+            toolsets: Toolsets::default(),
+        }
+    }
+}
+
+/// Which paths of the host tools may touch: none, unless someone who may say so did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HostPolicy {
+    pub roots: Vec<HostRoot>,
+    /// No check at all.
+    pub unrestricted: bool,
+    /// Where the client stands: relative host paths begin here. Absent: they are refused.
+    pub working_directory: Option<PathBuf>,
+}
+
+/// A directory or file of the host, with all beneath it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HostRoot {
+    pub path: PathBuf,
+    pub write: bool,
+}

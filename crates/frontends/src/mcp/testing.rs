@@ -1,0 +1,85 @@
+//! Tools under test: an engine over the fake back end, called as a client would, every answer held against its schema.
+
+use std::sync::Arc;
+
+use backends::fake::FakeBackend;
+use engine::{Engine, EngineConfig, Principal};
+use serde_json::Value;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Mcp, Settings, arguments,
+    call::{Call, Progress, Session},
+    tool::Registry,
+};
+
+/// One client of one daemon.
+pub(crate) struct Client {
+    pub(crate) call: Call,
+    pub(crate) backend: FakeBackend,
+    _home: tempfile::TempDir,
+}
+
+impl Client {
+    pub(crate) async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    pub(crate) async fn with(settings: Settings) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let backend = FakeBackend::new();
+        let store = Store::open(home.path()).unwrap();
+        let config = EngineConfig::new(home.path());
+        let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
+        let mcp = Mcp::new(engine, settings);
+        let settings = Arc::clone(mcp.settings());
+        let call = Call {
+            mcp,
+            who: Principal::operator("test"),
+            settings,
+            namespace: None,
+            session: Session::kept(),
+            cancelled: CancellationToken::new(),
+            progress: Progress::default(),
+        };
+        Self { call, backend, _home: home }
+    }
+
+    /// The whole envelope.
+    pub(crate) async fn ask(&self, tool: &str, arguments: Value) -> Value {
+        ask(self.call.clone(), tool, arguments).await
+    }
+
+    /// The data of an answer; fails the test on a failure.
+    #[track_caller]
+    pub(crate) fn data(&self, tool: &'static str, arguments: Value) -> impl Future<Output = Value> + use<'_> {
+        async move {
+            let envelope = self.ask(tool, arguments).await;
+            assert_eq!(envelope["ok"], true, "{tool}: {envelope:#}");
+            envelope["data"].clone()
+        }
+    }
+
+    /// The error of a failure with this code; fails the test on anything else.
+    pub(crate) async fn error(&self, tool: &str, arguments: Value, code: &str) -> Value {
+        let envelope = self.ask(tool, arguments).await;
+        assert_eq!(envelope["ok"], false, "{tool}: {envelope:#}");
+        assert_eq!(envelope["error"]["code"], code, "{tool}: {envelope:#}");
+        envelope["error"].clone()
+    }
+}
+
+/// Calls a tool; what it answers must fit the schema that it promises.
+pub(crate) async fn ask(call: Call, tool: &str, arguments: Value) -> Value {
+    let registry = Registry::get();
+    let envelope = registry.call(tool, call, arguments.as_object().cloned()).await;
+    assert_eq!(envelope.is_error, envelope.body["ok"] == false, "{tool}: {:#}", envelope.body);
+    if let Some(tool) = registry.find(tool) {
+        for schema in [&tool.output.full, &tool.output.brief] {
+            let problems = arguments::problems(schema, &envelope.body);
+            assert!(problems.is_empty(), "{}: {problems:?} in {:#}", tool.name, envelope.body);
+        }
+    }
+    envelope.body
+}

@@ -1,0 +1,180 @@
+//! A tool: what a client reads of it, and the function behind it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use sandbox::{Error, ErrorKind};
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    Toolset, Toolsets,
+    arguments::{self, nearest},
+    call::Call,
+    envelope::{Envelope, Failure, ToolResult},
+    schema::{self, JsonObject},
+    tools,
+};
+
+type Run = Box<dyn Fn(Call, Option<JsonObject>) -> BoxFuture<'static, Envelope> + Send + Sync>;
+
+/// One tool. Its arguments and its answer are types; their schemas are made from them.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) toolset: Toolset,
+    /// Shown in `core` too.
+    pub(crate) is_core: bool,
+    pub(crate) hints: Hints,
+    pub(crate) input: Schemas,
+    pub(crate) output: Schemas,
+    run: Run,
+}
+
+/// A schema in full, and as it is listed where space counts.
+pub(crate) struct Schemas {
+    pub(crate) full: Arc<JsonObject>,
+    pub(crate) brief: Arc<JsonObject>,
+}
+
+impl Schemas {
+    fn new(full: JsonObject) -> Self {
+        let brief = Arc::new(schema::brief(&full));
+        Self { full: Arc::new(full), brief }
+    }
+
+    pub(crate) fn listed(&self, sets: &Toolsets) -> Arc<JsonObject> {
+        Arc::clone(if sets.is_all() { &self.full } else { &self.brief })
+    }
+}
+
+/// What a call does to the world, as clients may show it to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub(crate) read_only: bool,
+    pub(crate) destructive: bool,
+    pub(crate) idempotent: bool,
+}
+
+impl Hints {
+    pub(crate) const READS: Self = Self { read_only: true, destructive: false, idempotent: true };
+    /// Looks only, and what it sees differs each time.
+    pub(crate) const FOLLOWS: Self = Self { read_only: true, destructive: false, idempotent: false };
+    pub(crate) const ADDS: Self = Self { read_only: false, destructive: false, idempotent: false };
+    /// Changes something, and the same again changes nothing more.
+    pub(crate) const SETS: Self = Self { read_only: false, destructive: false, idempotent: true };
+    pub(crate) const DESTROYS: Self = Self { read_only: false, destructive: true, idempotent: true };
+    /// Takes something away, and each time more.
+    pub(crate) const DESTROYS_MORE: Self = Self { read_only: false, destructive: true, idempotent: false };
+}
+
+impl Tool {
+    pub(crate) fn new<A, D, F>(
+        toolset: Toolset,
+        name: &'static str,
+        title: &'static str,
+        description: &'static str,
+        hints: Hints,
+        run: fn(Call, A) -> F,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        D: Serialize + JsonSchema + 'static,
+        F: Future<Output = ToolResult<D>> + Send + 'static,
+    {
+        let input = Schemas::new(schema::input::<A>());
+        let checked = Arc::clone(&input.full);
+        let run: Run = Box::new(move |call, given| match arguments::parse::<A>(name, &checked, given) {
+            Ok(arguments) => run(call, arguments).map(Envelope::of).boxed(),
+            Err(failure) => std::future::ready(Envelope::failed(&failure)).boxed(),
+        });
+        let output = Schemas::new(schema::output::<D>());
+        Self { name, title, description, toolset, is_core: false, hints, input, output, run }
+    }
+
+    /// Shows it in `core` as well.
+    #[must_use]
+    pub(crate) fn core(mut self) -> Self {
+        self.is_core = true;
+        self
+    }
+
+    pub(crate) fn is_shown(&self, sets: &Toolsets) -> bool {
+        sets.contains(self.toolset) || (self.is_core && sets.contains(Toolset::Core))
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("name", &self.name).field("toolset", &self.toolset).finish()
+    }
+}
+
+/// All tools there are, in the order in which they are listed.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    tools: Vec<Tool>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+impl Registry {
+    /// Made when first asked for: a daemon that no MCP client uses does not pay for it.
+    pub(crate) fn get() -> &'static Self {
+        static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::new(tools::all()));
+        &REGISTRY
+    }
+
+    fn new(tools: Vec<Tool>) -> Self {
+        let by_name = tools.iter().enumerate().map(|(index, tool)| (tool.name, index)).collect();
+        Self { tools, by_name }
+    }
+
+    pub(crate) fn all(&self) -> &[Tool] {
+        &self.tools
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
+        self.by_name.get(name).map(|index| &self.tools[*index])
+    }
+
+    pub(crate) fn shown<'a>(&'a self, sets: &'a Toolsets) -> impl Iterator<Item = &'a Tool> {
+        self.tools.iter().filter(|tool| tool.is_shown(sets))
+    }
+
+    /// Calls a tool, shown or not. Whatever goes wrong is in the envelope.
+    pub(crate) async fn call(&self, name: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
+        match self.find(name) {
+            Some(tool) => (tool.run)(call, arguments).await,
+            None => Envelope::failed(&self.no_such_tool(name)),
+        }
+    }
+
+    fn no_such_tool(&self, name: &str) -> Failure {
+        let shown: String = name.chars().take(64).collect();
+        let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
+        failure.with_hint(match nearest(name, self.tools.iter().map(|tool| tool.name)) {
+            Some(known) => format!("Did you mean {known}? toolset_list names every tool."),
+            None => "Call toolset_list to see every tool.".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let registry = Registry::get();
+        assert_eq!(registry.by_name.len(), registry.tools.len());
+        for tool in registry.all() {
+            assert!(tool.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{}", tool.name);
+            assert!(tool.description.ends_with('.'), "{}: {}", tool.name, tool.description);
+        }
+    }
+}
