@@ -1,11 +1,5 @@
-use std::convert::Infallible;
-
-use axum::{Router, body::Body, http::Request, routing::post};
-use frontends::http::{LimitSettings, bounded};
-use futures_util::stream;
-use http_body_util::BodyExt;
+use frontends::http::LimitSettings;
 use serde_json::json;
-use tower::ServiceExt;
 
 use crate::support::{Server, Setup};
 
@@ -49,25 +43,6 @@ async fn health_is_free_and_no_place_to_try_keys_at() {
         assert!(n_tried < 1000, "nobody stops this");
     }
     server.end().await;
-}
-
-#[tokio::test]
-async fn a_front_end_that_reads_bodies_itself_can_have_them_bounded() {
-    let echo = Router::new().route(
-        "/",
-        post(|body: Body| async { axum::body::to_bytes(body, usize::MAX).await.is_ok().to_string() }),
-    );
-    let routes = bounded(echo, 4);
-    let ask = async |body: Body| {
-        let response = routes.clone().oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
-        (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
-    };
-    let pieces = |n: usize| Body::from_stream(stream::iter((0..n).map(|_| Ok::<_, Infallible>("ab"))));
-    assert_eq!(ask(Body::from("abcd")).await, (200, "true".into()));
-    // Its length is said beforehand, so nobody needs to read it.
-    assert_eq!(ask(Body::from("abcde")).await.0, 429);
-    assert_eq!(ask(pieces(2)).await, (200, "true".into()));
-    assert_eq!(ask(pieces(3)).await, (200, "false".into()));
 }
 
 #[tokio::test]
