@@ -82,6 +82,7 @@ impl Engine {
             }
         }
         self.core.events.flush().await;
+        self.core.audit.flush().await;
         self.core.store.close().await;
     }
 
@@ -112,6 +113,7 @@ impl Engine {
 
     /// Oldest first.
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
+        self.core.keys.admit(who, self.core.clock.now())?;
         let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));
         Ok(visible.map(|shared| shared.view()).filter(|view| filter.matches(view)).collect())
     }

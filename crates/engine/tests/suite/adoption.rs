@@ -119,6 +119,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         expires_at: None,
         lifetime: Default::default(),
         last_active_at: now,
+        owner: None,
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record

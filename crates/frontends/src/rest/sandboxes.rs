@@ -13,10 +13,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::{ApiError, ApiResult},
     extract::{Ask, Caller, JsonBody},
     v1::{self, schema},
 };
+use crate::http::{ApiError, ApiResult};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()

@@ -15,7 +15,10 @@ mod socket;
 use std::{io, process::ExitCode, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig};
-use frontends::rest::{self, Activity, PeerCredentials, Rest};
+use frontends::{
+    http::{self, Activity, Gate, PeerCredentials},
+    rest::{self, Rest},
+};
 use sandbox::{Error, ErrorKind, Result};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
@@ -104,10 +107,12 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 
     let owner = rustix::process::geteuid().as_raw();
     let auth = Arc::new(PeerCredentials { owner });
-    let app = rest::router(Rest::new(engine.clone(), auth, activity.clone(), stop.clone()));
+    // Other front ends are merged here: `routes.merge(..)`.
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+    let app = http::app(routes, Gate::unix(auth));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
     let hide = || socket.remove();
-    let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
+    let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
     let slimming = memory::give_back(stop.clone());
     let ((), (), (), failure) =
