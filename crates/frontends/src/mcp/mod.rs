@@ -6,8 +6,12 @@
 
 mod arguments;
 mod call;
+mod complete;
 mod envelope;
 mod output;
+mod prompts;
+mod protocol;
+mod resources;
 mod schema;
 mod settings;
 #[cfg(test)]
@@ -21,6 +25,7 @@ use std::sync::Arc;
 use engine::Engine;
 
 pub use self::{
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use frontends::mcp::Settings;
+
 use super::Context;
 use crate::{
     arguments,
     daemon::{self, BackendChoice, ServeOptions},
     error::CommandResult,
+    mcp::McpArgs,
 };
 
 /// Run the daemon
@@ -29,14 +32,19 @@ pub(crate) struct Args {
     /// Leave the terminal, and tell on stdout when ready: how a command starts a daemon
     #[arg(long, hide = true)]
     detached: bool,
+    #[command(flatten)]
+    mcp: McpArgs,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    // The variables of whichever command happened to start the daemon are not for everyone who uses it.
+    let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
         backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
         is_detached: args.detached,
+        mcp,
     })
 }

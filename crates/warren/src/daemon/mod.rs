@@ -17,6 +17,7 @@ use std::{io, process::ExitCode, sync::Arc, time::Duration};
 use engine::{Engine, EngineConfig};
 use frontends::{
     http::{self, Activity, Gate, PeerCredentials},
+    mcp::{self, Mcp},
     rest::{self, Rest},
 };
 use sandbox::{Error, ErrorKind, Result};
@@ -49,6 +50,8 @@ pub(crate) struct ServeOptions {
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
     pub(crate) is_detached: bool,
+    /// For MCP clients that bring none of their own, which is all on HTTP.
+    pub(crate) mcp: mcp::Settings,
 }
 
 /// Runs the daemon to its end. Called while the process has one thread.
@@ -108,7 +111,11 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let owner = rustix::process::geteuid().as_raw();
     let auth = Arc::new(PeerCredentials { owner });
     // Other front ends are merged here: `routes.merge(..)`.
-    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())).merge(mcp::router(
+        Mcp::new(engine.clone(), options.mcp.clone()),
+        stop.clone(),
+        activity.clone(),
+    ));
     let app = http::app(routes, Gate::unix(auth));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
     let hide = || socket.remove();
