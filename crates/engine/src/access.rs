@@ -72,7 +72,7 @@ impl Principal {
     }
 
     /// Where a name is looked up when the caller did not say.
-    pub(crate) fn home_namespace(&self) -> Namespace {
+    pub fn home_namespace(&self) -> Namespace {
         match &self.scope {
             Scope::All => Namespace::default(),
             Scope::One(own) => own.clone(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sandbox::{Call, Frontend, KeyId, Namespace, Result};
 use store::{CallQuery, NewCall, Store, StoreError};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, mpsc::error::TrySendError, oneshot},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
@@ -78,8 +78,11 @@ impl AuditLog {
     }
 
     async fn put(&self, call: NewCall) {
-        // Fails only once the engine is gone, when nobody could store it.
-        drop(self.queue.send(Message::Call(call)).await);
+        let Err(TrySendError::Full(message)) = self.queue.try_send(Message::Call(call)) else { return };
+        // In a task of its own: a caller who does not wait any longer must not take its line along.
+        let queue = self.queue.clone();
+        let sent = tokio::spawn(async move { queue.send(message).await.is_ok() });
+        sent.await.unwrap_or(false);
     }
 
     /// Coarse by nature, so it waits for nobody: where the queue is full the next use tells.

@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::{
-    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, adopt,
+    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, Scope, adopt,
     clock::{Clock, SystemClock},
     core::Core,
     driver::Command,
@@ -51,8 +51,12 @@ impl Engine {
         &self.core.capabilities
     }
 
-    /// What an operator should know: records that cannot be read.
-    pub fn warnings(&self) -> Vec<String> {
+    /// What an operator should know: records that cannot be read. Nobody can tell in which namespace those are, so who
+    /// may see only one is not told.
+    pub fn warnings(&self, who: &Principal) -> Vec<String> {
+        if who.scope != Scope::All {
+            return Vec::new();
+        }
         let corrupt = self.core.corrupt();
         corrupt.iter().map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
     }

@@ -160,6 +160,12 @@ pub(crate) fn no_such_exec(exec: impl Display, sandbox: &str) -> Error {
         .with_hint("List the execs of the sandbox; old ones go when its log is full.")
 }
 
+/// As [`no_such_exec`], where the caller named no sandbox: the same words whether it never was or is someone else's.
+pub(crate) fn no_such_session(exec: impl Display) -> Error {
+    Error::not_found(format!("no exec {exec}"))
+        .with_hint("List the execs of the sandbox; old ones go when its log is full.")
+}
+
 /// Our own files on the host.
 pub(crate) fn from_io(what: &str, path: &Path, source: std::io::Error) -> Error {
     let hint = match source.kind() {

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use guest_protocol::{Request, Response, SignalScope};
-use sandbox::{Action, Error, ErrorKind, ExecId, ExecSpec, ExecState, KillReason, Result, TerminalSize};
+use sandbox::{
+    Action, Error, ErrorKind, ExecId, ExecSpec, ExecState, KillReason, Result, SandboxId, TerminalSize,
+};
 use store::{EntryKind, ExecRecord};
 
 use crate::{
@@ -53,6 +55,16 @@ impl Engine {
         let shared = self.core().find_to_look(who, which).await?;
         let record = self.exec_record(&shared, exec).await?;
         Ok(view_of(&shared, record))
+    }
+
+    /// The sandbox that an exec belongs to, for callers who know only the exec. Ids are unique over all sandboxes; an exec
+    /// in a sandbox that `who` may not see does not exist.
+    pub async fn exec_sandbox(&self, who: &Principal, exec: &ExecId) -> Result<SandboxId> {
+        // The record stands in the store before the exec begins.
+        let record = self.core().store.exec(exec.clone()).await.map_err(error::from_store)?;
+        let sandbox = record.map(|record| record.sandbox);
+        let is_seen = |id: &SandboxId| self.core().find(who, &SandboxRef::from(id)).is_ok();
+        sandbox.filter(is_seen).ok_or_else(|| error::no_such_session(exec))
     }
 
     /// Returns when the exec is done, or as it is when `time` has passed.

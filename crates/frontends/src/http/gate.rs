@@ -8,24 +8,25 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use engine::Principal;
+use engine::{Engine, Principal};
 use sandbox::ErrorKind;
 
 use super::{
+    audit::Asker,
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
+    key_auth::without_key,
     limits::{Limits, StreamLease},
 };
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
 const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
-/// The query parameter that may carry a key.
-const KEY_PARAMETER: &str = "api_key";
 
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
 pub struct Gate {
+    engine: Engine,
     auth: Arc<dyn Authenticate>,
     network: Option<Arc<Network>>,
 }
@@ -39,13 +40,18 @@ struct Network {
 
 impl Gate {
     /// For the Unix socket: whoever gets in owns the daemon, so there is nothing to hold back.
-    pub fn unix(auth: Arc<dyn Authenticate>) -> Self {
-        Self { auth, network: None }
+    pub fn unix(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
+        Self { engine, auth, network: None }
     }
 
     /// For TCP.
-    pub fn tcp(auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
-        Self { auth, network: Some(Arc::new(Network { hosts, limits })) }
+    pub fn tcp(engine: Engine, auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
+        Self { engine, auth, network: Some(Arc::new(Network { hosts, limits })) }
+    }
+
+    /// It keeps the audit.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     pub(super) fn hosts(&self) -> Option<&Hosts> {
@@ -80,9 +86,7 @@ fn is_open(request: &Parts) -> bool {
 }
 
 fn shows_key(request: &Parts) -> bool {
-    let query = request.uri.query().unwrap_or_default();
-    request.headers.contains_key(AUTHORIZATION)
-        || query.split('&').any(|pair| pair.split('=').next() == Some(KEY_PARAMETER))
+    request.headers.contains_key(AUTHORIZATION) || without_key(&request.uri).is_some()
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -98,12 +102,19 @@ pub(super) async fn pass(
     let Some(who) = gate.who(&parts).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
+    if let Some(asker) = parts.extensions.get::<Asker>() {
+        asker.tell(&who);
+    }
+    if let Some(uri) = without_key(&parts.uri) {
+        parts.uri = uri;
+    }
     parts.extensions.insert(who.clone());
-    let Some(network) = &gate.network else {
-        return Ok(next.run(Request::from_parts(parts, body)).await);
-    };
-    network.limits.take_request(&who)?;
-    let lease = StreamLease::new(Arc::clone(network.limits.streams()), Arc::clone(&gate.auth), who);
+    let limits = gate.network.as_ref().map(|network| &network.limits);
+    if let Some(limits) = limits {
+        limits.take_request(&who)?;
+    }
+    let streams = limits.map(|limits| Arc::clone(limits.streams()));
+    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who);
     lease.check_before(&parts)?;
     parts.extensions.insert(lease.clone());
     let method = parts.method.clone();

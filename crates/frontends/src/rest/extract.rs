@@ -115,6 +115,17 @@ fn query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, ApiError> {
     }
 }
 
+/// The key that the path names: an id or a label.
+pub(super) struct PathKey(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        path_parameter(parts, "key").await.map(Self)
+    }
+}
+
 /// A query that names no sandbox.
 pub(super) struct Params<Q>(pub(super) Q);
 

@@ -1,15 +1,17 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output files archives ports events system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output files archives ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
 mod archives;
+mod calls;
 mod entries;
 mod events;
 mod execs;
 mod extract;
 mod files;
+mod keys;
 mod openapi;
 mod output;
 mod ports;
@@ -61,6 +63,8 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(archives::routes())
         .merge(ports::routes())
-        .merge(events::routes());
+        .merge(events::routes())
+        .merge(keys::routes())
+        .merge(calls::routes());
     OpenApiRouter::with_openapi(openapi::head()).nest("/v1", v1)
 }

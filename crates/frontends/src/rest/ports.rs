@@ -43,7 +43,7 @@ async fn connect(
             .into());
     }
     let lease = request.extensions().get::<StreamLease>().cloned();
-    let place = lease.as_ref().map(StreamLease::take).transpose()?;
+    let place = lease.as_ref().map(StreamLease::take).transpose()?.flatten();
     let key_ended = lease.map_or_else(|| pending().boxed(), |lease| lease.ended());
     let inside = rest.engine.connect(&ask.who, &ask.which, target(&ask.query)?).await?;
     let outside = hyper::upgrade::on(&mut request);

@@ -4,7 +4,7 @@ use axum::{Extension, Json, extract::State};
 use engine::Principal;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rest, v1};
+use super::{Rest, extract::Caller, v1};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -33,9 +33,9 @@ async fn version() -> Json<v1::Version> {
 
 /// What the back end can do on this host.
 #[utoipa::path(get, path = "/capabilities", tag = "system", responses((status = 200, body = v1::Capabilities)))]
-async fn capabilities(State(rest): State<Rest>) -> Json<v1::Capabilities> {
+async fn capabilities(State(rest): State<Rest>, Caller(who): Caller) -> Json<v1::Capabilities> {
     let mut found = v1::Capabilities::from(rest.engine.capabilities());
-    found.missing.extend(rest.engine.warnings());
+    found.missing.extend(rest.engine.warnings(&who));
     Json(found)
 }
 

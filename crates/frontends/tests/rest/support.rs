@@ -79,8 +79,10 @@ impl Api {
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
-        let router =
-            http::app(rest::router(Rest::new(engine, activity.clone(), stop.clone())), Gate::unix(auth));
+        let router = http::app(
+            rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())),
+            Gate::unix(engine, auth),
+        );
         let peer = Peer::Unix { uid: OWNER, pid: None };
         Self { router, backend, activity, stop, peer, _home: home }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use engine::Principal;
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, KeyId};
 
 pub use self::body::{MAX_JSON_BYTES, bounded};
 pub(crate) use self::{
@@ -110,9 +110,9 @@ impl Limits {
     }
 }
 
-/// What a principal's use is booked on.
+/// What a principal's use is booked on: its key, or its name where it has none.
 fn account(who: &Principal) -> &str {
-    &who.name
+    who.key.as_ref().map_or(&who.name, KeyId::as_str)
 }
 
 fn too_much(message: String, hint: &str, wait: Duration) -> Refusal {

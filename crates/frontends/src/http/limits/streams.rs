@@ -96,33 +96,35 @@ impl Drop for StreamPlace {
     }
 }
 
-/// What a request needs to open streams. An extension of every request that came by TCP.
+/// What a request needs to open streams. An extension of every request whose asker is known.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamLease {
-    streams: Arc<Streams>,
+    /// Not counted, when absent.
+    streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
 }
 
 impl StreamLease {
-    pub(crate) fn new(streams: Arc<Streams>, auth: Arc<dyn Authenticate>, who: Principal) -> Self {
+    pub(crate) fn new(streams: Option<Arc<Streams>>, auth: Arc<dyn Authenticate>, who: Principal) -> Self {
         Self { streams, auth, who }
     }
 
-    /// A place for one more stream.
-    pub(crate) fn take(&self) -> Result<StreamPlace, Refusal> {
+    /// A place for one more stream, where they are counted.
+    pub(crate) fn take(&self) -> Result<Option<StreamPlace>, Refusal> {
         self.place(true)
     }
 
-    fn place(&self, is_limited: bool) -> Result<StreamPlace, Refusal> {
-        let mut open = self.streams.open();
+    fn place(&self, is_limited: bool) -> Result<Option<StreamPlace>, Refusal> {
+        let Some(streams) = &self.streams else { return Ok(None) };
+        let mut open = streams.open();
         if is_limited {
-            self.streams.check(&open, &self.who)?;
+            streams.check(&open, &self.who)?;
         }
         let account = account(&self.who).to_owned();
         open.n_all += 1;
         *open.n_each.entry(account.clone()).or_default() += 1;
-        Ok(StreamPlace { streams: Arc::clone(&self.streams), account })
+        Ok(Some(StreamPlace { streams: Arc::clone(streams), account }))
     }
 
     /// Returns when the principal is none any more.
@@ -134,10 +136,12 @@ impl StreamLease {
     pub(crate) fn check_before(&self, request: &Parts) -> Result<(), Refusal> {
         let accepts = request.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let wants_stream = accepts.flat_map(|text| text.split(',')).any(is_event_stream);
-        if request.method.is_safe() || !wants_stream {
-            return Ok(());
+        match &self.streams {
+            Some(streams) if wants_stream && !request.method.is_safe() => {
+                streams.check(&streams.open(), &self.who)
+            }
+            Some(_) | None => Ok(()),
         }
-        self.streams.check(&self.streams.open(), &self.who)
     }
 
     /// Counts the answer while it lasts, if it is a stream. One that only reads is refused where there is no place; work
@@ -145,7 +149,9 @@ impl StreamLease {
     pub(crate) fn count(&self, method: &Method, response: Response) -> Result<Response, Refusal> {
         let is_stream = response.body().size_hint().exact().is_none()
             && response.status() != StatusCode::SWITCHING_PROTOCOLS;
-        if !is_stream {
+        // The daemon's owner on its own socket: nothing to count, and no key to end.
+        let is_free = self.streams.is_none() && self.who.key.is_none();
+        if !is_stream || is_free {
             return Ok(response);
         }
         let place = self.place(method.is_safe())?;
@@ -172,7 +178,7 @@ struct CountedBody {
 struct WhileOpen {
     ended: BoxFuture<'static, ()>,
     #[expect(dead_code, reason = "held, not read")]
-    place: StreamPlace,
+    place: Option<StreamPlace>,
 }
 
 impl fmt::Debug for CountedBody {
@@ -238,10 +244,14 @@ mod tests {
     fn lease(max_each: usize, max_all: usize) -> StreamLease {
         let auth = DevAuth::for_address(([127, 0, 0, 1], 1).into()).unwrap();
         StreamLease::new(
-            Arc::new(Streams::new(max_each, max_all)),
+            Some(Arc::new(Streams::new(max_each, max_all))),
             Arc::new(auth),
             Principal::operator("ana"),
         )
+    }
+
+    fn n_open(lease: &StreamLease) -> usize {
+        lease.streams.as_ref().unwrap().open().n_all
     }
 
     fn endless() -> Body {
@@ -266,7 +276,7 @@ mod tests {
         assert!(get(&bob).unwrap_err().error.message().contains("on this daemon"));
         drop(first);
         let _fourth = get(&bob).unwrap();
-        assert_eq!(ana.streams.open().n_all, 3);
+        assert_eq!(n_open(&ana), 3);
     }
 
     #[test]
@@ -289,7 +299,7 @@ mod tests {
         ana.check_before(&parts(Method::POST, "application/json")).unwrap();
         ana.check_before(&parts(Method::GET, both)).unwrap();
         let _late = ana.count(&Method::POST, Response::new(endless())).unwrap();
-        assert_eq!(ana.streams.open().n_all, 1);
+        assert_eq!(n_open(&ana), 1);
     }
 
     #[tokio::test]
@@ -316,6 +326,6 @@ mod tests {
         revoke.send(true).unwrap();
         assert!(events.next().await.is_none());
         assert!(file.next().await.unwrap().unwrap_err().to_string().contains("revoked"));
-        assert_eq!(ana.streams.open().n_all, 0);
+        assert_eq!(n_open(&ana), 0);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::mcp::{
     envelope::{Envelope, Failure},
     prompts::PromptEntry,
-    resources::{ResourceBody, ResourceContent, ResourceEntry, TemplateEntry},
+    resources::{Content, ResourceBody, ResourceEntry, TemplateEntry},
 };
 
 /// The envelope as text, for models, and as data, for programs.
@@ -45,39 +45,34 @@ fn error_with(code: model::ErrorCode, error: Error) -> ErrorData {
 
 pub(super) fn resource(entry: ResourceEntry) -> model::Resource {
     let mut resource = model::Resource::new(entry.uri, entry.name);
-    resource.title = entry.title;
-    resource.description = entry.description;
-    resource.mime_type = entry.mime_type;
+    resource.title = Some(entry.title);
+    resource.description = Some(entry.description);
+    resource.mime_type = Some(entry.mime_type);
     resource.size = entry.size;
     resource
 }
 
 pub(super) fn template(entry: TemplateEntry) -> model::ResourceTemplate {
     let mut template = model::ResourceTemplate::new(entry.uri_template, entry.name);
-    template.title = entry.title;
-    template.description = entry.description;
+    template.title = Some(entry.title);
+    template.description = Some(entry.description);
     template.mime_type = entry.mime_type;
     template
 }
 
 pub(super) fn contents(body: ResourceBody) -> model::ResourceContents {
     let contents = match body.content {
-        ResourceContent::Text(text) => model::ResourceContents::text(text, body.uri),
-        ResourceContent::Blob(bytes) => model::ResourceContents::blob(STANDARD.encode(bytes), body.uri),
+        Content::Text(text) => model::ResourceContents::text(text, body.uri),
+        Content::Blob(bytes) => model::ResourceContents::blob(STANDARD.encode(bytes), body.uri),
     };
-    match body.mime_type {
-        Some(mime_type) => contents.with_mime_type(mime_type),
-        None => contents,
-    }
+    contents.with_mime_type(body.mime_type)
 }
 
 pub(super) fn prompt(entry: PromptEntry) -> model::Prompt {
     let arguments = entry.arguments.into_iter().map(|argument| {
-        let mut converted = model::PromptArgument::new(argument.name).with_required(argument.required);
-        converted.description = argument.description;
-        converted
+        model::PromptArgument::new(argument.name)
+            .with_description(argument.description)
+            .with_required(argument.required)
     });
-    let mut prompt = model::Prompt::new(entry.name, entry.description, Some(arguments.collect()));
-    prompt.title = entry.title;
-    prompt
+    model::Prompt::new(entry.name, Some(entry.description), Some(arguments.collect())).with_title(entry.title)
 }

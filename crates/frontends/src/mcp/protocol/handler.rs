@@ -182,7 +182,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<model::ListResourcesResult, ErrorData> {
         one_page(request.as_ref())?;
-        let entries = resources::list(&self.call(&context)).await.map_err(convert::error)?;
+        let entries = resources::list(&self.call(&context)).await;
         Ok(model::ListResourcesResult::with_all_items(entries.into_iter().map(convert::resource).collect()))
     }
 
@@ -287,7 +287,7 @@ impl ServerHandler for Handler {
         request: model::GetPromptRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<model::GetPromptResponse, ErrorData> {
-        let texts = prompts::get(&request.name, texts(request.arguments)?);
+        let texts = prompts::get(&request.name, &texts(request.arguments)?);
         let messages = texts.map_err(convert::error)?.into_iter();
         let messages = messages.map(|text| model::PromptMessage::new_text(model::Role::User, text));
         Ok(model::GetPromptResult::new(messages.collect()).into())
@@ -306,7 +306,7 @@ impl ServerHandler for Handler {
         let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
         let known: BTreeMap<_, _> = known.into_iter().collect();
         let (call, argument) = (self.call(&context), request.argument);
-        let mut values = complete::complete(&call, &reference, &argument.name, &argument.value, &known).await;
+        let mut values = complete::complete(&call, reference, &argument.name, &argument.value, &known).await;
         let n_all = values.len();
         values.truncate(model::CompletionInfo::MAX_VALUES);
         let has_more = n_all > values.len();
