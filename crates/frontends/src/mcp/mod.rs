@@ -10,6 +10,7 @@ mod complete;
 mod envelope;
 mod output;
 mod prompts;
+mod protocol;
 mod resources;
 mod schema;
 mod settings;
@@ -25,6 +26,7 @@ use engine::Engine;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };

@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use frontends::http::{
-    Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin,
+use frontends::{
+    http::{Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin},
+    mcp::Settings,
 };
 
 use super::Context;
@@ -11,6 +12,7 @@ use crate::{
     arguments,
     daemon::{self, BackendChoice, Listen, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
+    mcp::McpArgs,
 };
 
 /// Beyond this, connections are the limit.
@@ -67,15 +69,20 @@ pub(crate) struct Args {
     /// Leave the terminal, and tell on stdout when ready: how a command starts a daemon
     #[arg(long, hide = true)]
     detached: bool,
+    #[command(flatten)]
+    mcp: McpArgs,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    // The variables of whichever command happened to start the daemon are not for everyone who uses it.
+    let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
         backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
         is_detached: args.detached,
+        mcp,
         takes_over: args.take_over,
         network: network(args),
     })
