@@ -27,8 +27,11 @@ impl Client {
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
+        Self::over(FakeBackend::new(), settings).await
+    }
+
+    pub(crate) async fn over(backend: FakeBackend, settings: Settings) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let backend = FakeBackend::new();
         let store = Store::open(home.path()).unwrap();
         let config = EngineConfig::new(home.path());
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();

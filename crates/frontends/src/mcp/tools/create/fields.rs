@@ -317,7 +317,6 @@ pub(crate) enum Protocol {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Dns {
     allow_rebind: Option<bool>,
     nameservers: Option<Vec<String>>,
@@ -327,7 +326,6 @@ pub(crate) struct Dns {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Tls {
     #[schemars(inner(range(min = 1)))]
     ports: Option<Vec<u16>>,

@@ -4,6 +4,8 @@ mod fields;
 mod image;
 mod prepare;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, RequestId};
