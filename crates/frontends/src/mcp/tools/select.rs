@@ -30,7 +30,8 @@ pub(crate) struct Selector {
     pub(crate) status: Option<Status>,
 }
 
-/// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`.
+// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`. No doc comment: it would be
+// listed with every tool that takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {

@@ -32,7 +32,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Lifecycle,
             "sandbox_create",
             "Create sandbox",
-            "Create a sandbox and return when it runs. It lives on until stopped, removed or expired.",
+            "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.",
             Hints::ADDS,
             create,
         )
@@ -42,7 +42,7 @@ pub(super) fn tools() -> Vec<Tool> {
 
 /// The whole schema of what can be asked of a new sandbox.
 pub(crate) fn create_schema() -> Value {
-    Value::Object(schema::input::<CreateFields>())
+    Value::Object(schema::full(schema::input::<CreateFields>()))
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
