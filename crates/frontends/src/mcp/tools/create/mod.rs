@@ -6,6 +6,7 @@ mod prepare;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, RequestId};
@@ -81,11 +82,13 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<SandboxView,
 
 async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failure> {
     let Prepared { spec, replace, steps, .. } = prepared;
-    if let Some(request) = &spec.request_id
-        && let Some(view) = requested(&call, request).await?
-    {
-        // Made by the same request before: it has its files, and replaced what was to be replaced.
-        return Ok(view);
+    let mut _turn = None;
+    if let Some(request) = &spec.request_id {
+        _turn = Some(turns::take(&spec.namespace, request).await);
+        if let Some(view) = requested(&call, request).await? {
+            // Made by the same request before: it has its files, and replaced what was to be replaced.
+            return Ok(view);
+        }
     }
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
         remove_earlier(&call, name.as_str(), replace).await?;

@@ -85,6 +85,19 @@ async fn a_name_is_made_up_and_a_request_sent_twice_makes_one() {
 }
 
 #[tokio::test]
+async fn requests_sent_at_once_make_one_with_its_files_written_once() {
+    let client = Client::new().await;
+    let patch = json!({ "kind": "append", "path": "/root/log", "content": "x" });
+    let fields =
+        json!({ "name": "web", "requestId": "r-2", "lifecycle": { "replace": true }, "patches": [patch] });
+    let asked = (0..8).map(|_| client.data("sandbox_create", fields.clone()));
+    let made = futures_util::future::join_all(asked).await;
+    assert!(made.iter().all(|one| one["id"] == made[0]["id"]), "{made:#?}");
+    assert_eq!(read(&client.call, "web", "/root/log").await, "x");
+    assert_eq!(left(&client).await, (1, 1, 1));
+}
+
+#[tokio::test]
 async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
     let client = Client::new().await;
     let mount = json!([{ "kind": "tmpfs", "guestPath": "/x" }]);
