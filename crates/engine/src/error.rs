@@ -38,6 +38,7 @@ impl Refusal {
 pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NameTaken { .. }
+        | StoreError::LabelTaken { .. }
         | StoreError::RequestKnown { .. }
         | StoreError::RequestKnownExec { .. } => ErrorKind::AlreadyExists,
         StoreError::Missing { .. } => ErrorKind::NotFound,
@@ -156,6 +157,12 @@ pub(crate) fn no_such_sandbox(which: impl Display) -> Error {
 
 pub(crate) fn no_such_exec(exec: impl Display, sandbox: &str) -> Error {
     Error::not_found(format!("no exec {exec} in {sandbox}"))
+        .with_hint("List the execs of the sandbox; old ones go when its log is full.")
+}
+
+/// As [`no_such_exec`], where the caller named no sandbox: the same words whether it never was or is someone else's.
+pub(crate) fn no_such_session(exec: impl Display) -> Error {
+    Error::not_found(format!("no exec {exec}"))
         .with_hint("List the execs of the sandbox; old ones go when its log is full.")
 }
 

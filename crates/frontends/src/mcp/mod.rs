@@ -23,6 +23,7 @@ mod toolset;
 use std::sync::Arc;
 
 use engine::Engine;
+use tokio_util::task::TaskTracker;
 
 pub use self::{
     settings::{HostPolicy, HostRoot, Settings},
@@ -40,11 +41,14 @@ struct Shared {
     engine: Engine,
     /// For clients that bring none of their own, which is everyone but those on stdio.
     settings: Arc<Settings>,
+    /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
+    background: TaskTracker,
 }
 
 impl Mcp {
     pub fn new(engine: Engine, settings: Settings) -> Self {
-        Self { shared: Arc::new(Shared { engine, settings: Arc::new(settings) }) }
+        let (settings, background) = (Arc::new(settings), TaskTracker::new());
+        Self { shared: Arc::new(Shared { engine, settings, background }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -53,5 +57,17 @@ impl Mcp {
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
         &self.shared.settings
+    }
+
+    /// Goes on with something after its call was answered.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.background.spawn(task);
+    }
+
+    /// Returns when nothing is left to be done for calls that were answered.
+    #[cfg(test)]
+    pub(crate) async fn quiet(&self) {
+        self.shared.background.close();
+        self.shared.background.wait().await;
     }
 }

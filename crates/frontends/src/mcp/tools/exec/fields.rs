@@ -1,0 +1,179 @@
+//! What every tool that runs a command takes, and how it becomes an [`ExecSpec`].
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use sandbox::{Error, ExecSpec, Rlimit, TerminalSize};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::mcp::envelope::Failure;
+
+/// Longer time limits are cut to this: a year is as good as none.
+const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The guest counts in these.
+const MIN_TIME_LIMIT: Duration = Duration::from_millis(1);
+
+/// The options that all exec tools share.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ExecFields {
+    /// Sandbox
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) cwd: Option<String>,
+    /// Same as cwd
+    pub(crate) workdir: Option<String>,
+    pub(crate) env: Option<BTreeMap<String, String>>,
+    pub(crate) user: Option<String>,
+    pub(crate) tty: Option<bool>,
+    /// Seconds; 0: none
+    #[schemars(range(min = 0))]
+    pub(crate) timeout: Option<f64>,
+    #[schemars(range(min = 1))]
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) rlimits: Option<Vec<RlimitField>>,
+    pub(crate) stdin: Option<String>,
+    pub(crate) stdin_base64: Option<String>,
+    /// Per stream
+    #[schemars(range(min = 1))]
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) start_if_stopped: Option<bool>,
+    /// Do not stop what startIfStopped started
+    pub(crate) keep_running: Option<bool>,
+    pub(crate) treat_non_zero_as_error: Option<bool>,
+    /// The same again returns the same exec
+    pub(crate) request_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct RlimitField {
+    resource: String,
+    soft: u64,
+    hard: Option<u64>,
+}
+
+impl From<RlimitField> for Rlimit {
+    fn from(field: RlimitField) -> Self {
+        let resource = field.resource.to_lowercase();
+        let resource = resource.strip_prefix("rlimit_").unwrap_or(&resource).to_owned();
+        Self { resource, soft: field.soft, hard: field.hard.unwrap_or(field.soft) }
+    }
+}
+
+/// A command ready to be launched, and how the caller wants to be answered.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) sandbox: String,
+    pub(crate) spec: ExecSpec,
+    /// Written once it runs. `None`: nothing was given.
+    pub(crate) stdin: Option<Bytes>,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) start_if_stopped: bool,
+    pub(crate) keep_running: bool,
+    pub(crate) fail_on_non_zero: bool,
+}
+
+impl ExecFields {
+    /// `argv` makes the command line from `command`; `default_limit` is for callers who name no time limit.
+    pub(crate) fn prepare(
+        self,
+        argv: impl FnOnce(String) -> Vec<String>,
+        default_limit: Option<Duration>,
+    ) -> Result<Prepared, Failure> {
+        let timeout = time_limit(self.timeout, self.timeout_ms, default_limit)?;
+        let stdin = bytes_of("stdin", self.stdin, "stdinBase64", self.stdin_base64)?;
+        let request_id = self.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?;
+        let spec = ExecSpec {
+            command: argv(self.command),
+            env: self.env.unwrap_or_default(),
+            cwd: self.cwd.or(self.workdir),
+            user: self.user,
+            rlimits: self.rlimits.unwrap_or_default().into_iter().map(Rlimit::from).collect(),
+            terminal: self.tty.unwrap_or(false).then(TerminalSize::default),
+            stdin: stdin.is_some(),
+            timeout,
+            request_id,
+        };
+        Ok(Prepared {
+            sandbox: self.name,
+            spec,
+            stdin,
+            max_bytes: self.max_bytes,
+            start_if_stopped: self.start_if_stopped.unwrap_or(false),
+            keep_running: self.keep_running.unwrap_or(false),
+            fail_on_non_zero: self.treat_non_zero_as_error.unwrap_or(false),
+        })
+    }
+}
+
+/// `timeoutMs` wins over `timeout`, which is in seconds and means none when 0.
+pub(crate) fn time_limit(
+    seconds: Option<f64>,
+    millis: Option<u64>,
+    default: Option<Duration>,
+) -> Result<Option<Duration>, Failure> {
+    let limit = match (millis, seconds) {
+        (Some(millis), _) => Some(Duration::from_millis(millis)),
+        (None, Some(0.0)) => None,
+        (None, Some(seconds)) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
+            Failure::invalid(format!("timeout: {seconds} seconds is no time limit: {error}"))
+                .with_hint("Give seconds, or milliseconds as timeoutMs; 0 means none.")
+        })?),
+        (None, None) => default,
+    };
+    Ok(limit.map(|limit| limit.clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT)))
+}
+
+/// Bytes given as text or as base64; base64 wins unless it is empty.
+pub(crate) fn bytes_of(
+    text_name: &str,
+    text: Option<String>,
+    base64_name: &str,
+    base64: Option<String>,
+) -> Result<Option<Bytes>, Failure> {
+    match (text, base64.filter(|base64| !base64.is_empty())) {
+        (_, Some(base64)) => {
+            BASE64_STANDARD.decode(base64.as_bytes()).map(|bytes| Some(bytes.into())).map_err(|error| {
+                Failure::invalid(format!("{base64_name} is not base64: {error}")).with_hint(format!(
+                    "Encode the bytes with the standard alphabet and padding, or give text as {text_name}."
+                ))
+            })
+        }
+        (text, None) => Ok(text.map(Bytes::from)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_come_in_two_units_and_zero_is_none() {
+        let default = Some(Duration::from_secs(120));
+        let check = |seconds, millis, expected| {
+            assert_eq!(time_limit(seconds, millis, default).unwrap(), expected, "{seconds:?} {millis:?}");
+        };
+        check(None, None, default);
+        check(Some(0.0), None, None);
+        check(Some(1.5), None, Some(Duration::from_millis(1500)));
+        check(Some(1.5), Some(20), Some(Duration::from_millis(20)));
+        check(Some(0.000_000_1), None, Some(MIN_TIME_LIMIT));
+        check(Some(1e12), None, Some(MAX_TIME_LIMIT));
+        assert_eq!(time_limit(Some(1e300), None, None).unwrap_err().code, "invalid_request");
+        assert_eq!(time_limit(Some(-1.0), None, None).unwrap_err().code, "invalid_request");
+    }
+
+    #[test]
+    fn base64_wins_over_text_and_must_be_right() {
+        let bytes = |text: Option<&str>, base64: Option<&str>| {
+            bytes_of("stdin", text.map(str::to_owned), "stdinBase64", base64.map(str::to_owned))
+        };
+        assert_eq!(bytes(None, None).unwrap(), None);
+        assert_eq!(bytes(Some(""), None).unwrap().unwrap(), "");
+        assert_eq!(bytes(Some("a"), Some("Yg==")).unwrap().unwrap(), "b");
+        assert_eq!(bytes(Some("a"), Some("")).unwrap().unwrap(), "a");
+        assert!(bytes(None, Some("?")).unwrap_err().message.contains("stdinBase64"));
+    }
+}

@@ -1,0 +1,238 @@
+//! `sandbox_exec`, `sandbox_shell`: run a command, answer when it ended.
+
+mod fields;
+mod follow;
+mod launch;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use engine::{Follow, Item};
+use futures_util::StreamExt;
+use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+pub(crate) use self::{
+    fields::{ExecFields, Prepared, bytes_of, time_limit},
+    follow::{End, Followed, SIGKILL, to_the_end},
+    launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
+};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, EXEC_FAILED, Failure, ToolResult, Truncated},
+    tool::{Hints, Tool},
+};
+
+const DEFAULT_SHELL: &str = "sh";
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec",
+            "Execute command",
+            "Run a program in a sandbox and return its output and exit code.",
+            Hints::ADDS,
+            exec,
+        )
+        .core(),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_shell",
+            "Run shell command",
+            "Run a shell command or script in a sandbox and return its output and exit code.",
+            Hints::ADDS,
+            shell,
+        )
+        .core(),
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ExecArguments {
+    #[serde(flatten)]
+    fields: ExecFields,
+    args: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ShellArguments {
+    #[serde(flatten)]
+    fields: ExecFields,
+    /// Default sh
+    shell: Option<String>,
+}
+
+/// What a command did.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ExecResult {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) exit_code: i32,
+    pub(crate) success: bool,
+    pub(crate) exec_session_id: String,
+    pub(crate) duration_ms: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    pub(crate) timed_out: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signal: Option<i32>,
+    /// How it ended, where the exit code alone does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<String>,
+}
+
+async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
+    let ExecArguments { fields, args } = arguments;
+    let argv = |program| std::iter::once(program).chain(args.unwrap_or_default()).collect();
+    let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
+    run(&call, prepared, "command").await
+}
+
+async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ExecResult> {
+    let ShellArguments { fields, shell } = arguments;
+    let shell = shell.unwrap_or_else(|| DEFAULT_SHELL.to_owned());
+    let argv = |script| vec![shell, "-c".to_owned(), script];
+    let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
+    run(&call, prepared, "shell command").await
+}
+
+/// Runs a command to its end; `what` is the word for it in messages.
+async fn run(call: &Call, mut prepared: Prepared, what: &str) -> ToolResult<ExecResult> {
+    if prepared.spec.terminal.is_some() {
+        // A terminal's input stays open by itself, and nobody could write to this one.
+        prepared.stdin.get_or_insert_default();
+    }
+    let launched = launch(call, &prepared).await?;
+    let answer = finish(call, &mut prepared, &launched, what).await;
+    if launched.stop_after.is_none() {
+        return answer;
+    }
+    stop_in_background(call, &launched.which);
+    answer.map(|answer| answer.warn(STOP_WARNING))
+}
+
+async fn finish(
+    call: &Call,
+    prepared: &mut Prepared,
+    launched: &Launched,
+    what: &str,
+) -> ToolResult<ExecResult> {
+    let stdin = match prepared.stdin.take() {
+        Some(_) if prepared.spec.request_id.is_some() && was_fed(call, launched).await? => None,
+        stdin => stdin,
+    };
+    let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
+    let followed = to_the_end(call, launched, stdin, max_bytes, limit).await?;
+    conclude(followed, &launched.exec.id, limit, prepared.fail_on_non_zero.then_some(what))
+}
+
+/// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
+async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
+    let (which, exec) = (&launched.which, &launched.exec.id);
+    let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
+    while let Some(item) = items.next().await {
+        if matches!(item, Ok(Item::Entry(entry)) if entry.kind == engine::EntryKind::Stdin) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The answer to a command that was followed; `fail_as` makes another exit code than 0 a failure, in that word.
+pub(crate) fn conclude(
+    followed: Followed,
+    exec: &ExecId,
+    limit: Option<Duration>,
+    fail_as: Option<&str>,
+) -> ToolResult<ExecResult> {
+    let end = followed.end;
+    let (result, truncated, mut warnings) = render(followed, exec);
+    match end {
+        End::Ended => {}
+        End::Cancelled => {
+            let failure =
+                Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled and the command killed");
+            return Err(failure
+                .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed."))
+                .with_details(json!(result)));
+        }
+        End::Overdue => {
+            let failure = Failure::new(
+                ErrorKind::TimedOut.as_str(),
+                format!("exec {exec} is past its time limit and its sandbox does not say how it ended"),
+            );
+            return Err(failure
+                .with_hint("Call sandbox_status: a paused sandbox ends commands when it is resumed.")
+                .with_details(json!(result)));
+        }
+    }
+    if result.timed_out {
+        let limit = limit.map_or(0, |limit| limit.as_millis());
+        warnings.push(format!(
+            "The command was killed at its time limit of {limit} ms. Give a larger timeoutMs, or use sandbox_exec_start."
+        ));
+    }
+    match fail_as {
+        Some(what) if !result.success => Err(failed(&result, &truncated, what)),
+        _ => Ok(Answer::new(result).warn_all(warnings).truncate(truncated)),
+    }
+}
+
+fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
+    let mut details = json!(result);
+    if !truncated.is_empty() {
+        details["truncated"] = json!(truncated);
+    }
+    let message = match &result.outcome {
+        Some(outcome) => format!("{what} exited with status {}: {outcome}", result.exit_code),
+        None => format!("{what} exited with status {}", result.exit_code),
+    };
+    let hint = if result.timed_out {
+        "Give a larger timeoutMs, or start it with sandbox_exec_start and read it with sandbox_exec_poll."
+    } else {
+        "Look at details.stderr, correct the command and call again."
+    };
+    Failure::new(EXEC_FAILED, message).with_hint(hint).with_details(details)
+}
+
+fn render(followed: Followed, exec: &ExecId) -> (ExecResult, Vec<Truncated>, Vec<String>) {
+    let duration_ms = followed.duration_ms();
+    let rest = |cut_at: Option<u64>| {
+        let cursor = cut_at.unwrap_or(1) - 1;
+        move || format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.")
+    };
+    let (stdout, stderr) = (followed.stdout, followed.stderr);
+    let stdout = stdout.collector.finish("stdout", rest(stdout.cut_at));
+    let mut stderr = stderr.collector.finish("stderr", rest(stderr.cut_at));
+    let outcome = followed.outcome;
+    if let Some(ExecOutcome::NotStarted { message, .. }) = &outcome {
+        // Where a shell would say it.
+        stderr.text.push_str(message);
+        stderr.text.push('\n');
+    }
+    let result = ExecResult {
+        stdout: stdout.text,
+        stderr: stderr.text,
+        // Killed without a known end: what a shell shows for SIGKILL.
+        exit_code: outcome.as_ref().map_or(128 + SIGKILL, |outcome| i32::from(outcome.exit_code())),
+        success: outcome.as_ref().is_some_and(ExecOutcome::is_success),
+        exec_session_id: exec.to_string(),
+        duration_ms,
+        timed_out: outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }),
+        signal: match outcome {
+            Some(ExecOutcome::Signaled { signal }) => Some(signal),
+            _ => None,
+        },
+        outcome: outcome
+            .filter(|outcome| !matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. }))
+            .map(|outcome| outcome.to_string()),
+    };
+    let truncated = [stdout.truncated, stderr.truncated].into_iter().flatten().collect();
+    (result, truncated, followed.warnings)
+}

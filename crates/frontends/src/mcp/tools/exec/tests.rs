@@ -1,0 +1,225 @@
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop them")]
+
+use std::sync::{Arc, Mutex};
+
+use engine::SandboxRef;
+use futures_util::FutureExt;
+use sandbox::{SandboxSpec, SandboxState};
+use serde_json::json;
+
+use crate::mcp::{
+    call::Progress,
+    testing::{Client, ask},
+};
+
+/// A client with one running sandbox called `box`.
+pub(crate) async fn client_with_box() -> Client {
+    let client = Client::new().await;
+    make_box(&client).await;
+    client
+}
+
+pub(crate) async fn make_box(client: &Client) {
+    let spec = SandboxSpec { name: Some("box".parse().unwrap()), ..SandboxSpec::default() };
+    client.call.engine().create_sandbox(&client.call.who, spec).await.unwrap();
+}
+
+async fn state(client: &Client) -> SandboxState {
+    let which: SandboxRef = "box".parse().unwrap();
+    client.call.engine().sandbox(&client.call.who, &which).await.unwrap().state
+}
+
+#[tokio::test]
+async fn a_command_answers_with_its_output_and_exit_code() {
+    let client = client_with_box().await;
+    let data = client
+        .data("sandbox_exec", json!({ "name": "box", "command": "echo", "args": ["hi", "there"] }))
+        .await;
+    assert_eq!((&data["stdout"], &data["stderr"]), (&json!("hi there\n"), &json!("")));
+    assert_eq!((&data["exitCode"], &data["success"]), (&json!(0), &json!(true)));
+    assert!(data["execSessionId"].as_str().unwrap().starts_with("exc-"), "{data}");
+    assert!(
+        data["durationMs"].is_u64() && data.get("timedOut").is_none() && data.get("outcome").is_none(),
+        "{data}"
+    );
+
+    let script = "echo out; echo err >&2; exit 3";
+    let data = client.data("sandbox_shell", json!({ "name": "box", "command": script })).await;
+    assert_eq!((&data["stdout"], &data["stderr"]), (&json!("out\n"), &json!("err\n")));
+    assert_eq!((&data["exitCode"], &data["success"]), (&json!(3), &json!(false)));
+}
+
+#[tokio::test]
+async fn directory_environment_and_stdin_reach_the_command() {
+    let client = client_with_box().await;
+    let data =
+        client.data("sandbox_exec", json!({ "name": "box", "command": "pwd", "workdir": "/tmp" })).await;
+    assert_eq!(data["stdout"], "/tmp\n");
+    let both = json!({ "name": "box", "command": "pwd", "workdir": "/tmp", "cwd": "/etc" });
+    assert_eq!(client.data("sandbox_exec", both).await["stdout"], "/etc\n");
+    let env = json!({ "name": "box", "command": "echo $WHO", "env": { "WHO": "me" } });
+    assert_eq!(client.data("sandbox_shell", env).await["stdout"], "me\n");
+    let text = json!({ "name": "box", "command": "cat", "stdin": "für dich" });
+    assert_eq!(client.data("sandbox_exec", text).await["stdout"], "für dich");
+    let bytes = json!({ "name": "box", "command": "cat", "stdin": "no", "stdinBase64": "eWVz" });
+    assert_eq!(client.data("sandbox_exec", bytes).await["stdout"], "yes");
+    // Nothing given: stdin is empty, also at a terminal, and nothing waits for it.
+    for tty in [false, true] {
+        let data = client.data("sandbox_exec", json!({ "name": "box", "command": "cat", "tty": tty })).await;
+        assert_eq!((&data["stdout"], &data["exitCode"]), (&json!(""), &json!(0)), "tty {tty}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_told_as_a_shell_would() {
+    let client = client_with_box().await;
+    let data = client.data("sandbox_exec", json!({ "name": "box", "command": "nonesuch" })).await;
+    assert_eq!((&data["exitCode"], &data["success"]), (&json!(127), &json!(false)));
+    assert!(data["stderr"].as_str().unwrap().contains("nonesuch"), "{data}");
+    assert!(data["outcome"].as_str().unwrap().contains("did not start"), "{data}");
+}
+
+#[tokio::test]
+async fn long_output_keeps_both_ends_and_says_where_to_read_on() {
+    let client = client_with_box().await;
+    let arguments = json!({ "name": "box", "command": "seq", "args": ["100000"], "maxBytes": 100 });
+    let envelope = client.ask("sandbox_exec", arguments).await;
+    let stdout = envelope["data"]["stdout"].as_str().unwrap();
+    assert!(stdout.starts_with("1\n2\n3\n") && stdout.ends_with("99999\n100000\n"), "{stdout}");
+    let total: u64 = (1..=100_000_u64).map(|n| n.to_string().len() as u64 + 1).sum();
+    let cut = &envelope["truncated"][0];
+    assert_eq!(
+        (&cut["field"], &cut["returnedBytes"], &cut["totalBytes"]),
+        (&json!("stdout"), &json!(100), &json!(total))
+    );
+    let hint = cut["hint"].as_str().unwrap();
+    assert!(hint.contains("sandbox_exec_poll") && hint.contains("cursor 1"), "{hint}");
+    assert!(stdout.contains(&format!("{} bytes left out", total - 100)), "{stdout}");
+}
+
+#[tokio::test]
+async fn a_time_limit_ends_the_command_and_keeps_what_it_printed() {
+    let client = client_with_box().await;
+    let script = "echo before; sleep 1000; echo after";
+    let arguments = json!({ "name": "box", "command": script, "timeoutMs": 50 });
+    let envelope = client.ask("sandbox_shell", arguments).await;
+    let data = &envelope["data"];
+    assert_eq!((&data["stdout"], &data["timedOut"]), (&json!("before\n"), &json!(true)));
+    assert_eq!((&data["exitCode"], &data["success"]), (&json!(124), &json!(false)));
+    assert!(envelope["warnings"][0].as_str().unwrap().contains("50 ms"), "{envelope}");
+    // In seconds, and as a failure.
+    let arguments = json!({ "name": "box", "command": script, "timeout": 0.05, "treatNonZeroAsError": true });
+    let error = client.error("sandbox_shell", arguments, "exec_failed").await;
+    assert_eq!(
+        (&error["details"]["stdout"], &error["details"]["timedOut"]),
+        (&json!("before\n"), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn the_default_time_limit_holds_where_none_is_named() {
+    let mut client = client_with_box().await;
+    let settings = crate::mcp::Settings { default_timeout_ms: 30, ..Default::default() };
+    client.call.settings = Arc::new(settings);
+    let data = client.data("sandbox_exec", json!({ "name": "box", "command": "sleep" })).await;
+    assert_eq!(data["timedOut"], true);
+    let none = json!({ "name": "box", "command": "late", "args": ["0.1", "done"], "timeout": 0 });
+    assert_eq!(client.data("sandbox_exec", none).await["stdout"], "done\n");
+}
+
+#[tokio::test]
+async fn another_exit_code_can_be_asked_to_be_a_failure() {
+    let client = client_with_box().await;
+    let script = json!({ "name": "box", "command": "echo why >&2; exit 3", "treatNonZeroAsError": true });
+    let error = client.error("sandbox_shell", script, "exec_failed").await;
+    assert_eq!(error["message"], "shell command exited with status 3");
+    let details = &error["details"];
+    assert_eq!(
+        (&details["stderr"], &details["exitCode"], &details["success"]),
+        (&json!("why\n"), &json!(3), &json!(false))
+    );
+    let fine = json!({ "name": "box", "command": "true", "treatNonZeroAsError": true });
+    assert_eq!(client.data("sandbox_exec", fine).await["success"], true);
+}
+
+#[tokio::test]
+async fn cancelling_the_call_kills_the_command_and_says_so() {
+    let client = client_with_box().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut call = client.call.clone();
+    let (steps, token) = (Arc::clone(&seen), call.cancelled.clone());
+    // The first word of progress tells that it runs; then the caller goes away.
+    call.progress = Progress::new(move |step| {
+        steps.lock().unwrap().push(step.message);
+        token.cancel();
+        std::future::ready(()).boxed()
+    });
+    let arguments = json!({ "name": "box", "command": "echo here; sleep 1000", "timeout": 0 });
+    let envelope = ask(call, "sandbox_shell", arguments).await;
+    let error = &envelope["error"];
+    assert_eq!(
+        (&error["code"], &error["details"]["stdout"]),
+        (&json!("cancelled"), &json!("here\n")),
+        "{envelope}"
+    );
+    assert!(error["details"]["outcome"].as_str().unwrap().contains("killed on request"), "{envelope}");
+    assert!(seen.lock().unwrap()[0].contains("5 bytes printed"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_sandbox_is_started_for_one_command_and_stopped_again() {
+    let client = client_with_box().await;
+    let which: SandboxRef = "box".parse().unwrap();
+    let engine = client.call.engine();
+    engine.stop_sandbox(&client.call.who, &which, None).await.unwrap();
+    let error =
+        client.error("sandbox_exec", json!({ "name": "box", "command": "true" }), "wrong_state").await;
+    assert!(error["hint"].as_str().unwrap().contains("startIfStopped"), "{error}");
+
+    // Several in a row: the later ones find the sandbox still up, on its way down, or down.
+    for round in 0..4 {
+        let arguments = json!({ "name": "box", "command": "echo", "args": ["up"], "startIfStopped": true });
+        let envelope = client.ask("sandbox_exec", arguments).await;
+        assert_eq!(envelope["data"]["stdout"], "up\n", "{envelope}");
+        if round == 0 {
+            let warning = envelope["warnings"][0].as_str().unwrap();
+            assert!(warning.contains("will be stopped afterward"), "{envelope}");
+        }
+        tokio::task::yield_now().await;
+    }
+    client.call.mcp.quiet().await;
+    assert_eq!(state(&client).await, SandboxState::Stopped);
+
+    let arguments = json!({ "name": "box", "command": "true", "startIfStopped": true, "keepRunning": true });
+    let envelope = client.ask("sandbox_exec", arguments).await;
+    assert_eq!((&envelope["ok"], envelope.get("warnings")), (&json!(true), None));
+    client.call.mcp.quiet().await;
+    assert_eq!(state(&client).await, SandboxState::Running);
+}
+
+#[tokio::test]
+async fn the_same_request_again_is_the_same_exec() {
+    let client = client_with_box().await;
+    let arguments = json!({ "name": "box", "command": "cat", "stdin": "once\n", "requestId": "r-1" });
+    let first = client.data("sandbox_exec", arguments.clone()).await;
+    let again = client.data("sandbox_exec", arguments).await;
+    assert_eq!(first["stdout"], "once\n");
+    assert_eq!((&first["execSessionId"], &first["stdout"]), (&again["execSessionId"], &again["stdout"]));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_call_is_told_in_the_envelope() {
+    let client = client_with_box().await;
+    client.error("sandbox_exec", json!({ "name": "nobody", "command": "true" }), "not_found").await;
+    client.error("sandbox_exec", json!({ "name": "box", "command": "" }), "invalid_request").await;
+    client
+        .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "cwd": "tmp" }), "invalid_request")
+        .await;
+    client
+        .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "timeout": -1 }), "invalid_request")
+        .await;
+    let error = client
+        .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "arg": [] }), "invalid_request")
+        .await;
+    assert!(error["hint"].as_str().unwrap().contains("args"), "{error}");
+}
