@@ -93,15 +93,7 @@ async fn check(call: Call, _: NoArguments) -> ToolResult<Runtime> {
         msb_path: (),
         libkrunfw_path: (),
     };
-    Ok(Answer::new(runtime).warn_all(operator_warnings(&call)))
-}
-
-/// Records that cannot be read have no namespace that could be told: only those who see all of them are told.
-fn operator_warnings(call: &Call) -> Vec<String> {
-    match call.who.scope {
-        engine::Scope::All => call.engine().warnings(),
-        engine::Scope::One(_) => Vec::new(),
-    }
+    Ok(Answer::new(runtime).warn_all(call.engine().warnings(&call.who)))
 }
 
 /// As Node calls it, which clients of this surface expect.
@@ -140,5 +132,5 @@ async fn install(call: Call, _: NoArguments) -> ToolResult<Installed> {
         _ => "Runtime dependencies are installed. Sandboxes work; what is missing needs an operator.",
     };
     let installed = Installed { installed: true, message, mended: Vec::new(), missing };
-    Ok(Answer::new(installed).warn_all(operator_warnings(&call)))
+    Ok(Answer::new(installed).warn_all(call.engine().warnings(&call.who)))
 }
