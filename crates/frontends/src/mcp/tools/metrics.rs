@@ -356,7 +356,7 @@ mod tests {
         let backend = client.backend.clone();
         client.call.progress = Progress::new(move |step| {
             if step.done >= 1.0 {
-                backend.live().iter().for_each(|id| drop(backend.vanish(id)));
+                assert!(backend.live().iter().all(|id| backend.vanish(id)));
             }
             Box::pin(async {})
         });

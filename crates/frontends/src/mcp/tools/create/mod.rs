@@ -90,10 +90,11 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failu
             return Ok(view);
         }
     }
+    let steps = steps::open(&call, steps).await?;
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
         remove_earlier(&call, name.as_str(), replace).await?;
     }
-    let view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
+    let mut view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
         Failure::from(error).or_hint(
             ErrorKind::AlreadyExists,
             "Choose another name, or set lifecycle.replace: true to remove the one that has it.",
@@ -106,7 +107,10 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failu
         finished = steps::apply(&call, &which, steps) => finished,
     };
     match finished {
-        Ok(()) => Ok(view),
+        Ok(warnings) => {
+            view.warnings.extend(warnings);
+            Ok(view)
+        }
         Err(failure) => {
             call.engine().remove_sandbox(&call.who, &which, Force::Yes).await?;
             Err(failure)

@@ -1,5 +1,4 @@
 //! `sandbox_create` as a client meets it.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use sandbox::BackendError;
 use serde_json::{Value, json};
 
 use super::create_schema;
-use crate::mcp::{call::Call, testing::Client};
+use crate::mcp::{HostPolicy, HostRoot, Settings, call::Call, testing::Client};
 
 async fn read(call: &Call, sandbox: &str, path: &str) -> String {
     let which = call.sandbox(sandbox).unwrap();
@@ -246,10 +245,52 @@ async fn a_patch_that_fails_is_named_and_the_sandbox_is_not_made() {
     assert!(error["hint"].as_str().unwrap().contains("replace: true"), "{error}");
     assert_eq!(left(&client).await, (0, 0, 0));
     client.data("sandbox_create", json!({ "name": "web", "patches": [text("one")] })).await;
+}
 
-    let copy = json!({ "patches": [{ "kind": "copyFile", "path": "/x", "hostPath": "/etc/passwd" }] });
-    let error = client.error("sandbox_create", copy, "host_path_denied").await;
-    assert!(error["message"].as_str().unwrap().contains("/etc/passwd"), "{error}");
+#[tokio::test]
+async fn host_files_are_copied_where_the_policy_lets_them_and_nothing_is_made_where_not() {
+    let host = tempfile::tempdir().unwrap();
+    let root = host.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("tree")).unwrap();
+    std::fs::write(root.join("tree/a"), "aa").unwrap();
+    std::fs::write(root.join("one"), "1").unwrap();
+    let roots = vec![HostRoot { path: root.clone(), write: false }];
+    let settings = Settings { host: HostPolicy { roots, ..HostPolicy::default() }, ..Settings::default() };
+    let client = Client::with(settings).await;
+    let copy =
+        |kind: &str, from: &str, to: &str| json!({ "kind": kind, "hostPath": root.join(from), "path": to });
+    let replaced = json!({ "kind": "copyFile", "hostPath": root.join("one"), "path": "/srv/a", "mode": 0o600, "replace": true });
+    let patches = json!([copy("copyDir", "tree", "/srv"), replaced]);
+    client.data("sandbox_create", json!({ "name": "web", "patches": patches })).await;
+    assert_eq!(read(&client.call, "web", "/srv/a").await, "1");
+    let which = client.call.sandbox("web").unwrap();
+    assert_eq!(
+        client.call.engine().stat(&client.call.who, &which, "/srv/a", false).await.unwrap().mode,
+        0o600
+    );
+
+    let outside = json!({ "kind": "copyFile", "hostPath": "/etc/passwd", "path": "/x" });
+    for (patches, code, named) in [
+        (json!([outside]), "host_path_denied", "/etc/passwd"),
+        (json!([copy("copyFile", "tree", "/x")]), "invalid_request", "is a directory"),
+        (json!([copy("copyDir", "one", "/x")]), "invalid_request", "is a file"),
+        (json!([copy("copyFile", "none", "/x")]), "not_found", "none"),
+        (
+            json!([copy("copyFile", "one", "/x"), copy("copyFile", "one", "/x")]),
+            "already_exists",
+            "patches[1]",
+        ),
+    ] {
+        // The last one is only found out inside, after what it would replace is gone.
+        let fields = match code {
+            "already_exists" => json!({ "patches": patches }),
+            _ => json!({ "patches": patches, "name": "web", "lifecycle": { "replace": true } }),
+        };
+        let error = client.error("sandbox_create", fields, code).await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+    }
+    // What could not be opened did not cost the one that was to be replaced.
+    assert_eq!(read(&client.call, "web", "/srv/a").await, "1");
     assert_eq!(left(&client).await, (1, 1, 1));
 }
 

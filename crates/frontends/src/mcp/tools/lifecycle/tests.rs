@@ -1,5 +1,4 @@
 //! Sandboxes through their lives, as a client sees them.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 
@@ -78,6 +77,26 @@ async fn a_sandbox_is_stopped_started_paused_resumed_and_removed() {
         assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{tool}: {error}");
     }
     client.error("sandbox_inspect", web(), "not_found").await;
+}
+
+#[tokio::test]
+async fn one_whose_record_cannot_be_read_is_removed_by_force() {
+    let client = with(&["a", "b"]).await;
+    let id = client.data("sandbox_inspect", json!({ "name": "a" })).await["id"].clone();
+    let client = client
+        .restarted(|home| {
+            let database = rusqlite::Connection::open(home.join("warren.db")).unwrap();
+            database.execute_batch("UPDATE sandboxes SET state = 'dancing' WHERE name = 'a'").unwrap();
+        })
+        .await;
+    assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["b"]);
+    let warnings = client.ask("runtime_check", json!({})).await["warnings"].to_string();
+    assert!(warnings.contains(id.as_str().unwrap()), "{warnings}");
+    client.error("sandbox_remove", json!({ "name": id }), "internal").await;
+    let rows = client.data("sandbox_remove", json!({ "name": id, "force": true })).await;
+    assert_eq!(rows, json!([{ "name": id, "ok": true, "removed": true }]));
+    assert_eq!(client.backend.live().len(), 1);
+    assert!(client.ask("runtime_check", json!({})).await.get("warnings").is_none());
 }
 
 #[tokio::test]
