@@ -8,6 +8,7 @@ mod arguments;
 mod call;
 mod complete;
 mod envelope;
+mod hostfs;
 mod output;
 mod prompts;
 mod protocol;
