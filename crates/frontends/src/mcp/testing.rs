@@ -18,7 +18,7 @@ use super::{
 pub(crate) struct Client {
     pub(crate) call: Call,
     pub(crate) backend: FakeBackend,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl Client {
@@ -43,7 +43,17 @@ impl Client {
             cancelled: CancellationToken::new(),
             progress: Progress::default(),
         };
-        Self { call, backend, _home: home }
+        Self { call, backend, home }
+    }
+
+    /// The same after the daemon was closed and started again. The sandboxes lived on meanwhile.
+    pub(crate) async fn restarted(mut self) -> Self {
+        self.call.engine().close().await;
+        let store = Store::open(self.home.path()).unwrap();
+        let config = EngineConfig::new(self.home.path());
+        let engine = Engine::open(config, store, Arc::new(self.backend.clone())).await.unwrap();
+        self.call.mcp = Mcp::new(engine, Settings::clone(&self.call.settings));
+        self
     }
 
     /// The whole envelope.
