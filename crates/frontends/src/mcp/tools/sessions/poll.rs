@@ -142,7 +142,8 @@ impl<'a> Poll<'a> {
             let is_full = self.take_what_is_there();
             let (n_ready, held) = self.n_ready();
             // Of one that has ended, nothing more is waited for.
-            let is_enough = is_full || self.is_over || n_ready > 0 || self.view.outcome.is_some();
+            let has_news = self.steps[..n_ready].iter().any(|step| !matches!(step.shows, Shows::Nothing));
+            let is_enough = is_full || self.is_over || has_news || self.view.outcome.is_some();
             let until = held.map_or(self.until, |until| until.min(self.until));
             if is_enough || Instant::now() >= until || call.cancelled.is_cancelled() {
                 self.held_none = n_ready == self.steps.len();
@@ -184,7 +185,11 @@ impl<'a> Poll<'a> {
                 if let Shows::Output(_, data) = &step.shows {
                     self.n_bytes += data.len();
                 }
-                self.steps.push(step);
+                match (self.steps.last_mut(), &step.shows) {
+                    // However much is written to it meanwhile.
+                    (Some(last), Shows::Nothing) if matches!(last.shows, Shows::Nothing) => last.through = step.through,
+                    _ => self.steps.push(step),
+                }
             }
             // Told, and what is behind the damage is read on.
             Some(Err(error)) => self.error = Some(error.message().to_owned()),
