@@ -1,13 +1,18 @@
 //! Who may see and touch what. Front ends authenticate; only this file refuses.
 
-use sandbox::{Error, ErrorKind, Namespace, Result};
+use guest_protocol::Request;
+use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result};
 
 /// Who asks, as a front end found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// For the log and the events.
+    /// For the log, the events and the audit.
     pub name: String,
     pub scope: Scope,
+    /// The key it came with; none for the daemon's owner, who alone manages keys.
+    pub key: Option<KeyId>,
+    pub access: Access,
+    pub quota: Quota,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +23,44 @@ pub enum Scope {
     One(Namespace),
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Access {
+    #[default]
+    ReadWrite,
+    /// May look at everything in its scope and change nothing.
+    ReadOnly,
+}
+
+/// What a key may have at the same time. It counts what the key itself made and still exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    pub sandboxes: Option<u32>,
+    /// Memory limits of all its sandboxes together.
+    pub memory: Option<ByteSize>,
+}
+
 impl Principal {
     /// Someone who may do everything.
     pub fn operator(name: impl Into<String>) -> Self {
-        Self { name: name.into(), scope: Scope::All }
+        Self::without_key(name.into(), Scope::All)
     }
 
     pub fn of_namespace(name: impl Into<String>, namespace: Namespace) -> Self {
-        Self { name: name.into(), scope: Scope::One(namespace) }
+        Self::without_key(name.into(), Scope::One(namespace))
+    }
+
+    fn without_key(name: String, scope: Scope) -> Self {
+        Self { name, scope, key: None, access: Access::ReadWrite, quota: Quota::default() }
+    }
+
+    pub(crate) fn of_key(key: &KeyView) -> Self {
+        Self {
+            name: format!("key {}", key.name()),
+            scope: key.namespace.clone().map_or(Scope::All, Scope::One),
+            key: Some(key.id.clone()),
+            access: if key.read_only { Access::ReadOnly } else { Access::ReadWrite },
+            quota: Quota { sandboxes: key.max_sandboxes, memory: key.max_memory },
+        }
     }
 
     /// Whether things of `namespace` exist for this principal at all.
@@ -37,7 +72,7 @@ impl Principal {
     }
 
     /// Where a name is looked up when the caller did not say.
-    pub(crate) fn home_namespace(&self) -> Namespace {
+    pub fn home_namespace(&self) -> Namespace {
         match &self.scope {
             Scope::All => Namespace::default(),
             Scope::One(own) => own.clone(),
@@ -45,12 +80,72 @@ impl Principal {
     }
 
     pub(crate) fn may_create_in(&self, namespace: &Namespace) -> Result<()> {
+        self.may_change()?;
         if self.sees(namespace) {
             return Ok(());
         }
         let own = self.home_namespace();
         let message = format!("{} may not create sandboxes in namespace {namespace}", self.name);
         Err(Error::new(ErrorKind::Denied, message).with_hint(format!("Use the namespace {own}.")))
+    }
+
+    pub(crate) fn may_change(&self) -> Result<()> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => {
+                let message = format!("{} may look and change nothing", self.name);
+                Err(Error::new(ErrorKind::Denied, message)
+                    .with_hint("Use a key that was made without --read-only."))
+            }
+        }
+    }
+
+    /// Keys are made and revoked by the daemon's owner, never by means of another key: one that leaked must not be able
+    /// to make itself a successor.
+    pub(crate) fn may_manage_keys(&self) -> Result<()> {
+        self.may_change()?;
+        if self.key.is_none() && self.scope == Scope::All {
+            return Ok(());
+        }
+        let message = format!("{} may not manage keys", self.name);
+        Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Use `warren key` on the daemon's machine, as the user who runs the daemon."))
+    }
+}
+
+/// Whether a request to the guest can change something inside. No wildcard: a new request does not compile until it has
+/// an answer here.
+pub(crate) fn changes(request: &Request) -> bool {
+    match request {
+        Request::Ping
+        | Request::ExecAttach { .. }
+        | Request::ExecList
+        | Request::Stat { .. }
+        | Request::List { .. }
+        | Request::Glob { .. }
+        | Request::Grep { .. }
+        | Request::Read { .. }
+        | Request::Readlink { .. }
+        | Request::TarOut { .. }
+        | Request::Watch { .. }
+        | Request::Processes => false,
+        Request::ExecStart(_)
+        | Request::ExecStdin { .. }
+        | Request::ExecSignal { .. }
+        | Request::ExecResize { .. }
+        | Request::Write { .. }
+        | Request::Mkdir { .. }
+        | Request::Remove { .. }
+        | Request::Copy { .. }
+        | Request::Rename { .. }
+        | Request::Symlink { .. }
+        | Request::Chmod { .. }
+        | Request::Chown { .. }
+        | Request::TarIn { .. }
+        // Whatever listens inside may do anything for whoever speaks to it.
+        | Request::Connect { .. }
+        | Request::KillAll { .. }
+        | Request::Shutdown { .. } => true,
     }
 }
 
@@ -65,5 +160,17 @@ mod tests {
         assert!(ana.sees(&red) && !ana.sees(&blue));
         assert_eq!(ana.may_create_in(&blue).unwrap_err().kind(), ErrorKind::Denied);
         assert!(Principal::operator("root").may_create_in(&blue).is_ok());
+    }
+
+    #[test]
+    fn only_an_operator_without_a_key_manages_keys() {
+        let operator = Principal::operator("root");
+        assert!(operator.may_manage_keys().is_ok());
+        let with_key = Principal { key: Some(KeyId::from_random([1; 8])), ..operator.clone() };
+        let reader = Principal { access: Access::ReadOnly, ..operator };
+        let namespaced = Principal::of_namespace("ana", Namespace::default());
+        for who in [with_key, reader, namespaced] {
+            assert_eq!(who.may_manage_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
+        }
     }
 }

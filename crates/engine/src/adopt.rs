@@ -19,6 +19,7 @@ use crate::{
     driver::{Driver, Enrolled},
     error,
     events::EventLog,
+    keys::Keys,
     live::LiveExec,
     outcome::ExitEntry,
     pump::ExecTask,
@@ -47,12 +48,13 @@ pub(crate) async fn open(
     for row in &rows.corrupt {
         tracing::error!(sandbox = row.id, reason = row.reason, "a record cannot be read");
     }
+    let keys = Keys::load(&store).await.map_err(error::from_store)?;
     let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
     // A sandbox whose record is damaged is nobody's to take away.
     let unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
     let closing = CancellationToken::new();
     let core =
-        Arc::new(Core::new(config, store, backend, capabilities, clock, events, rows.corrupt, closing));
+        Arc::new(Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, closing));
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable);

@@ -2,19 +2,20 @@
 
 use std::{
     collections::HashMap,
+    ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use sandbox::{
-    Backend, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+    Backend, ByteSize, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, SandboxRef, clock::Clock, config::EngineConfig, disk::Disk, error, events::EventLog,
-    reference::Which, shared::Shared,
+    Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
+    events::EventLog, keys::Keys, reference::Which, shared::Shared,
 };
 
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventLog,
+    pub(crate) audit: AuditLog,
+    pub(crate) keys: Keys,
     pub(crate) disk: Disk,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
@@ -45,6 +48,49 @@ struct Registry {
     by_name: HashMap<(Namespace, SandboxName), SandboxId>,
 }
 
+impl Registry {
+    /// Whether what this key made leaves room for one more. Stopped sandboxes count, and those that are just being made.
+    fn check_quota(&self, who: &Principal, memory: ByteSize) -> Result<()> {
+        let Some(key) = who.key.as_ref().filter(|_| who.quota != Quota::default()) else { return Ok(()) };
+        let places = self.by_id.values().filter(|place| place.shared.owner.as_ref() == Some(key));
+        let (n_has, has) = places.fold((0_u32, 0_u64), |(n, sum), place| {
+            (n.saturating_add(1), sum.saturating_add(place.shared.memory.bytes()))
+        });
+        let refused = |message: String, flag: &str| {
+            let hint = format!("Remove a sandbox that is not needed, or use a key with a higher {flag}.");
+            Err(Error::new(ErrorKind::LimitReached, message).with_hint(hint))
+        };
+        if let Some(limit) = who.quota.sandboxes.filter(|limit| n_has >= *limit) {
+            return refused(
+                format!("{} may have {limit} sandboxes and has {n_has}", who.name),
+                "--max-sandboxes",
+            );
+        }
+        if let Some(limit) =
+            who.quota.memory.filter(|limit| has.saturating_add(memory.bytes()) > limit.bytes())
+        {
+            let has = ByteSize(has);
+            let message =
+                format!("{} may have {limit} of memory and has {has}; {memory} more are too many", who.name);
+            return refused(message, "--max-memory");
+        }
+        Ok(())
+    }
+}
+
+/// A sandbox that this caller may change. Whatever changes one asks for this, so that nothing can forget to find out:
+/// it is made by [`Core::find_to_change`] alone.
+#[derive(Debug)]
+pub(crate) struct Changeable(Arc<Shared>);
+
+impl Deref for Changeable {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
 #[derive(Debug)]
 struct Place {
     shared: Arc<Shared>,
@@ -61,9 +107,11 @@ impl Core {
         capabilities: Capabilities,
         clock: Arc<dyn Clock>,
         events: EventLog,
+        keys: Keys,
         corrupt: Vec<CorruptRow>,
         closing: CancellationToken,
     ) -> Self {
+        let audit = AuditLog::start(store.clone(), closing.clone());
         Self {
             config,
             store,
@@ -71,6 +119,8 @@ impl Core {
             capabilities,
             clock,
             events,
+            audit,
+            keys,
             disk: Disk::new(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
@@ -81,14 +131,15 @@ impl Core {
         }
     }
 
-    /// Takes one of the places that `max_sandboxes` allows.
-    pub(crate) fn reserve(&self, shared: Arc<Shared>) -> Result<()> {
+    /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step.
+    pub(crate) fn reserve(&self, who: &Principal, shared: Arc<Shared>) -> Result<()> {
         let limit = self.config.max_sandboxes;
         let mut registry = self.registry();
         if registry.by_id.len() >= limit {
             return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
                 .with_hint("Remove sandboxes that are not needed, or raise the daemon's limit."));
         }
+        registry.check_quota(who, shared.memory)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(())
     }
@@ -147,6 +198,7 @@ impl Core {
 
     /// The sandbox that `who` means; what they may not see does not exist for them.
     pub(crate) fn find(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
+        self.keys.admit(who, self.clock.now())?;
         let registry = self.registry();
         let id = match &which.0 {
             Which::Id(id) => Some(id),
@@ -170,8 +222,14 @@ impl Core {
         }
     }
 
-    /// As [`Core::find`], for whatever touches it: waits while it is being taken up from an earlier daemon.
-    pub(crate) async fn find_adopted(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
+    /// As [`Core::find`], for whatever changes it.
+    pub(crate) async fn find_to_change(&self, who: &Principal, which: &SandboxRef) -> Result<Changeable> {
+        who.may_change()?;
+        self.find_to_look(who, which).await.map(Changeable)
+    }
+
+    /// As [`Core::find`], for whatever looks inside: waits while it is being taken up from an earlier daemon.
+    pub(crate) async fn find_to_look(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
         let shared = self.find(who, which)?;
         tokio::select! {
             adopted = shared.adopted() => adopted?,

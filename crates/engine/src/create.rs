@@ -30,9 +30,10 @@ impl Engine {
     /// A caller who goes away in the middle leaves a whole sandbox or none.
     pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
         who.may_create_in(&spec.namespace)?;
+        self.core().keys.admit(who, self.core().clock.now())?;
         check_lifetime(&spec.lifetime)?;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), &spec).await? {
+            match attempt(self.core(), who, &spec).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -42,13 +43,13 @@ impl Engine {
     }
 }
 
-async fn attempt(core: &Arc<Core>, spec: &SandboxSpec) -> Result<Attempt> {
+async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(&shared).await;
     }
-    let Birth { shared, recorded, made } = Driver::create(core, new_record(core, spec)?)?;
+    let Birth { shared, recorded, made } = Driver::create(core, who, new_record(core, who, spec)?)?;
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
@@ -76,7 +77,7 @@ async fn earlier(shared: &Arc<Shared>) -> Result<Attempt> {
     }
 }
 
-fn new_record(core: &Core, spec: &SandboxSpec) -> Result<SandboxRecord> {
+fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
     let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults)?;
@@ -96,6 +97,7 @@ fn new_record(core: &Core, spec: &SandboxSpec) -> Result<SandboxRecord> {
         expires_at: None,
         lifetime: spec.lifetime.clone(),
         last_active_at: now,
+        owner: who.key.clone(),
     })
 }
 

@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::{
-    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, adopt,
+    EngineConfig, Principal, SandboxFilter, SandboxRef, SandboxView, Scope, adopt,
     clock::{Clock, SystemClock},
     core::Core,
     driver::Command,
@@ -51,8 +51,12 @@ impl Engine {
         &self.core.capabilities
     }
 
-    /// What an operator should know: records that cannot be read.
-    pub fn warnings(&self) -> Vec<String> {
+    /// What an operator should know: records that cannot be read. Nobody can tell in which namespace those are, so who
+    /// may see only one is not told.
+    pub fn warnings(&self, who: &Principal) -> Vec<String> {
+        if who.scope != Scope::All {
+            return Vec::new();
+        }
         let corrupt = self.core.corrupt();
         corrupt.iter().map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
     }
@@ -82,6 +86,7 @@ impl Engine {
             }
         }
         self.core.events.flush().await;
+        self.core.audit.flush().await;
         self.core.store.close().await;
     }
 
@@ -112,6 +117,7 @@ impl Engine {
 
     /// Oldest first.
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
+        self.core.keys.admit(who, self.core.clock.now())?;
         let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));
         Ok(visible.map(|shared| shared.view()).filter(|view| filter.matches(view)).collect())
     }

@@ -41,7 +41,7 @@ impl Engine {
         from: u64,
         follow: Follow,
     ) -> Result<BoxStream<'static, Result<Item>>> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         self.exec_record(&shared, exec).await?;
         let ledger = shared.ledger()?;
         let reader = ledger.reader(exec, from.max(1)).map_err(error::from_ledger)?;

@@ -130,6 +130,7 @@ impl Engine {
         follow: Follow,
     ) -> Result<stream::BoxStream<'static, Result<Event>>> {
         let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
         let last = core.events.last.clone();
         let next = from.unwrap_or_else(|| *last.borrow() + 1);
         let reader = Reader { store: core.store.clone(), last, next, follow };

@@ -12,7 +12,7 @@ use store::{EntryKind, ExecRecord};
 use crate::{
     ByteStream, Engine, ExecView, Principal, SandboxRef,
     client::GuestError,
-    core::Core,
+    core::{Changeable, Core},
     driver::Command,
     error,
     lifecycle::{ask, with_timeout},
@@ -30,7 +30,7 @@ impl Engine {
     pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
         spec.check()
             .map_err(|invalid| Error::from(invalid).with_hint("Correct the command and try again."))?;
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         let spec = Box::new(spec);
         let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;
         Ok(view_of(&shared, record))
@@ -38,7 +38,7 @@ impl Engine {
 
     /// Oldest first.
     pub async fn execs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ExecView>> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         let stored = self.core().store.execs(shared.subject.id.clone()).await.map_err(error::from_store)?;
         let newest = |record: ExecRecord| shared.execs.get(&record.id).map_or(record, |exec| exec.record());
         let records: Vec<_> = stored.into_iter().map(newest).collect();
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     pub async fn exec_view(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<ExecView> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         let record = self.exec_record(&shared, exec).await?;
         Ok(view_of(&shared, record))
     }
@@ -75,7 +75,7 @@ impl Engine {
         exec: &ExecId,
         time: Option<Duration>,
     ) -> Result<ExecView> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         if let Some(live) = shared.execs.get(exec) {
             let closing = self.core().closing.clone();
             let done = async {
@@ -102,7 +102,7 @@ impl Engine {
         bytes: ByteStream,
         close: bool,
     ) -> Result<u64> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         let (life, live, _guard) = self.running(&shared, exec, "write to its stdin").await?;
         let spec = live.record().spec;
         if !spec.stdin && spec.terminal.is_none() {
@@ -131,7 +131,7 @@ impl Engine {
         if !(1..=MAX_SIGNAL).contains(&signal) {
             return Err(Error::invalid(format!("{signal} is not a signal; they go from 1 to {MAX_SIGNAL}")));
         }
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         let (life, live, _guard) = self.running(&shared, exec, "signal it").await?;
         if signal == SIGKILL {
             live.request_kill();
@@ -152,7 +152,7 @@ impl Engine {
         if rows == 0 || cols == 0 {
             return Err(sandbox::InvalidExec::TerminalSize { rows, cols }.into());
         }
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         let (life, live, _guard) = self.running(&shared, exec, "resize its terminal").await?;
         if live.record().spec.terminal.is_none() {
             return Err(Error::new(ErrorKind::WrongState, format!("exec {exec} has no terminal"))
@@ -177,7 +177,7 @@ impl Engine {
     /// An exec that has not ended, with the place that it runs in.
     async fn running(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Changeable,
         exec: &ExecId,
         what: &str,
     ) -> Result<(Arc<Life>, Arc<LiveExec>, ActivityGuard)> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteStream, Engine, Principal, SandboxRef,
+    access::changes,
     client::{GuestError, PortStream},
     error,
     shared::{ActivityGuard, Life},
@@ -142,7 +143,7 @@ impl Engine {
         length: Option<u64>,
     ) -> Result<(FileEntry, ByteStream)> {
         let request = Request::Read { path: checked(path)?, offset, length };
-        let (life, guard) = self.enter(who, which, Action::Files).await?;
+        let (life, guard) = self.enter(who, which, &request).await?;
         let (answer, bytes) = life
             .client
             .download(&request, length)
@@ -257,7 +258,7 @@ impl Engine {
     /// A tar stream of `path`.
     pub async fn pack(&self, who: &Principal, which: &SandboxRef, path: &str) -> Result<ByteStream> {
         let request = Request::TarOut { path: checked(path)? };
-        let (life, guard) = self.enter(who, which, Action::Files).await?;
+        let (life, guard) = self.enter(who, which, &request).await?;
         let (answer, bytes) = life
             .client
             .download(&request, None)
@@ -291,7 +292,7 @@ impl Engine {
         recursive: bool,
     ) -> Result<BoxStream<'static, Result<WatchEvent>>> {
         let request = Request::Watch { path: checked(path)?, recursive };
-        let (life, guard) = self.enter(who, which, Action::Files).await?;
+        let (life, guard) = self.enter(who, which, &request).await?;
         let label = life.client.label().to_owned();
         let messages =
             life.client.messages(&request).await.map_err(|error| error::from_guest(error, &label))?;
@@ -313,23 +314,29 @@ impl Engine {
             Target::Tcp(_) => {}
             Target::Unix(path) => drop(checked(path)?),
         }
-        let (life, guard) = self.enter(who, which, Action::Exec).await?;
-        let stream = life.client.connect_port(&Request::Connect { target }).await;
+        let request = Request::Connect { target };
+        let (life, guard) = self.enter(who, which, &request).await?;
+        let stream = life.client.connect_port(&request).await;
         let stream = stream.map_err(|error| error::from_guest(error, life.client.label()))?;
         Ok(stream.hold(guard))
     }
 
+    /// The place that this request may be sent to.
     async fn enter(
         &self,
         who: &Principal,
         which: &SandboxRef,
-        action: Action,
+        request: &Request,
     ) -> Result<(std::sync::Arc<Life>, ActivityGuard)> {
-        self.core().find_adopted(who, which).await?.enter(action, &self.core().clock)
+        if changes(request) {
+            who.may_change()?;
+        }
+        let action = if matches!(request, Request::Connect { .. }) { Action::Exec } else { Action::Files };
+        self.core().find_to_look(who, which).await?.enter(action, &self.core().clock)
     }
 
     async fn ask_guest(&self, who: &Principal, which: &SandboxRef, request: &Request) -> Result<Answer> {
-        let (life, _guard) = self.enter(who, which, Action::Files).await?;
+        let (life, _guard) = self.enter(who, which, request).await?;
         let label = life.client.label();
         let answer = life.client.call(request).await.map_err(|error| error::from_guest(error, label))?;
         Ok(Answer(answer, label.to_owned()))
@@ -351,7 +358,7 @@ impl Engine {
         bytes: ByteStream,
         answer_within: std::time::Duration,
     ) -> Result<u64> {
-        let (life, _guard) = self.enter(who, which, Action::Files).await?;
+        let (life, _guard) = self.enter(who, which, request).await?;
         let label = life.client.label();
         let answer = life.client.upload(request, bytes, Some(answer_within)).await;
         match answer.map_err(|error| error::from_guest(error, label))? {

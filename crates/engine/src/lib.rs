@@ -6,6 +6,7 @@
 
 mod access;
 mod adopt;
+mod audit;
 mod clerk;
 mod client;
 mod clock;
@@ -20,12 +21,14 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod keys;
 mod lifecycle;
 mod live;
 mod names;
 mod outcome;
 mod pump;
 mod reference;
+mod secret;
 mod shared;
 mod view;
 
@@ -33,16 +36,19 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 pub use guest_protocol::{ExitReport, GrepMatch, SignalScope, Target, WatchEvent, WatchKind};
 use sandbox::Result;
+pub use sandbox::{Call, Frontend};
 pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 
 pub use crate::{
-    access::{Principal, Scope},
+    access::{Access, Principal, Quota, Scope},
+    audit::{CallFilter, CallRecord},
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
     files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
+    keys::NewKey,
     lifecycle::Force,
     outcome::{ExitEntry, StartEntry},
     reference::SandboxRef,

@@ -16,6 +16,7 @@ use crate::{
     Engine, Principal, SandboxRef, SandboxView,
     client::GuestError,
     config::MAX_STOP_GRACE,
+    core::Changeable,
     create::check_lifetime,
     driver::{Command, Reply},
     error, names,
@@ -67,12 +68,15 @@ impl Engine {
 
     /// Deletes record, files and logs.
     pub async fn remove_sandbox(&self, who: &Principal, which: &SandboxRef, force: Force) -> Result<()> {
+        // Before the look at what cannot be read, which has no other guard.
+        who.may_change()?;
+        self.core().keys.admit(who, self.core().clock.now())?;
         if force == Force::Yes
             && let Some((id, _)) = self.core().corrupt_row(who, which)
         {
             return self.remove_corrupt(&id).await;
         }
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         ask(&shared, |reply| Command::Remove { force, reply }).await
     }
 
@@ -111,7 +115,7 @@ impl Engine {
         state: SandboxState,
         time: Option<Duration>,
     ) -> Result<SandboxView> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         let mut status = shared.status.subscribe();
         let closing = self.core().closing.clone();
         let reached = async {
@@ -155,7 +159,7 @@ impl Engine {
         which: &SandboxRef,
         time: Option<Duration>,
     ) -> Result<SandboxView> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         let caller = shared.n_drains.fetch_add(1, Ordering::Relaxed);
         let drained = with_timeout(time, ask(&shared, |reply| Command::Drain { caller, reply })).await;
         match drained {
@@ -185,13 +189,13 @@ impl Engine {
     }
 
     pub async fn usage(&self, who: &Principal, which: &SandboxRef) -> Result<Usage> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         let life = look(&shared)?;
         life.instance.usage().await.map_err(|error| error::from_backend(error, &shared.label()))
     }
 
     pub async fn processes(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ProcessEntry>> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_look(who, which).await?;
         let life = look(&shared)?;
         let answer = life.client.call(&Request::Processes).await;
         match answer.map_err(|error| error::from_guest(error, &shared.label()))? {
@@ -208,7 +212,7 @@ impl Engine {
         which: &SandboxRef,
         command: impl FnOnce(Reply<()>) -> Command,
     ) -> Result<SandboxView> {
-        let shared = self.core().find_adopted(who, which).await?;
+        let shared = self.core().find_to_change(who, which).await?;
         // Held only over the request itself: a sandbox must be able to stop by being idle while someone waits for that.
         drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
         ask(&shared, command).await?;
@@ -238,7 +242,7 @@ fn look(shared: &Shared) -> Result<Arc<crate::shared::Life>> {
 }
 
 /// Sends a command to the driver and waits for its answer.
-pub(crate) async fn ask<T>(shared: &Shared, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+pub(crate) async fn ask<T>(shared: &Changeable, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     let gone = || match shared.status.borrow().gone {
         Some(_) => error::no_such_sandbox(&shared.subject.name),

@@ -39,8 +39,8 @@ pub(crate) fn random_exec_id() -> Result<ExecId> {
     Ok(ExecId::from_random(random_bytes()?))
 }
 
-fn random_bytes() -> Result<[u8; 8]> {
-    let mut bytes = [0; 8];
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|source| {
         Error::new(ErrorKind::Unavailable, "the host gave no random numbers").with_source(source)
     })?;

@@ -10,7 +10,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{Action, Error, ErrorKind, ExecState, Instance, KillReason, RequestId, Result, SandboxState};
+use sandbox::{
+    Action, ByteSize, Error, ErrorKind, ExecState, Instance, KeyId, KillReason, RequestId, Result,
+    SandboxState,
+};
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -36,6 +39,10 @@ const ADOPTED_WITHIN: Duration = Duration::from_secs(15);
 pub(crate) struct Shared {
     pub(crate) subject: Subject,
     pub(crate) request_id: Option<RequestId>,
+    /// The key that made it.
+    pub(crate) owner: Option<KeyId>,
+    /// Its memory limit, which is its part of its owner's quota.
+    pub(crate) memory: ByteSize,
     /// Only the driver sends.
     pub(crate) status: watch::Sender<Status>,
     pub(crate) inbox: mpsc::Sender<Command>,
@@ -84,12 +91,15 @@ impl Shared {
         let subject =
             Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
         let request_id = record.spec.request_id.clone();
+        let (owner, memory) = (record.owner.clone(), record.plan.limits.memory);
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
         Self {
             subject,
             request_id,
+            owner,
+            memory,
             status: watch::Sender::new(status),
             inbox,
             execs: LiveExecs::default(),
@@ -179,6 +189,7 @@ impl Shared {
             expires_at: record.expires_at,
             lifetime: record.lifetime,
             last_active_at,
+            owner: record.owner,
             n_running_execs,
             idle_since: is_idle.then_some(last_active_at),
             draining: status.draining,

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    ExecId, ExecOutcome, ExecState, Isolation, Label, Lifetime, LimitKind, Namespace, RequestId, SandboxId,
-    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Lifetime, LimitKind, Namespace, RequestId,
+    SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,9 @@ pub struct SandboxView {
     pub expires_at: Option<Timestamp>,
     pub lifetime: Lifetime,
     pub last_active_at: Timestamp,
+    /// The key that made it; absent when it was the daemon's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<KeyId>,
     pub n_running_execs: usize,
     /// Since when no request touched it and none of its execs ran; absent while one does, or when it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -82,6 +82,11 @@ id_type!(
     ExecId,
     "exc-"
 );
+id_type!(
+    /// Names one key; it is no secret, and stands in the secret so that the key is found by it.
+    KeyId,
+    "key-"
+);
 
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     let mut bits = u64::from_be_bytes(bytes);

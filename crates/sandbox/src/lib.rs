@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod call;
 mod error;
 mod event;
 mod exec;
 mod file;
 mod id;
 mod isolation;
+mod key;
 mod limits;
 mod name;
 mod plan;
@@ -21,6 +23,7 @@ mod usage;
 pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
 };
+pub use call::{Call, Frontend};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use exec::{
@@ -28,10 +31,11 @@ pub use exec::{
     Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, SandboxId};
+pub use id::{ExecId, InvalidId, KeyId, SandboxId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
+pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
-pub use name::{InvalidName, Label, Namespace, RequestId, SandboxName};
+pub use name::{InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, SandboxSpec};

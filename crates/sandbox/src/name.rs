@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::SandboxId;
+use crate::{KeyId, SandboxId};
 
 /// Longest name: a DNS label, so that a name can become a host name.
 const MAX_NAME_BYTES: usize = 63;
@@ -89,7 +89,7 @@ macro_rules! name_type {
 
 name_type!(
     /// What a caller calls a sandbox; unique in its namespace while the sandbox exists.
-    SandboxName, "sandbox name", MAX_NAME_BYTES, |text| not_an_id(text)
+    SandboxName, "sandbox name", MAX_NAME_BYTES, |text| not_prefixed("sandbox name", text, SandboxId::PREFIX)
 );
 name_type!(
     /// A room of names: a key sees the sandboxes of its namespace and no others.
@@ -100,6 +100,11 @@ name_type!(
     RequestId, "request id", MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
+name_type!(
+    /// What people call a key; unique among those that were not revoked.
+    KeyLabel, "key label", MAX_NAME_BYTES, |text| not_prefixed("key label", text, KeyId::PREFIX)
+);
+
 impl Default for Namespace {
     fn default() -> Self {
         Self("default".to_owned())
@@ -107,10 +112,9 @@ impl Default for Namespace {
 }
 
 /// A name must never be taken for an id, or `rm sbx-…` could remove another sandbox than meant.
-fn not_an_id(text: &str) -> Result<(), InvalidName> {
-    let prefix = SandboxId::PREFIX;
+fn not_prefixed(what: &'static str, text: &str, prefix: &'static str) -> Result<(), InvalidName> {
     if text.starts_with(prefix) {
-        return Err(InvalidName::Reserved { what: "sandbox name", name: text.to_owned(), prefix });
+        return Err(InvalidName::Reserved { what, name: text.to_owned(), prefix });
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ fn sandbox(n: u64) -> SandboxRecord {
         expires_at: None,
         lifetime: Lifetime::default(),
         last_active_at: at,
+        owner: None,
     }
 }
 

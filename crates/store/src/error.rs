@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
-use sandbox::{ExecId, Namespace, SandboxId, SandboxName};
+use sandbox::{ExecId, KeyLabel, Namespace, SandboxId, SandboxName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -15,6 +15,8 @@ pub enum StoreError {
     /// An exec was made for this request before; answer with that one.
     #[error("the request was answered before with exec {id}")]
     RequestKnownExec { id: ExecId },
+    #[error("the label {label} is taken by another key")]
+    LabelTaken { label: KeyLabel },
     #[error("there is no record of {what} {id}")]
     Missing { what: &'static str, id: String },
     /// One row cannot be read; the others can.
@@ -54,6 +56,9 @@ impl StoreError {
         match self {
             Self::NameTaken { .. } => {
                 Some("Choose another name, or remove the sandbox that has it.".to_owned())
+            }
+            Self::LabelTaken { label } => {
+                Some(format!("Choose another label, or run `warren key revoke {label}` first."))
             }
             Self::Corrupt { what: "sandbox", id, .. } => {
                 Some(format!("Remove it with `warren rm --force {id}`; other sandboxes are not affected."))

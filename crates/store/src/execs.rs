@@ -140,7 +140,7 @@ fn read_columns(columns: &Columns<'_>) -> Result<ExecRecord, Reason> {
         spec: columns.json("spec")?,
         state: columns.word("state")?,
         outcome: columns.maybe_json("outcome")?,
-        pid: columns.maybe_i32("pid")?,
+        pid: columns.number("pid")?,
         created_at: columns.time("created_at")?,
         started_at: columns.maybe_time("started_at")?,
         ended_at: columns.maybe_time("ended_at")?,

@@ -1,24 +1,29 @@
-//! What lasts: records of sandboxes, execs and events in SQLite, and the exec ledger in plain files.
+//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, and the exec ledger in plain files.
 //!
 //! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to the
 //! page cache, which outlives the daemon.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod database;
 mod error;
 mod events;
 mod execs;
+mod keys;
 mod ledger;
 mod record;
 mod row;
 mod sandboxes;
 mod store;
 
+pub use calls::{MAX_CALLS, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
 pub use events::MAX_EVENTS;
 pub use ledger::{
     Entry, EntryKind, Item, Ledger, LedgerError, LedgerLimits, LedgerReader, LedgerWriter, MAX_ENTRY_BYTES,
     Trimmed,
 };
-pub use record::{CorruptRow, ExecRecord, NewEvent, SandboxRecord, SandboxRows};
+pub use record::{
+    CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, SandboxRecord, SandboxRows,
+};
 pub use store::Store;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Isolation, Lifetime, Namespace, SandboxId,
-    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, Isolation, KeyId, KeyView, Lifetime,
+    Namespace, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 
 /// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
@@ -25,6 +25,8 @@ pub struct SandboxRecord {
     pub expires_at: Option<Timestamp>,
     pub lifetime: Lifetime,
     pub last_active_at: Timestamp,
+    /// The key that made it; none for the daemon's owner.
+    pub owner: Option<KeyId>,
 }
 
 /// All that is known of one exec but its output, which is in the ledger.
@@ -51,6 +53,39 @@ pub struct NewEvent {
     pub namespace: Option<Namespace>,
     pub exec: Option<ExecId>,
     pub detail: String,
+}
+
+/// A key as it is kept: what may be told of it, and the SHA-256 of its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    pub key: KeyView,
+    pub hash: [u8; 32],
+}
+
+/// A [`sandbox::Call`] before it has a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCall {
+    pub at: Timestamp,
+    pub who: Option<String>,
+    pub key: Option<KeyId>,
+    pub frontend: Frontend,
+    pub action: String,
+    pub sandbox: Option<String>,
+    pub namespace: Option<Namespace>,
+    pub error: Option<String>,
+    pub duration_ms: u64,
+    pub client: Option<String>,
+}
+
+/// Which lines of the audit to read. Everything given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallQuery {
+    /// The first number wanted; without it the last `limit` calls.
+    pub from: Option<u64>,
+    pub limit: u32,
+    pub namespace: Option<Namespace>,
+    /// Name of the caller, or id of its key.
+    pub who: Option<String>,
 }
 
 /// What a listing found, oldest first. One bad row never hides the others.

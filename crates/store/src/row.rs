@@ -92,7 +92,12 @@ impl Columns<'_> {
             .map_err(|error| format!("{column}: {error}"))
     }
 
-    pub(crate) fn maybe_i32(&self, column: &str) -> Result<Option<i32>, Reason> {
-        self.0.get(column).map_err(|error| format!("{column}: {error}"))
+    /// A whole number that fits what it is read as.
+    pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(
+        &self,
+        column: &str,
+    ) -> Result<Option<T>, Reason> {
+        let found: Option<i64> = self.0.get(column).map_err(|error| format!("{column}: {error}"))?;
+        found.map(T::try_from).transpose().map_err(|error| format!("{column}: {error}"))
     }
 }

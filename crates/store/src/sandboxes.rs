@@ -1,7 +1,7 @@
 //! SQL for sandboxes.
 
 use rusqlite::{OptionalExtension, Params, Row, named_params};
-use sandbox::{Namespace, RequestId, SandboxId, SandboxName};
+use sandbox::{KeyId, Namespace, RequestId, SandboxId, SandboxName};
 
 use crate::{
     CorruptRow, SandboxRecord, SandboxRows, StoreError,
@@ -10,12 +10,13 @@ use crate::{
 };
 
 const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
-     :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at)";
+     :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at, \
+     :owner)";
 
 const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name, request_id = :request_id, \
      state = :state, reason = :reason, spec = :spec, plan = :plan, isolation = :isolation, lifetime = :lifetime, \
      created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
-     last_active_at = :last_active_at WHERE id = :id";
+     last_active_at = :last_active_at, owner = :owner WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -49,6 +50,7 @@ fn write(database: &Database, sql: &str, record: &SandboxRecord) -> Result<usize
         ":stopped_at": record.stopped_at.map(time),
         ":expires_at": record.expires_at.map(time),
         ":last_active_at": time(record.last_active_at),
+        ":owner": record.owner.as_ref().map(KeyId::as_str),
     })
 }
 
@@ -163,5 +165,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<SandboxRecord, Reason> {
         expires_at: columns.maybe_time("expires_at")?,
         lifetime: columns.json("lifetime")?,
         last_active_at: columns.time("last_active_at")?,
+        owner: columns.maybe_parsed("owner")?,
     })
 }

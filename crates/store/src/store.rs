@@ -2,12 +2,13 @@
 
 use std::{fmt, path::Path};
 
-use sandbox::{Event, ExecId, Namespace, RequestId, SandboxId, SandboxName};
+use jiff::Timestamp;
+use sandbox::{Call, Event, ExecId, KeyId, Namespace, RequestId, SandboxId, SandboxName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    ExecRecord, NewEvent, SandboxRecord, SandboxRows, StoreError, database::Database, events, execs,
-    sandboxes,
+    CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, SandboxRecord, SandboxRows, StoreError, calls,
+    database::Database, events, execs, keys, sandboxes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -127,6 +128,39 @@ impl Store {
     /// Events from number `from` on, at most `limit` of them.
     pub async fn events(&self, from: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
         self.run(move |database| events::read(database, from, limit)).await
+    }
+
+    /// Fails with `LabelTaken` when a key that was not revoked has the same label.
+    pub async fn insert_key(&self, record: KeyRecord) -> Result<(), StoreError> {
+        self.run(move |database| keys::insert(database, &record)).await
+    }
+
+    pub async fn revoke_key(&self, id: KeyId, at: Timestamp) -> Result<(), StoreError> {
+        self.run(move |database| keys::revoke(database, &id, at)).await
+    }
+
+    /// Writes down when a key was last used.
+    pub async fn touch_key(&self, id: KeyId, at: Timestamp) -> Result<(), StoreError> {
+        self.run(move |database| keys::touch(database, &id, at)).await
+    }
+
+    /// Oldest first, revoked ones too.
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.run(|database| keys::all(database)).await
+    }
+
+    /// All of them or none; ids that are gone already are fine.
+    pub async fn remove_keys(&self, ids: Vec<KeyId>) -> Result<(), StoreError> {
+        self.run(move |database| keys::remove(database, &ids)).await
+    }
+
+    /// All of them or none, in one transaction. The oldest calls go when there are more than [`crate::MAX_CALLS`].
+    pub async fn append_calls(&self, calls: Vec<NewCall>) -> Result<(), StoreError> {
+        self.run(move |database| calls::append(database, &calls)).await
+    }
+
+    pub async fn calls(&self, query: CallQuery) -> Result<Vec<Call>, StoreError> {
+        self.run(move |database| calls::read(database, &query)).await
     }
 
     /// Waits for what was asked before, then closes the database. Later calls fail with `Closed`. Safe to call twice.

@@ -39,6 +39,7 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
         expires_at: None,
         lifetime: Lifetime::default(),
         last_active_at: at(1),
+        owner: None,
     }
 }
 

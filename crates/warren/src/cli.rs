@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Top(commands::top::Args),
     Wait(commands::wait::Args),
     Events(commands::events::Args),
+    Key(commands::key::Args),
+    Audit(commands::audit::Args),
     Doctor(commands::doctor::Args),
     Bench(commands::bench::Args),
     Serve(commands::serve::Args),

@@ -13,6 +13,7 @@ pub(crate) const HOME_DIRECTORY: &str = "WARREN_HOME";
 pub(crate) const RUN_DIRECTORY: &str = "WARREN_RUN";
 pub(crate) const BACKEND: &str = "WARREN_BACKEND";
 pub(crate) const IDLE_EXIT: &str = "WARREN_IDLE_EXIT";
+pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
 pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 
@@ -27,6 +28,10 @@ pub(crate) const VARIABLES: &[Variable] = &[
                   With a data directory of its own choice: `run` beneath it.",
     },
     Variable { name: BACKEND, purpose: "Back end of a daemon that a command starts: namespace or fake." },
+    Variable {
+        name: LISTEN,
+        purpose: "Address of the daemon on TCP, or none. `warren serve`: 127.0.0.1:5555; a daemon that a command starts: none.",
+    },
     Variable { name: IDLE_EXIT, purpose: "After how long such a daemon leaves when nothing is alive; 10m." },
     Variable {
         name: LOG,

@@ -24,7 +24,7 @@ use tokio::{
 
 use self::work::{Files, Then, Work, WorkKind};
 use crate::{
-    Force,
+    Force, Principal,
     client::GuestClient,
     clock,
     core::{Core, until},
@@ -180,12 +180,12 @@ impl Driver {
     }
 
     /// Makes a new sandbox: its record first, then its place.
-    pub(crate) fn create(core: &Arc<Core>, record: SandboxRecord) -> Result<Birth> {
+    pub(crate) fn create(core: &Arc<Core>, who: &Principal, record: SandboxRecord) -> Result<Birth> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
         let shared = Arc::clone(&driver.shared);
-        core.reserve(Arc::clone(&shared))?;
+        core.reserve(who, Arc::clone(&shared))?;
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let lived = async {

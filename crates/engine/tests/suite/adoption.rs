@@ -119,6 +119,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         expires_at: None,
         lifetime: Default::default(),
         last_active_at: now,
+        owner: None,
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record
@@ -242,7 +243,7 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
     let engine = super::support::open(&config, &store, &backend, &clock).await.unwrap();
     let world = World { engine, store, backend, clock, who, config, home };
 
-    let warnings = world.engine.warnings();
+    let warnings = world.engine.warnings(&world.who);
     assert!(warnings.len() == 1 && warnings[0].contains(bad.id.as_str()), "{warnings:?}");
     let which: SandboxRef = good.id.clone().into();
     assert_eq!(world.output(&which, &exec.id).await, "fine\n");
@@ -255,7 +256,7 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
     assert!(error.hint().unwrap().contains(bad.id.as_str()));
     world.remove(&broken).await;
     world.remove(&which).await;
-    assert_eq!(world.engine.warnings(), [""; 0]);
+    assert_eq!(world.engine.warnings(&world.who), [""; 0]);
     world.assert_nothing_left().await;
 }
 

@@ -6,8 +6,11 @@
 
 mod arguments;
 mod call;
+mod complete;
 mod envelope;
 mod output;
+mod prompts;
+mod resources;
 mod schema;
 mod settings;
 #[cfg(test)]

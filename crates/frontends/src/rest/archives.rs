@@ -5,10 +5,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::ApiResult,
     extract::{Ask, byte_stream},
     stream, v1,
 };
+use crate::http::ApiResult;
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(pack, unpack))

@@ -9,12 +9,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::ApiResult,
     extract::AskExec,
-    request::HttpRequestId,
     stream::{self, Format, Numbered},
     v1::{self, ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, WireEntry},
 };
+use crate::http::{ApiResult, HttpRequestId};
 
 /// Entries that are ready at the same moment travel in one piece, up to this many.
 const MAX_BATCH: usize = 64;

@@ -8,12 +8,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Rest,
     entries::last_event_id,
-    error::ApiResult,
     extract::{Caller, Params},
-    request::HttpRequestId,
     stream::{self, Format, Numbered},
     v1::{self, schema},
 };
+use crate::http::{ApiResult, HttpRequestId};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(events))

@@ -9,11 +9,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::ApiResult,
     extract::{Ask, AskExec, JsonBody, byte_stream},
     output,
     v1::{self, schema},
 };
+use crate::http::ApiResult;
 
 /// Signals have numbers from 1 to 64 on Linux.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;

@@ -13,10 +13,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandbox::{Error, ErrorKind, ExecId, Namespace};
 use serde::de::DeserializeOwned;
 
-use super::{error::ApiError, v1};
-
-/// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
-pub(super) const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
+use super::v1;
+use crate::http::{self, ApiError, MAX_JSON_BYTES};
 
 /// A query that may say in which namespace a name is looked up.
 pub(super) trait InNamespace: DeserializeOwned {
@@ -117,6 +115,17 @@ fn query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, ApiError> {
     }
 }
 
+/// The key that the path names: an id or a label.
+pub(super) struct PathKey(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        path_parameter(parts, "key").await.map(Self)
+    }
+}
+
 /// A query that names no sandbox.
 pub(super) struct Params<Q>(pub(super) Q);
 
@@ -175,12 +184,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 async fn read_bounded(body: Body) -> Result<Bytes, ApiError> {
     match Limited::new(body, MAX_JSON_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {MAX_JSON_BYTES} bytes");
-            Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Write large data to a file in the sandbox with PUT …/files/content.")
-                .into())
-        }
+        Err(error) if error.is::<LengthLimitError>() => Err(http::too_long(MAX_JSON_BYTES)),
         Err(error) => Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into()),
     }
 }

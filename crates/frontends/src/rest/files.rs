@@ -13,12 +13,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::ApiResult,
     extract::{Ask, JsonBody, byte_stream},
-    request::HttpRequestId,
     stream::{self, Format, Numbered},
     v1,
 };
+use crate::http::{ApiResult, HttpRequestId};
 
 /// Entries, paths or matches that one answer holds when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1000;

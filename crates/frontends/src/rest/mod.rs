@@ -1,48 +1,39 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output files archives ports events system`), wire types in `v1/`. A handler turns
-//! a request into one call of the engine. What all requests share is in `request`, `extract`, `stream` and `error`.
+//! One file for each noun (`sandboxes execs output files archives ports events keys calls system`), wire types in `v1/`. A handler turns
+//! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
+//! share in [`crate::http`].
 
 mod archives;
-mod auth;
+mod calls;
 mod entries;
-mod error;
 mod events;
 mod execs;
 mod extract;
 mod files;
-mod listen;
+mod keys;
 mod openapi;
 mod output;
 mod ports;
-mod request;
 mod sandboxes;
 mod stream;
 mod system;
 pub mod v1;
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use axum::{Router, http::Request, middleware};
+use axum::Router;
 use engine::Engine;
-use sandbox::Error;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use self::{
-    auth::{Authenticate, Peer, PeerCredentials},
-    listen::{Activity, serve_unix},
-    openapi::document,
-    ports::UPGRADE_PROTOCOL,
-    request::{REQUEST_ID_HEADER, SERVER_NAME},
-};
-use error::ApiError;
+pub use self::{openapi::document, ports::UPGRADE_PROTOCOL};
+use crate::http::Activity;
 
 /// What every handler can reach.
 #[derive(Debug, Clone)]
 pub struct Rest {
     engine: Engine,
-    auth: Arc<dyn Authenticate>,
     activity: Activity,
     stop: CancellationToken,
     started: Instant,
@@ -50,25 +41,15 @@ pub struct Rest {
 
 impl Rest {
     /// `stop` ends open streams, so that a daemon can leave; `activity` counts streams that outlive their request.
-    pub fn new(
-        engine: Engine,
-        auth: Arc<dyn Authenticate>,
-        activity: Activity,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { engine, auth, activity, stop, started: Instant::now() }
+    pub fn new(engine: Engine, activity: Activity, stop: CancellationToken) -> Self {
+        Self { engine, activity, stop, started: Instant::now() }
     }
 }
 
-/// The whole API as a service. Connections must carry a [`Peer`] extension where `auth` looks at it.
+/// Every route, for [`crate::http::app`], which lets nobody through unasked.
 pub fn router(rest: Rest) -> Router {
     let (router, _document) = routes().split_for_parts();
-    router
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_route)
-        .layer(middleware::from_fn_with_state(rest.clone(), request::authenticate))
-        .layer(middleware::from_fn(request::frame))
-        .with_state(rest)
+    router.with_state(rest)
 }
 
 /// Every route with its description.
@@ -82,14 +63,8 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(archives::routes())
         .merge(ports::routes())
-        .merge(events::routes());
+        .merge(events::routes())
+        .merge(keys::routes())
+        .merge(calls::routes());
     OpenApiRouter::with_openapi(openapi::head()).nest("/v1", v1)
-}
-
-async fn no_route<B>(request: Request<B>) -> ApiError {
-    let path: String = request.uri().path().chars().take(256).collect();
-    ApiError(
-        Error::not_found(format!("no route {} {path}", request.method()))
-            .with_hint("GET /v1/openapi.json lists the routes."),
-    )
 }

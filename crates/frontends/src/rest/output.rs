@@ -12,11 +12,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::ApiResult,
     extract::AskExec,
     stream,
     v1::{self, CapturedOutput, OutputStream},
 };
+use crate::http::ApiResult;
 
 /// Bytes kept from the beginning, and from the end, of each captured stream.
 const MAX_HEAD_BYTES: usize = 64 * 1024;

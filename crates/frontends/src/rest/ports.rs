@@ -1,5 +1,7 @@
 //! A byte stream to a port or socket inside, over an upgraded connection.
 
+use std::future::pending;
+
 use axum::{
     extract::{Request, State},
     http::{
@@ -9,13 +11,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use engine::{PortStream, Target};
+use futures_util::future::{BoxFuture, FutureExt as _};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use sandbox::Error;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rest, error::ApiResult, extract::Ask, listen::ActivityGuard, v1};
+use super::{Rest, extract::Ask, v1};
+use crate::http::{ActivityGuard, Refusal, StreamLease, StreamPlace};
 
 /// What `Upgrade` must say; bytes run both ways after the 101.
 pub const UPGRADE_PROTOCOL: &str = "warren-stream";
@@ -32,15 +36,19 @@ async fn connect(
     State(rest): State<Rest>,
     ask: Ask<v1::ConnectQuery>,
     mut request: Request,
-) -> ApiResult<Response> {
+) -> Result<Response, Refusal> {
     if !asks_for_upgrade(request.headers()) {
         return Err(Error::invalid("this route answers with a byte stream, which was not asked for")
             .with_hint("Send the headers Connection: Upgrade and Upgrade: warren-stream.")
             .into());
     }
+    let lease = request.extensions().get::<StreamLease>().cloned();
+    let place = lease.as_ref().map(StreamLease::take).transpose()?.flatten();
+    let key_ended = lease.map_or_else(|| pending().boxed(), |lease| lease.ended());
     let inside = rest.engine.connect(&ask.who, &ask.which, target(&ask.query)?).await?;
     let outside = hyper::upgrade::on(&mut request);
-    tokio::spawn(join(outside, inside, rest.stop.clone(), rest.activity.enter()));
+    let tie = Tie { stop: rest.stop.clone(), key_ended, _activity: rest.activity.enter(), _place: place };
+    tokio::spawn(join(outside, inside, tie));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static(UPGRADE_PROTOCOL));
@@ -61,7 +69,15 @@ fn target(query: &v1::ConnectQuery) -> Result<Target, Error> {
     }
 }
 
-async fn join(outside: OnUpgrade, mut inside: PortStream, stop: CancellationToken, guard: ActivityGuard) {
+/// What a byte stream is tied to: it ends with the daemon or the key, and is counted as long as it lasts.
+struct Tie {
+    stop: CancellationToken,
+    key_ended: BoxFuture<'static, ()>,
+    _activity: ActivityGuard,
+    _place: Option<StreamPlace>,
+}
+
+async fn join(outside: OnUpgrade, mut inside: PortStream, mut tie: Tie) {
     let outside = match outside.await {
         Ok(upgraded) => upgraded,
         Err(error) => {
@@ -76,7 +92,7 @@ async fn join(outside: OnUpgrade, mut inside: PortStream, stop: CancellationToke
                 tracing::debug!("a port stream ended: {error}");
             }
         }
-        () = stop.cancelled() => {}
+        () = tie.stop.cancelled() => {}
+        () = &mut tie.key_ended => {}
     }
-    drop(guard);
 }

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::{Query, State},
     http::StatusCode,
 };
-use engine::{Force, SandboxFilter, SandboxView};
+use engine::{Force, Principal, SandboxFilter, SandboxView};
 use sandbox::{Error, Lifetime, SandboxSpec, Usage};
+use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    error::{ApiError, ApiResult},
     extract::{Ask, Caller, JsonBody},
     v1::{self, schema},
 };
+use crate::http::{About, ApiError, ApiResult};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -57,6 +58,7 @@ impl From<SandboxView> for v1::Sandbox {
             stopped_at: view.stopped_at,
             expires_at: view.expires_at,
             last_active_at: view.last_active_at,
+            owner: view.owner,
             idle_since: view.idle_since,
             running_execs: view.n_running_execs,
             draining: view.draining,
@@ -71,6 +73,30 @@ fn answer(view: SandboxView) -> SandboxAnswer {
     Ok(Json(view.into()))
 }
 
+/// A spec as it came. Where it names no namespace the caller's own is meant, as wherever a name is looked up.
+#[derive(Deserialize)]
+#[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
+struct CreateRequest {
+    spec: SandboxSpec,
+    names_namespace: bool,
+}
+
+impl TryFrom<serde_json::Map<String, serde_json::Value>> for CreateRequest {
+    type Error = serde_json::Error;
+
+    fn try_from(map: serde_json::Map<String, serde_json::Value>) -> Result<Self, Self::Error> {
+        let names_namespace = map.contains_key("namespace");
+        Ok(Self { spec: serde_json::from_value(map.into())?, names_namespace })
+    }
+}
+
+impl CreateRequest {
+    fn spec(self, who: &Principal) -> SandboxSpec {
+        let namespace = if self.names_namespace { self.spec.namespace } else { who.home_namespace() };
+        SandboxSpec { namespace, ..self.spec }
+    }
+}
+
 fn millis(span: Option<u64>) -> Option<Duration> {
     span.map(Duration::from_millis)
 }
@@ -81,10 +107,11 @@ fn millis(span: Option<u64>) -> Option<Duration> {
 async fn create(
     State(rest): State<Rest>,
     Caller(who): Caller,
-    JsonBody(spec): JsonBody<SandboxSpec>,
-) -> ApiResult<(StatusCode, Json<v1::Sandbox>)> {
-    let view = rest.engine.create_sandbox(&who, spec).await?;
-    Ok((StatusCode::CREATED, Json(view.into())))
+    JsonBody(request): JsonBody<CreateRequest>,
+) -> ApiResult<(StatusCode, Extension<About>, Json<v1::Sandbox>)> {
+    let view = rest.engine.create_sandbox(&who, request.spec(&who)).await?;
+    let about = About { sandbox: view.name.to_string(), namespace: view.namespace.clone() };
+    Ok((StatusCode::CREATED, Extension(about), Json(view.into())))
 }
 
 /// Lists sandboxes. Everything asked for must hold; `state` and `label` may be given several times.

@@ -19,7 +19,8 @@ use sandbox::{Error, Result};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{error, request::HttpRequestId, v1::ENTRIES_MEDIA_TYPE};
+use super::v1::ENTRIES_MEDIA_TYPE;
+use crate::http::{self, HttpRequestId};
 
 /// Between two comments on a silent SSE stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -109,8 +110,8 @@ fn ndjson<T: Serialize>(
 }
 
 fn error_body(failure: &Error, id: &HttpRequestId) -> super::v1::ErrorBody {
-    tracing::debug!(request = id.0, "a stream ended: {}", error::chain(failure));
-    error::body(failure, &id.0)
+    tracing::debug!(request = id.0, "a stream ended: {}", http::chain(failure));
+    http::error_body(failure, &id.0)
 }
 
 /// A streamed body of one media type.

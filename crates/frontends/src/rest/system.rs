@@ -1,9 +1,10 @@
 //! The daemon itself: is it there, what is it, what can it do.
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
+use engine::Principal;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rest, v1};
+use super::{Rest, extract::Caller, v1};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -13,13 +14,14 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(openapi_document))
 }
 
-/// Answers while the daemon is ready.
+/// Answers while the daemon is ready. On TCP it needs no key, and then tells nothing else.
 #[utoipa::path(get, path = "/health", tag = "system", responses((status = 200, body = v1::Health)))]
-async fn health(State(rest): State<Rest>) -> Json<v1::Health> {
+async fn health(State(rest): State<Rest>, who: Option<Extension<Principal>>) -> Json<v1::Health> {
+    let uptime_ms = u64::try_from(rest.started.elapsed().as_millis()).unwrap_or(u64::MAX);
     Json(v1::Health {
         status: "ok".to_owned(),
-        pid: std::process::id(),
-        uptime_ms: u64::try_from(rest.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        pid: who.is_some().then(std::process::id),
+        uptime_ms: who.is_some().then_some(uptime_ms),
     })
 }
 
@@ -31,9 +33,9 @@ async fn version() -> Json<v1::Version> {
 
 /// What the back end can do on this host.
 #[utoipa::path(get, path = "/capabilities", tag = "system", responses((status = 200, body = v1::Capabilities)))]
-async fn capabilities(State(rest): State<Rest>) -> Json<v1::Capabilities> {
+async fn capabilities(State(rest): State<Rest>, Caller(who): Caller) -> Json<v1::Capabilities> {
     let mut found = v1::Capabilities::from(rest.engine.capabilities());
-    found.missing.extend(rest.engine.warnings());
+    found.missing.extend(rest.engine.warnings(&who));
     Json(found)
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use frontends::rest::serve_unix;
+use frontends::http::serve_unix;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -10,7 +10,10 @@ use axum::{
 use backends::fake::FakeBackend;
 use bytes::Bytes;
 use engine::{Engine, EngineConfig};
-use frontends::rest::{self, Activity, Peer, PeerCredentials, Rest};
+use frontends::{
+    http::{self, Activity, Gate, Peer, PeerCredentials},
+    rest::{self, Rest},
+};
 use futures_util::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -76,7 +79,10 @@ impl Api {
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
-        let router = rest::router(Rest::new(engine, auth, activity.clone(), stop.clone()));
+        let router = http::app(
+            rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())),
+            Gate::unix(engine, auth),
+        );
         let peer = Peer::Unix { uid: OWNER, pid: None };
         Self { router, backend, activity, stop, peer, _home: home }
     }

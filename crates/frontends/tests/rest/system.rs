@@ -1,4 +1,4 @@
-use frontends::rest::{Peer, SERVER_NAME};
+use frontends::http::{Peer, SERVER_NAME};
 
 use crate::support::{Api, OWNER};
 

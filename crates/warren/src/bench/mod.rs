@@ -2,12 +2,17 @@
 //!
 //! Machines are shared and noisy, so what is compared runs turn by turn, and the ratios are what to read.
 
+mod mcp;
 mod peers;
 mod report;
 mod samples;
 mod scenarios;
 
-pub(crate) use self::{report::Report, scenarios::Options};
+pub(crate) use self::{
+    mcp::{McpOptions, measure as measure_mcp},
+    report::Report,
+    scenarios::Options,
+};
 
 use crate::error::CommandResult;
 

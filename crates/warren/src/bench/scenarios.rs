@@ -307,7 +307,7 @@ fn expect_success(result: &v1::ExecResult) -> CommandResult<()> {
     }
 }
 
-fn machine() -> Report {
+pub(super) fn machine() -> Report {
     Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -322,12 +322,12 @@ fn available_memory() -> Option<u64> {
 }
 
 /// A line such as `VmRSS:   1234 kB`, in bytes.
-fn kib_field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-fn progress(what: &str, done: usize, of: usize) {
+pub(super) fn progress(what: &str, done: usize, of: usize) {
     output::progress(&format!("{what} {done}/{of}"));
 }
 

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, BodyStream, Full, Limited, StreamBody, combinators
 use hyper::{
     Method, Request, Response,
     body::{Frame, Incoming},
-    header::{ACCEPT, CONTENT_TYPE, HOST},
+    header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT},
 };
 use sandbox::{Error, ErrorKind};
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,6 +22,8 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Longest answer that is read into memory.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+/// How commands call themselves, for the audit.
+const CLIENT_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 const OCTETS: &str = "application/octet-stream";
 
 fn whole(bytes: impl Into<Bytes>) -> Body {
@@ -61,6 +63,11 @@ impl Client {
         drain(self.call(Method::DELETE, target, None, whole("")).await?).await
     }
 
+    /// The same where the answer is JSON.
+    pub(crate) async fn delete_for<T: DeserializeOwned>(&self, target: Target) -> CommandResult<T> {
+        read_json(self.call(Method::DELETE, target, None, whole("")).await?).await
+    }
+
     /// The answer's bytes as they come.
     pub(crate) async fn download(
         &self,
@@ -95,6 +102,7 @@ impl Client {
         body: Body,
     ) -> CommandResult<Response<Incoming>> {
         let mut request = Request::builder().method(method).uri(target.as_str()).header(HOST, "warren");
+        request = request.header(USER_AGENT, CLIENT_NAME);
         if let Some(content_type) = content_type {
             request = request.header(CONTENT_TYPE, content_type);
         }

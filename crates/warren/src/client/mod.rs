@@ -6,6 +6,7 @@ mod call;
 mod entries;
 mod execs;
 mod files;
+mod keys;
 mod sandboxes;
 mod start;
 mod system;

@@ -136,8 +136,8 @@ impl Client {
         };
         let theirs =
             response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
-        if theirs != frontends::rest::SERVER_NAME {
-            let ours = frontends::rest::SERVER_NAME;
+        if theirs != frontends::http::SERVER_NAME {
+            let ours = frontends::http::SERVER_NAME;
             let pid = daemon.and_then(|daemon| daemon.pid).map_or("<pid>".to_owned(), |pid| pid.to_string());
             output::warn(&format!(
                 "the daemon is {theirs}, this command is {ours}; `kill {pid}` ends it and the next command starts a new one"

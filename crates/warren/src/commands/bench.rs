@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::Context;
 use crate::{
-    bench::{self, Options},
+    bench::{self, McpOptions, Options, Report},
     error::CommandResult,
     output,
 };
@@ -14,7 +14,10 @@ use crate::{
 /// Uses a daemon and directories of its own. bwrap, runc and docker take part where they are installed. What is compared
 /// runs turn by turn, so read the ratios: the first of each group is 1.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// How often each thing is measured
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
@@ -29,18 +32,45 @@ pub(crate) struct Args {
     file_mib: u32,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// MCP: from spawn to the first answer, lists, commands, many clients at once
+    Mcp {
+        /// How often each thing is measured
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        runs: u32,
+        /// Clients at the same time
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        clients: u32,
+        /// Calls of all of them together
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        calls: u32,
+    },
+}
+
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let options = Options {
-        runs: args.runs as usize,
-        burst: args.burst as usize,
-        crowd: args.alive as usize,
-        file_mib: args.file_mib as usize,
+    let report = match &args.what {
+        None => spine(&args).await?,
+        Some(What::Mcp { runs, clients, calls }) => {
+            let options =
+                McpOptions { runs: *runs as usize, clients: *clients as usize, calls: *calls as usize };
+            bench::measure_mcp(&options).await?
+        }
     };
-    let report = bench::measure(&options).await?;
     if context.json {
         output::json(&report)?;
     } else {
         output::line(&report.as_text())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn spine(args: &Args) -> CommandResult<Report> {
+    let options = Options {
+        runs: args.runs as usize,
+        burst: args.burst as usize,
+        crowd: args.alive as usize,
+        file_mib: args.file_mib as usize,
+    };
+    bench::measure(&options).await
 }

@@ -1,5 +1,6 @@
 //! The verbs, one file each: `Args`, whose comments are the help text, and one function.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -8,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod inspect;
+pub(crate) mod key;
 pub(crate) mod logs;
 pub(crate) mod pause;
 pub(crate) mod ps;
@@ -108,6 +110,8 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
+        Command::Key(args) => key::run(context, args).await,
+        Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
         Command::Serve(_) | Command::Doctor(_) | Command::Completions(_) | Command::Reference(_) => {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use frontends::rest::Activity;
+use frontends::http::Activity;
 use tokio_util::sync::CancellationToken;
 
 /// Longest and shortest pause between two looks.

@@ -6,7 +6,7 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read as _, Seek as _, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use sandbox::{Error, ErrorKind, Result};
@@ -28,6 +28,13 @@ pub(super) struct Lock {
 #[error("daemon.lock is locked")]
 pub(super) struct Held {
     pub(super) pid: Option<i32>,
+}
+
+impl Held {
+    /// Whether that is what went wrong.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<Self>()).copied()
+    }
 }
 
 /// What a holder wrote into its lock. It only helps people.
@@ -53,6 +60,10 @@ impl Note {
 }
 
 impl Lock {
+    pub(super) fn path(directory: &Path) -> PathBuf {
+        directory.join(NAME)
+    }
+
     pub(super) fn of_home(directories: &Directories) -> Result<Self> {
         Self::take(&directories.home, b"")?.map_err(|note| already_served(directories, &note))
     }
@@ -75,7 +86,7 @@ impl Lock {
 
     /// The lock, or who has it.
     fn take(directory: &Path, home: &[u8]) -> Result<std::result::Result<Self, Note>> {
-        let path = directory.join(NAME);
+        let path = Self::path(directory);
         let failed = |error| {
             Error::new(ErrorKind::Unavailable, format!("could not lock {}", path.display()))
                 .with_source(error)
@@ -103,7 +114,7 @@ impl Lock {
 fn already_served(directories: &Directories, note: &Note) -> Error {
     let message = format!("a daemon ({}) already serves {}", note.holder(), directories.home.display());
     Error::new(ErrorKind::AlreadyExists, message)
-        .with_hint("Use that one, or give this one another directory with --home.")
+        .with_hint("Use that one, or take its place with `warren serve --take-over`: its sandboxes live on.")
         .with_source(Held { pid: note.pid })
 }
 

@@ -1,7 +1,7 @@
 //! The daemon: engine, back end and front ends in one process.
 //!
 //! Its life: leave the terminal (if a command started it), fork the spawner, take the lock, open the store and the engine,
-//! listen, say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
+//! listen (on a Unix socket, and on TCP if told), say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
 
 mod backend;
 mod descriptors;
@@ -9,22 +9,31 @@ mod idle;
 mod lock;
 mod log;
 mod memory;
+mod network;
 mod ready;
 mod socket;
+mod take_over;
 
 use std::{io, process::ExitCode, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig};
-use frontends::rest::{self, Activity, PeerCredentials, Rest};
+use frontends::{
+    http::{self, Activity, Gate, PeerCredentials},
+    rest::{self, Rest},
+};
 use sandbox::{Error, ErrorKind, Result};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{backend::BackendChoice, ready::Readiness};
+pub(crate) use self::{
+    backend::BackendChoice,
+    network::{Listen, NetworkOptions, TlsFiles},
+    ready::Readiness,
+};
 use self::{
     backend::{Roles, Running},
-    lock::Lock,
+    network::{Network, Note, Plan},
     ready::Announcer,
     socket::Socket,
 };
@@ -46,6 +55,9 @@ pub(crate) struct ServeOptions {
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
     pub(crate) is_detached: bool,
+    /// Has a daemon end that is in the way.
+    pub(crate) takes_over: bool,
+    pub(crate) network: NetworkOptions,
 }
 
 /// Runs the daemon to its end. Called while the process has one thread.
@@ -83,8 +95,15 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
 
 async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Result<()> {
     let directories = &options.directories;
+    // Before another daemon is sent away: this one would have to be able to take its place.
+    let plan = Plan::new(&options.network, options.is_detached)?;
     directories.make()?;
-    let locks = (Lock::of_home(directories)?, Lock::of_run(directories)?);
+    let locks = if options.takes_over {
+        take_over::take_over(directories).await?
+    } else {
+        take_over::take_locks(directories)?
+    };
+    Note::remove_old(directories);
     let store = Store::open(&directories.home).map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
@@ -94,6 +113,10 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     })?;
     let Running { backend, ended } = roles.backend(directories).await?;
     let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;
+    let network = match plan {
+        Some(plan) => Some(plan.listen(directories).await?),
+        None => None,
+    };
     let (socket, listener) = Socket::listen(directories.socket()?)?;
     let stop = CancellationToken::new();
     let activity = Activity::default();
@@ -101,22 +124,42 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 
     tracing::info!(socket = %socket.path().display(), backend = %engine.capabilities().backend, "ready");
     announcer.ready();
+    if let Some(network) = &network {
+        network.introduce(&engine).await;
+    }
 
+    // Other front ends are merged here: `routes.merge(..)`.
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
     let owner = rustix::process::geteuid().as_raw();
-    let auth = Arc::new(PeerCredentials { owner });
-    let app = rest::router(Rest::new(engine.clone(), auth, activity.clone(), stop.clone()));
+    let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
     let hide = || socket.remove();
-    let serving = rest::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
-    let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity, stop.clone());
+    let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
+    let on_network = serve_network(network, routes, &engine, &activity, &stop);
+    let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity.clone(), stop.clone());
     let slimming = memory::give_back(stop.clone());
-    let ((), (), (), failure) =
-        tokio::join!(serving, idling, slimming, leave_when_ended(ended, stop.clone()));
+    let ((), (), (), (), failure) =
+        tokio::join!(serving, on_network, idling, slimming, leave_when_ended(ended, stop.clone()));
 
     engine.close().await;
     tracing::info!("stopped");
     drop(locks);
     failure.map_or(Ok(()), Err)
+}
+
+/// Serves TCP until `stop`, where the daemon listens there.
+async fn serve_network(
+    network: Option<Network>,
+    routes: http::Router,
+    engine: &Engine,
+    activity: &Activity,
+    stop: &CancellationToken,
+) {
+    let Some(network) = network else { return };
+    let app = http::app(routes, network.gate(engine));
+    let Network { listener, tls, note, .. } = network;
+    http::serve_tcp(listener, app, tls, activity.clone(), stop.clone(), STOP_GRACE).await;
+    note.remove();
 }
 
 /// Stops the daemon when its back end cannot go on, and tells why: whoever comes next starts one that can.

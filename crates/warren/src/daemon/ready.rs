@@ -38,9 +38,8 @@ impl Announcer {
     }
 
     pub(super) fn failed(&self, error: &Error) {
-        let held = error.source().and_then(|source| source.downcast_ref::<Held>());
-        self.say(&match held {
-            Some(Held { pid }) => Readiness::Locked { pid: *pid },
+        self.say(&match Held::of(error) {
+            Some(Held { pid }) => Readiness::Locked { pid },
             None => Readiness::Failed { error: detail(error) },
         });
     }

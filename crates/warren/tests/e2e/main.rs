@@ -9,6 +9,7 @@
 mod copying;
 mod daemon;
 mod execs;
+mod http;
 mod lifecycle;
 mod links;
 mod namespace;

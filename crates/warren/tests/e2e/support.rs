@@ -121,6 +121,8 @@ impl World {
             .env("WARREN_HOME", self.home())
             .env("WARREN_BACKEND", self.backend)
             .env("WARREN_IDLE_EXIT", "5m")
+            // Tests run side by side; the one that wants a port asks for a free one.
+            .env("WARREN_LISTEN", "none")
             .env("WARREN_LOG", "debug")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

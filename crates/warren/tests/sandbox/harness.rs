@@ -74,7 +74,7 @@ impl Daemon {
     {
         let mut command = Command::new(warren());
         command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
-        command.env_remove("WARREN_BACKEND").stdin(Stdio::null());
+        command.env("WARREN_LISTEN", "none").env_remove("WARREN_BACKEND").stdin(Stdio::null());
         command
     }
 

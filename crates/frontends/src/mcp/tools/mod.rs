@@ -1,9 +1,17 @@
-//! The tools, one file for each group. A new group is a file, a line here, and a toolset.
+//! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
 //! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
 
+pub(crate) mod create;
 mod exec;
+mod files;
+mod lifecycle;
+mod metrics;
+mod runtime;
+pub(crate) mod select;
 mod sessions;
+#[cfg(test)]
+mod surface;
 mod toolsets;
 
 pub(super) use self::sessions::Sessions;
@@ -11,5 +19,15 @@ use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
 pub(super) fn all() -> Vec<Tool> {
-    [exec::tools(), sessions::tools(), toolsets::tools()].into_iter().flatten().collect()
+    let groups = [
+        create::tools(),
+        lifecycle::tools(),
+        exec::tools(),
+        sessions::tools(),
+        files::tools(),
+        metrics::tools(),
+        runtime::tools(),
+        toolsets::tools(),
+    ];
+    groups.into_iter().flatten().collect()
 }

@@ -2,15 +2,18 @@
 //!
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
+mod calls;
 mod entries;
 mod error;
 mod events;
 mod execs;
 mod files;
+mod keys;
 mod sandboxes;
 pub mod schema;
 mod system;
 
+pub use calls::{CallList, CallsQuery};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
@@ -25,6 +28,7 @@ pub use files::{
     GrepMatch, GrepMatches, GrepQuery, LinkTarget, ListQuery, MkdirRequest, Octal, PathList, ReadQuery,
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
+pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sandbox::{
-    ImageRef, Isolation, Lifetime, LimitsPlan, Namespace, ProcessEntry, RequestId, SandboxId, SandboxName,
-    SandboxState,
+    ImageRef, Isolation, KeyId, Lifetime, LimitsPlan, Namespace, ProcessEntry, RequestId, SandboxId,
+    SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -58,6 +58,10 @@ pub struct Sandbox {
     pub expires_at: Option<Timestamp>,
     #[schema(value_type = String, format = DateTime)]
     pub last_active_at: Timestamp,
+    /// The key that made it; absent when it was the daemon's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub owner: Option<KeyId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub idle_since: Option<Timestamp>,

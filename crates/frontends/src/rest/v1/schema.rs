@@ -213,6 +213,31 @@ pub struct ProcessEntry {
     pub exec: Option<String>,
 }
 
+/// One numbered line of the audit.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Call {
+    pub number: u64,
+    /// When it was answered.
+    #[schema(format = DateTime)]
+    pub at: String,
+    /// Absent: nobody found out who asked, and so it was refused.
+    pub who: Option<String>,
+    pub key: Option<String>,
+    /// `mcp` or `rest`.
+    pub frontend: String,
+    /// Name of the tool, or method and route.
+    pub action: String,
+    /// As the caller named it.
+    pub sandbox: Option<String>,
+    pub namespace: Option<String>,
+    /// Code of the error; absent when it went well.
+    pub error: Option<String>,
+    pub duration_ms: u64,
+    /// Program that the caller says it is.
+    pub client: Option<String>,
+}
+
 /// One numbered fact.
 #[derive(Debug, ToSchema)]
 pub struct Event {

@@ -11,9 +11,11 @@ use super::schema;
 pub struct Health {
     /// Always `ok`: a daemon that is not ready does not answer.
     pub status: String,
-    /// Process id of the daemon.
-    pub pid: u32,
-    pub uptime_ms: u64,
+    /// Process id of the daemon; for those who showed who they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

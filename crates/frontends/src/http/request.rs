@@ -1,4 +1,4 @@
-//! What every request passes through: an id, authentication, one line in the log, and one shape for failures.
+//! What every request has: an id, one line in the log, and one shape for failures.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -10,17 +10,14 @@ use std::{
 };
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, header::SERVER},
     middleware::Next,
     response::Response,
 };
 use sandbox::ErrorKind;
 
-use super::{
-    Rest,
-    error::{self, ApiError, Failure},
-};
+use super::error::{self, Failure, RetryAfter};
 
 /// Accepted from a caller and sent with every answer.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
@@ -32,7 +29,7 @@ pub const SERVER_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 
 /// The id by which one request is found in the log.
 #[derive(Debug, Clone)]
-pub(super) struct HttpRequestId(pub(super) String);
+pub(crate) struct HttpRequestId(pub(crate) String);
 
 impl HttpRequestId {
     fn of(headers: &HeaderMap) -> Self {
@@ -68,7 +65,8 @@ pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     let mut headers = std::mem::take(response.headers_mut());
     if let Some(Failure(failure)) = response.extensions_mut().remove::<Failure>() {
         log_failure(&failure, &id, method.as_str(), &path);
-        response = error::render(&failure, &id.0);
+        let retry_after = response.extensions_mut().remove::<RetryAfter>();
+        response = error::render(&failure, retry_after, &id.0);
         headers.clear();
     }
     tracing::debug!(
@@ -94,18 +92,6 @@ fn log_failure(failure: &sandbox::Error, id: &HttpRequestId, method: &str, path:
     } else {
         tracing::debug!(request = id.0, method, path, %kind, "{text}");
     }
-}
-
-/// Finds out who asks, or answers for them.
-pub(super) async fn authenticate(
-    State(rest): State<Rest>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let (mut parts, body) = request.into_parts();
-    let principal = rest.auth.authenticate(&parts).await?;
-    parts.extensions.insert(principal);
-    Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Who asks. Front ends find that out; what the asker may do is the engine's business.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, future::pending, net::SocketAddr};
 
 use axum::http::request::Parts;
 use engine::Principal;
@@ -18,6 +18,11 @@ pub enum Peer {
 pub trait Authenticate: fmt::Debug + Send + Sync {
     /// Returns the principal, or an error of kind `Unauthenticated` or `Denied`.
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Principal>>;
+
+    /// Ready when what let this principal in does not hold any more; its open streams end then. Never, where that cannot be.
+    fn ended(&self, _who: &Principal) -> BoxFuture<'static, ()> {
+        pending().boxed()
+    }
 }
 
 /// The Unix socket's way: the user that runs the daemon, and root, are the operator; nobody else gets in.
@@ -52,6 +57,29 @@ impl Authenticate for PeerCredentials {
     }
 }
 
+/// Everybody is the operator: for trying things out on one's own machine.
+#[derive(Debug, Clone, Copy)]
+pub struct DevAuth(());
+
+impl DevAuth {
+    /// For a listener on `address`, which nobody but this machine may reach.
+    pub fn for_address(address: SocketAddr) -> Result<Self> {
+        if address.ip().to_canonical().is_loopback() {
+            return Ok(Self(()));
+        }
+        let message =
+            format!("--dev lets everyone in who can reach {address}, and that is not only this machine");
+        Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Listen on 127.0.0.1, or leave --dev away and make a key with `warren key create`."))
+    }
+}
+
+impl Authenticate for DevAuth {
+    fn authenticate<'a>(&'a self, _: &'a Parts) -> BoxFuture<'a, Result<Principal>> {
+        async { Ok(Principal::operator("dev")) }.boxed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +91,16 @@ mod tests {
         assert!(ask(1000).is_ok() && ask(0).is_ok());
         assert_eq!(ask(1001), Err(ErrorKind::Denied));
         assert_eq!(auth.decide(None).map_err(|error| error.kind()), Err(ErrorKind::Unauthenticated));
+    }
+
+    #[test]
+    fn everybody_is_the_operator_on_this_machine_only() {
+        for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(DevAuth::for_address(address.parse().unwrap()).is_ok(), "{address}");
+        }
+        for address in ["0.0.0.0:1", "[::]:1", "192.168.0.1:1", "[fe80::1]:1"] {
+            let refused = DevAuth::for_address(address.parse().unwrap()).unwrap_err();
+            assert!(refused.message().contains(address) && refused.hint().is_some(), "{refused}");
+        }
     }
 }

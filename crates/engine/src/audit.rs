@@ -1,0 +1,220 @@
+//! Who called what, when, with which outcome. One task stores calls in batches; nothing is lost while the daemon lives.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sandbox::{Call, Frontend, KeyId, Namespace, Result};
+use store::{CallQuery, NewCall, Store, StoreError};
+use tokio::{
+    sync::{mpsc, mpsc::error::TrySendError, oneshot},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Engine, Principal, SandboxRef, Scope, error};
+
+/// Calls on their way to the store; whoever makes one more waits.
+const MAX_QUEUED_CALLS: usize = 1024;
+/// Calls stored in one transaction.
+const MAX_BATCH: usize = 256;
+/// Longest text of a caller's that is kept in one column, in characters.
+const MAX_TEXT_CHARS: usize = 256;
+/// Calls listed when the caller does not say how many.
+const DEFAULT_LIMIT: u32 = 100;
+/// Most calls in one list.
+const MAX_LISTED_CALLS: u32 = 10_000;
+/// The first pause before a store that refused is tried again; each next one is twice as long.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
+
+/// One call, as the front end that answered it saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRecord {
+    pub frontend: Frontend,
+    /// Name of the tool, or method and route: `POST /v1/sandboxes`.
+    pub action: String,
+    /// As the caller named it.
+    pub sandbox: Option<String>,
+    /// As the caller named it. A principal of one namespace always calls in its own.
+    pub namespace: Option<Namespace>,
+    /// The stable code of the error, where it was one.
+    pub outcome: Result<(), String>,
+    pub duration: Duration,
+    /// Program that the caller says it is.
+    pub client: Option<String>,
+}
+
+/// Which calls to list. Everything given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallFilter {
+    /// The first number wanted; without it the last `limit` calls.
+    pub from: Option<u64>,
+    pub limit: Option<u32>,
+    /// Name of the caller, or id of its key.
+    pub who: Option<String>,
+}
+
+/// Where calls are put.
+#[derive(Debug)]
+pub(crate) struct AuditLog {
+    queue: mpsc::Sender<Message>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Call(NewCall),
+    /// When a key was last used.
+    Used(KeyId, Timestamp),
+    /// Answered when everything before it is stored.
+    Flush(oneshot::Sender<()>),
+}
+
+impl AuditLog {
+    /// Starts the task that stores calls. It ends with this handle. `closing`: what cannot be stored is given up.
+    pub(crate) fn start(store: Store, closing: CancellationToken) -> Self {
+        let (queue, inbox) = mpsc::channel(MAX_QUEUED_CALLS);
+        tokio::spawn(keep(Keeper { store, closing, batch: Vec::new() }, inbox));
+        Self { queue }
+    }
+
+    async fn put(&self, call: NewCall) {
+        let Err(TrySendError::Full(message)) = self.queue.try_send(Message::Call(call)) else { return };
+        // In a task of its own: a caller who does not wait any longer must not take its line along.
+        let queue = self.queue.clone();
+        let sent = tokio::spawn(async move { queue.send(message).await.is_ok() });
+        sent.await.unwrap_or(false);
+    }
+
+    /// Coarse by nature, so it waits for nobody: where the queue is full the next use tells.
+    pub(crate) fn note_use(&self, key: KeyId, at: Timestamp) {
+        drop(self.queue.try_send(Message::Used(key, at)));
+    }
+
+    /// Returns when what was put before is stored.
+    pub(crate) async fn flush(&self) {
+        let (reply, flushed) = oneshot::channel();
+        drop(self.queue.send(Message::Flush(reply)).await);
+        drop(flushed.await);
+    }
+}
+
+struct Keeper {
+    store: Store,
+    closing: CancellationToken,
+    batch: Vec<NewCall>,
+}
+
+async fn keep(mut keeper: Keeper, mut inbox: mpsc::Receiver<Message>) {
+    let mut messages = Vec::new();
+    while inbox.recv_many(&mut messages, MAX_BATCH).await > 0 {
+        for message in messages.drain(..) {
+            match message {
+                Message::Call(call) => keeper.batch.push(call),
+                Message::Used(key, at) => keeper.write_use(key, at).await,
+                Message::Flush(reply) => {
+                    keeper.write_batch().await;
+                    reply.send(()).unwrap_or(());
+                }
+            }
+        }
+        keeper.write_batch().await;
+    }
+}
+
+impl Keeper {
+    /// Tries until it is stored. Meanwhile the queue fills up and callers wait: rather that than a gap in the audit.
+    async fn write_batch(&mut self) {
+        let calls = std::mem::take(&mut self.batch);
+        if calls.is_empty() {
+            return;
+        }
+        let mut pause = FIRST_RETRY;
+        loop {
+            let error = match self.store.append_calls(calls.clone()).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            if matches!(error, StoreError::Closed) || self.closing.is_cancelled() {
+                tracing::error!(n_lost = calls.len(), %error, "calls are missing in the audit");
+                return;
+            }
+            tracing::error!(error = &error as &dyn std::error::Error, "the audit waits for the store");
+            tokio::select! {
+                () = self.closing.cancelled() => {}
+                () = sleep(pause) => {}
+            }
+            pause = pause.saturating_mul(2).min(LONGEST_RETRY);
+        }
+    }
+
+    async fn write_use(&self, key: KeyId, at: Timestamp) {
+        if let Err(error) = self.store.touch_key(key.clone(), at).await {
+            tracing::warn!(%key, %error, "could not write down that a key was used");
+        }
+    }
+}
+
+impl Engine {
+    /// Writes a call into the audit; the front end that answered it tells. Waits only while very many are on their way.
+    pub async fn record_call(&self, who: &Principal, call: CallRecord) {
+        let core = self.core();
+        let mut new = new_call(call, core.clock.now());
+        new.who = Some(cut(who.name.clone()));
+        new.key = who.key.clone();
+        new.namespace = match &who.scope {
+            Scope::One(own) => Some(own.clone()),
+            Scope::All => new.namespace.or_else(|| self.namespace_of(who, new.sandbox.as_deref())),
+        };
+        core.audit.put(new).await;
+    }
+
+    /// Writes down that someone was refused of whom nothing is known.
+    pub async fn record_unknown_call(&self, call: CallRecord) {
+        let core = self.core();
+        core.audit.put(new_call(call, core.clock.now())).await;
+    }
+
+    /// Calls in order. A principal of one namespace sees the calls in it.
+    pub async fn calls(&self, who: &Principal, filter: CallFilter) -> Result<Vec<Call>> {
+        let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
+        // Whoever asks sees what it did before.
+        core.audit.flush().await;
+        let namespace = match &who.scope {
+            Scope::All => None,
+            Scope::One(own) => Some(own.clone()),
+        };
+        let limit = filter.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LISTED_CALLS);
+        let query = CallQuery { from: filter.from, limit, namespace, who: filter.who };
+        core.store.calls(query).await.map_err(error::from_store)
+    }
+
+    /// The namespace of a sandbox that still exists.
+    fn namespace_of(&self, who: &Principal, sandbox: Option<&str>) -> Option<Namespace> {
+        let which: SandboxRef = sandbox?.parse().ok()?;
+        Some(self.core().find(who, &which).ok()?.subject.namespace.clone())
+    }
+}
+
+fn new_call(call: CallRecord, at: Timestamp) -> NewCall {
+    NewCall {
+        at,
+        who: None,
+        key: None,
+        frontend: call.frontend,
+        action: cut(call.action),
+        sandbox: call.sandbox.map(cut),
+        namespace: call.namespace,
+        error: call.outcome.err().map(cut),
+        duration_ms: u64::try_from(call.duration.as_millis()).unwrap_or(u64::MAX),
+        client: call.client.map(cut),
+    }
+}
+
+/// Text of a caller's may be as long as a request.
+fn cut(text: String) -> String {
+    match text.char_indices().nth(MAX_TEXT_CHARS) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}

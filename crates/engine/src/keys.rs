@@ -1,0 +1,255 @@
+//! Keys: made, listed, revoked by the daemon's owner; recognised for everyone else. All of them are in memory, so that
+//! finding out who asks reads no file.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use sandbox::{Error, ErrorKind, KeyId, KeySpec, KeyView, Result};
+use store::{KeyRecord, Store, StoreError};
+use tokio::sync::watch;
+
+use crate::{
+    Engine, Principal,
+    clock::later,
+    core::Core,
+    error,
+    secret::{self, Hash},
+};
+
+/// Keys that were not revoked.
+const MAX_KEYS: usize = 10_000;
+/// Revoked keys that are remembered, so that a list and a refusal can say what became of them.
+const MAX_REVOKED_KEYS: usize = 1000;
+/// How fine the time of the last use is.
+const LAST_USED_EVERY: Duration = Duration::from_secs(60);
+
+/// A key in the moment it is made: the secret exists nowhere else and is not told again.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewKey {
+    pub key: KeyView,
+    pub secret: String,
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Every key there is.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    by_id: Mutex<HashMap<KeyId, KeyRecord>>,
+    /// Counts revocations; whoever waits for the end of a key sleeps on it.
+    revocations: watch::Sender<u64>,
+}
+
+impl Keys {
+    pub(crate) async fn load(store: &Store) -> Result<Self, StoreError> {
+        let records = store.keys().await?;
+        let by_id = records.into_iter().map(|record| (record.key.id.clone(), record)).collect();
+        Ok(Self { by_id: Mutex::new(by_id), revocations: watch::Sender::new(0) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, KeyRecord>> {
+        // Every change in there is one insert, remove or assignment; a panic elsewhere leaves it whole.
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses whoever came with a key that has ended meanwhile: a front end may hold a principal for hours.
+    pub(crate) fn admit(&self, who: &Principal, now: Timestamp) -> Result<()> {
+        let Some(id) = &who.key else { return Ok(()) };
+        match self.lock().get(id) {
+            Some(record) => refuse_ended(&record.key, now),
+            None => Err(unknown_key()),
+        }
+    }
+
+    /// The key that this secret opens, whether it has ended or not.
+    fn find(&self, secret: &str) -> Option<KeyView> {
+        let record = secret::id_of(secret).and_then(|id| self.lock().get(&id).cloned());
+        let expected: Option<&Hash> = record.as_ref().map(|record| &record.hash);
+        secret::matches(secret, expected).then_some(record).flatten().map(|record| record.key)
+    }
+
+    /// Notes that a key is in use. Says whether that is worth writing down.
+    fn touch(&self, id: &KeyId, now: Timestamp) -> bool {
+        let mut keys = self.lock();
+        let Some(KeyRecord { key, .. }) = keys.get_mut(id) else { return false };
+        let is_known = key.last_used_at.is_some_and(|last| now < later(last, LAST_USED_EVERY));
+        if !is_known {
+            key.last_used_at = Some(now);
+        }
+        !is_known
+    }
+
+    /// By id or label. Of several keys with one label all but one are revoked; that one is meant.
+    fn named(&self, which: &str) -> Option<KeyView> {
+        let keys = self.lock();
+        let mut found: Vec<_> = keys
+            .values()
+            .map(|record| &record.key)
+            .filter(|key| key.id.as_str() == which || key.name() == which)
+            .collect();
+        found.sort_by_key(|key| (key.revoked_at.is_some(), std::cmp::Reverse(key.created_at)));
+        found.first().map(|key| (*key).clone())
+    }
+
+    /// Revoked keys beyond those that are remembered, taken out.
+    fn take_forgotten(&self) -> Vec<KeyId> {
+        let mut keys = self.lock();
+        let mut revoked: Vec<_> = keys
+            .values()
+            .filter_map(|record| record.key.revoked_at.map(|at| (at, record.key.id.clone())))
+            .collect();
+        revoked.sort();
+        revoked.truncate(revoked.len().saturating_sub(MAX_REVOKED_KEYS));
+        let gone: Vec<_> = revoked.into_iter().map(|(_, id)| id).collect();
+        gone.iter().for_each(|id| drop(keys.remove(id)));
+        gone
+    }
+}
+
+impl Engine {
+    /// Makes a key. Its secret is in the answer and nowhere else.
+    pub async fn create_key(&self, who: &Principal, spec: KeySpec) -> Result<NewKey> {
+        who.may_manage_keys()?;
+        let core = self.core();
+        let label = spec.check()?;
+        let n_living = core.keys.lock().values().filter(|record| record.key.revoked_at.is_none()).count();
+        if n_living >= MAX_KEYS {
+            return Err(Error::new(ErrorKind::LimitReached, format!("there are {MAX_KEYS} keys already"))
+                .with_hint(
+                    "Revoke keys that are not needed: `warren key list` shows when each was last used.",
+                ));
+        }
+        let (id, secret) = secret::make()?;
+        let now = core.clock.now();
+        let key = KeyView {
+            id,
+            label,
+            namespace: spec.namespace,
+            created_at: now,
+            expires_at: spec.expires_in.map(|span| later(now, span)),
+            revoked_at: None,
+            last_used_at: None,
+            max_sandboxes: spec.max_sandboxes,
+            max_memory: spec.max_memory,
+            read_only: spec.read_only,
+        };
+        let record = KeyRecord { key: key.clone(), hash: secret::hash(&secret) };
+        whole(core, |core| async move {
+            core.store.insert_key(record.clone()).await.map_err(error::from_store)?;
+            core.keys.lock().insert(record.key.id.clone(), record);
+            let forgotten = core.keys.take_forgotten();
+            if !forgotten.is_empty()
+                && let Err(error) = core.store.remove_keys(forgotten).await
+            {
+                tracing::warn!(%error, "records of keys revoked long ago stay");
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(NewKey { key, secret })
+    }
+
+    /// Oldest first, those that were revoked too.
+    pub async fn keys(&self, who: &Principal) -> Result<Vec<KeyView>> {
+        who.may_manage_keys()?;
+        let mut all: Vec<_> = self.core().keys.lock().values().map(|record| record.key.clone()).collect();
+        all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        Ok(all)
+    }
+
+    /// Ends a key, named by its id or its label, at once and for good. Revoking what is revoked is fine.
+    pub async fn revoke_key(&self, who: &Principal, which: &str) -> Result<KeyView> {
+        who.may_manage_keys()?;
+        let core = self.core();
+        let mut key = core.keys.named(which).ok_or_else(|| no_such_key(which))?;
+        if key.revoked_at.is_some() {
+            return Ok(key);
+        }
+        let now = core.clock.now();
+        key.revoked_at = Some(now);
+        let id = key.id.clone();
+        whole(core, |core| async move {
+            core.store.revoke_key(id.clone(), now).await.map_err(error::from_store)?;
+            if let Some(record) = core.keys.lock().get_mut(&id) {
+                record.key.revoked_at = Some(now);
+            }
+            core.keys.revocations.send_modify(|count| *count += 1);
+            Ok(())
+        })
+        .await?;
+        Ok(key)
+    }
+
+    /// Who holds this secret. What is wrong with a key is told only to who proved to hold it.
+    pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
+        let core = self.core();
+        let key = core.keys.find(secret).ok_or_else(unknown_key)?;
+        let now = core.clock.now();
+        refuse_ended(&key, now)?;
+        if core.keys.touch(&key.id, now) {
+            core.audit.note_use(key.id.clone(), now);
+        }
+        Ok(Principal::of_key(&key))
+    }
+
+    /// Returns when the principal's key was revoked or has expired; never for one without a key.
+    pub async fn principal_ended(&self, who: &Principal) {
+        let Some(id) = &who.key else { return std::future::pending().await };
+        let core = self.core();
+        let mut revocations = core.keys.revocations.subscribe();
+        loop {
+            let key = core.keys.lock().get(id).map(|record| record.key.clone());
+            let Some(key) = key.filter(|key| !key.is_ended(core.clock.now())) else { return };
+            let expired = async {
+                match key.expires_at {
+                    Some(at) => core.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = expired => {}
+                // `core` holds the sender, so it cannot be gone.
+                _ = revocations.changed() => {}
+            }
+        }
+    }
+}
+
+/// Does it wholly, also when the caller goes away in the middle: what the store knows, memory must know too.
+async fn whole<F>(core: &Arc<Core>, work: impl FnOnce(Arc<Core>) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let task = core.drivers.spawn(work(Arc::clone(core)));
+    task.await
+        .map_err(|error| Error::new(ErrorKind::Internal, "the change of a key failed").with_source(error))?
+}
+
+fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
+    if !key.is_ended(now) {
+        return Ok(());
+    }
+    let how = if key.revoked_at.is_some() { "was revoked" } else { "has expired" };
+    Err(Error::new(ErrorKind::Unauthenticated, format!("the key {} {how}", key.name()))
+        .with_hint("Ask for another key: `warren key create` makes one."))
+}
+
+/// The same words whatever is wrong: an unknown key, a wrong secret, text that is no key.
+fn unknown_key() -> Error {
+    Error::new(ErrorKind::Unauthenticated, "the key is not known")
+        .with_hint("Send a key that `warren key create` printed, whole.")
+}
+
+fn no_such_key(which: &str) -> Error {
+    let shown: String = which.chars().take(64).collect();
+    Error::not_found(format!("no key {shown:?}")).with_hint("`warren key list` shows ids and labels.")
+}

@@ -1,0 +1,143 @@
+//! The audit of HTTP: every request that changes something, and every one that was refused, with who asked and how it
+//! went. One layer, outside of the one that finds out who asks, so that nothing slips by.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use axum::{
+    RequestExt as _,
+    extract::{MatchedPath, Query, RawPathParams, Request, State},
+    http::{Method, StatusCode, header::USER_AGENT},
+    middleware::Next,
+    response::Response,
+};
+use engine::{CallRecord, Engine, Frontend, Principal};
+use sandbox::{ErrorKind, Namespace};
+use tokio::runtime::Handle;
+
+use super::error::Failure;
+
+/// Where version 1 of the REST API lives. What is elsewhere is MCP, whose tools write down their own calls.
+const REST_PATH: &str = "/v1/";
+
+/// Told by the layer that finds out who asks; empty while nobody has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asker(Arc<OnceLock<Principal>>);
+
+impl Asker {
+    pub(super) fn tell(&self, who: &Principal) {
+        // The first word counts; there is one layer that says it.
+        self.0.set(who.clone()).unwrap_or(());
+    }
+}
+
+/// An answer's extension: about which sandbox the request was, where its address does not say.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) sandbox: String,
+    pub(crate) namespace: Namespace,
+}
+
+/// Writes down what happened, whether or not the caller waited for it.
+pub(super) async fn audit(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
+    let asker = Asker::default();
+    request.extensions_mut().insert(asker.clone());
+    let call = describe(&mut request).await;
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let mut pending = Pending { engine, asker, call: Some(call), changes, began: Instant::now() };
+    let response = next.run(request).await;
+    if let Some(call) = pending.answered(&response) {
+        record(&pending.engine, &pending.asker, call, pending.began).await;
+    }
+    response
+}
+
+async fn describe(request: &mut Request) -> CallRecord {
+    let is_rest = request.uri().path().starts_with(REST_PATH);
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let action = format!("{} {}", request.method(), route.as_deref().unwrap_or(request.uri().path()));
+    let parameters = request.extract_parts::<RawPathParams>().await.ok();
+    let sandbox = parameters.as_ref().and_then(|parameters| {
+        parameters.iter().find(|(name, _)| *name == "sandbox").map(|(_, value)| value.to_owned())
+    });
+    let client = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    CallRecord {
+        frontend: if is_rest { Frontend::Rest } else { Frontend::Mcp },
+        action,
+        sandbox,
+        namespace: named_namespace(request),
+        outcome: Ok(()),
+        duration: std::time::Duration::ZERO,
+        client,
+    }
+}
+
+fn named_namespace(request: &Request) -> Option<Namespace> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(request.uri()).ok()?;
+    pairs.into_iter().find(|(name, _)| name == "namespace")?.1.parse().ok()
+}
+
+/// A request that has no answer yet.
+struct Pending {
+    engine: Engine,
+    asker: Asker,
+    call: Option<CallRecord>,
+    changes: bool,
+    began: Instant,
+}
+
+impl Pending {
+    /// What is worth writing down, now that there is an answer.
+    fn answered(&mut self, response: &Response) -> Option<CallRecord> {
+        let mut call = self.call.take()?;
+        let status = response.status();
+        let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !is_refused && (!self.changes || call.frontend == Frontend::Mcp) {
+            return None;
+        }
+        call.outcome = outcome(response);
+        if let Some(About { sandbox, namespace }) = response.extensions().get() {
+            call.sandbox = Some(sandbox.clone());
+            call.namespace = Some(namespace.clone());
+        }
+        Some(call)
+    }
+}
+
+impl Drop for Pending {
+    /// The caller went away before the answer. What was asked for may have happened, or happen yet.
+    fn drop(&mut self) {
+        let Some(mut call) = self.call.take().filter(|call| self.changes && call.frontend == Frontend::Rest)
+        else {
+            return;
+        };
+        let Ok(runtime) = Handle::try_current() else { return };
+        call.outcome = Err(ErrorKind::Cancelled.as_str().to_owned());
+        let (engine, asker, began) = (self.engine.clone(), self.asker.clone(), self.began);
+        runtime.spawn(async move { record(&engine, &asker, call, began).await });
+    }
+}
+
+async fn record(engine: &Engine, asker: &Asker, mut call: CallRecord, began: Instant) {
+    call.duration = began.elapsed();
+    match asker.0.get() {
+        Some(who) => engine.record_call(who, call).await,
+        None => engine.record_unknown_call(call).await,
+    }
+}
+
+fn outcome(response: &Response) -> Result<(), String> {
+    let status = response.status();
+    match response.extensions().get::<Failure>() {
+        Some(Failure(failure)) => Err(failure.kind().as_str().to_owned()),
+        // A front end with failures of its own shape.
+        None if status == StatusCode::UNAUTHORIZED => Err(ErrorKind::Unauthenticated.as_str().to_owned()),
+        None if status == StatusCode::FORBIDDEN => Err(ErrorKind::Denied.as_str().to_owned()),
+        None if status.is_client_error() || status.is_server_error() => {
+            Err(format!("http_{}", status.as_u16()))
+        }
+        None => Ok(()),
+    }
+}

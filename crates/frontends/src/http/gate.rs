@@ -1,0 +1,123 @@
+//! Between a listener and the routes: whether the request may come here at all, who asks, and how much they get.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    http::{Method, header::AUTHORIZATION, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use engine::{Engine, Principal};
+use sandbox::ErrorKind;
+
+use super::{
+    audit::Asker,
+    auth::{Authenticate, Peer},
+    error::Refusal,
+    hosts::Hosts,
+    key_auth::without_key,
+    limits::{Limits, StreamLease},
+};
+
+/// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
+const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
+
+/// What stands between one listener and the routes.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    engine: Engine,
+    auth: Arc<dyn Authenticate>,
+    network: Option<Arc<Network>>,
+}
+
+/// What only a listener that strangers can reach needs.
+#[derive(Debug)]
+struct Network {
+    hosts: Hosts,
+    limits: Arc<Limits>,
+}
+
+impl Gate {
+    /// For the Unix socket: whoever gets in owns the daemon, so there is nothing to hold back.
+    pub fn unix(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
+        Self { engine, auth, network: None }
+    }
+
+    /// For TCP.
+    pub fn tcp(engine: Engine, auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
+        Self { engine, auth, network: Some(Arc::new(Network { hosts, limits })) }
+    }
+
+    /// It keeps the audit.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) fn hosts(&self) -> Option<&Hosts> {
+        self.network.as_ref().map(|network| &network.hosts)
+    }
+
+    /// Who asks; nobody only where nobody needs to be.
+    async fn who(&self, request: &Parts) -> Result<Option<Principal>, Refusal> {
+        let Some(network) = &self.network else { return Ok(Some(self.auth.authenticate(request).await?)) };
+        let peer = request.extensions.get::<Peer>().copied();
+        let is_open = is_open(request);
+        match network.limits.may_try(peer) {
+            Ok(()) => {}
+            Err(_) if is_open => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        }
+        match self.auth.authenticate(request).await {
+            Ok(who) => Ok(Some(who)),
+            Err(error) => {
+                // An open route must not become the place to try keys at.
+                if error.kind() == ErrorKind::Unauthenticated && (!is_open || shows_key(request)) {
+                    network.limits.note_failure(peer);
+                }
+                if is_open { Ok(None) } else { Err(error.into()) }
+            }
+        }
+    }
+}
+
+fn is_open(request: &Parts) -> bool {
+    matches!(request.method, Method::GET | Method::HEAD) && OPEN_PATHS.contains(&request.uri.path())
+}
+
+fn shows_key(request: &Parts) -> bool {
+    request.headers.contains_key(AUTHORIZATION) || without_key(&request.uri).is_some()
+}
+
+/// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
+pub(super) async fn pass(
+    State(gate): State<Gate>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let (mut parts, body) = request.into_parts();
+    if let Some(hosts) = gate.hosts() {
+        hosts.check(&parts)?;
+    }
+    let Some(who) = gate.who(&parts).await? else {
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    };
+    if let Some(asker) = parts.extensions.get::<Asker>() {
+        asker.tell(&who);
+    }
+    if let Some(uri) = without_key(&parts.uri) {
+        parts.uri = uri;
+    }
+    parts.extensions.insert(who.clone());
+    let limits = gate.network.as_ref().map(|network| &network.limits);
+    if let Some(limits) = limits {
+        limits.take_request(&who)?;
+    }
+    let streams = limits.map(|limits| Arc::clone(limits.streams()));
+    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who);
+    lease.check_before(&parts)?;
+    parts.extensions.insert(lease.clone());
+    let method = parts.method.clone();
+    let response = next.run(Request::from_parts(parts, body)).await;
+    lease.count(&method, response)
+}

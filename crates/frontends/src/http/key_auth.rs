@@ -1,0 +1,147 @@
+//! Keys: in the `Authorization` header, or in the query for clients that can send no header.
+
+use axum::{
+    extract::Query,
+    http::{
+        HeaderMap, Uri,
+        header::AUTHORIZATION,
+        request::Parts,
+        uri::{InvalidUri, PathAndQuery},
+    },
+};
+use engine::{Engine, Principal};
+use futures_util::future::{BoxFuture, FutureExt};
+use sandbox::{Error, ErrorKind, Result};
+
+use super::auth::Authenticate;
+
+/// Name of the parameter in the query.
+const PARAMETER: &str = "api_key";
+const SCHEME: &str = "bearer";
+
+/// TCP's way: whoever comes brings a key, as `Authorization: Bearer <key>` or as `?api_key=<key>`.
+#[derive(Debug, Clone)]
+pub struct KeyAuth {
+    engine: Engine,
+}
+
+impl KeyAuth {
+    pub fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+}
+
+impl Authenticate for KeyAuth {
+    fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Principal>> {
+        let secret = secret_of(&request.headers, &request.uri);
+        async move { self.engine.authenticate_key(&secret?).await }.boxed()
+    }
+
+    fn ended(&self, who: &Principal) -> BoxFuture<'static, ()> {
+        let (engine, who) = (self.engine.clone(), who.clone());
+        async move { engine.principal_ended(&who).await }.boxed()
+    }
+}
+
+/// The one key that a request carries. It is never part of a message.
+fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
+    let mut secrets = from_query(uri)?;
+    for value in headers.get_all(AUTHORIZATION) {
+        let text = value.to_str().map_err(|_not_text| malformed())?;
+        let (scheme, secret) = text.trim().split_once(' ').ok_or_else(malformed)?;
+        if !scheme.eq_ignore_ascii_case(SCHEME) {
+            return Err(malformed());
+        }
+        secrets.push(secret.trim().to_owned());
+    }
+    secrets.dedup();
+    match <[String; 1]>::try_from(secrets) {
+        Ok([secret]) => Ok(secret),
+        Err(none) if none.is_empty() => Err(refusal("no key was sent")),
+        Err(_several) => Err(refusal("several keys were sent, and they differ")),
+    }
+}
+
+fn from_query(uri: &Uri) -> Result<Vec<String>> {
+    let pairs: Query<Vec<(String, String)>> =
+        Query::try_from_uri(uri).map_err(|_unreadable| Error::invalid("the query cannot be read"))?;
+    Ok(pairs.0.into_iter().filter(|(name, _)| name == PARAMETER).map(|(_, value)| value).collect())
+}
+
+fn malformed() -> Error {
+    refusal("the Authorization header holds no key")
+}
+
+fn refusal(message: &str) -> Error {
+    Error::new(ErrorKind::Unauthenticated, message)
+        .with_hint("Send the header Authorization: Bearer <key>. `warren key create` makes a key.")
+}
+
+/// The address without the key, for everything that comes after: no route takes the parameter, and nothing should be able
+/// to log it. None: there is no key in it.
+pub(super) fn without_key(uri: &Uri) -> Option<Uri> {
+    let query = uri.query()?;
+    let is_key = |piece: &&str| {
+        let alone = format!("/?{piece}").parse().ok();
+        alone.is_some_and(|alone| from_query(&alone).is_ok_and(|found| !found.is_empty()))
+    };
+    if !query.split('&').any(|piece| is_key(&piece)) {
+        return None;
+    }
+    let kept: Vec<_> = query.split('&').filter(|piece| !is_key(piece)).collect();
+    let path = uri.path();
+    let target = if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) };
+    let mut parts = uri.clone().into_parts();
+    let target: Result<PathAndQuery, InvalidUri> = target.parse();
+    parts.path_and_query = Some(target.unwrap_or_else(|_malformed| PathAndQuery::from_static("/")));
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(target: &str, headers: &[&str]) -> Result<String, String> {
+        let mut map = HeaderMap::new();
+        for value in headers {
+            map.append(AUTHORIZATION, value.parse().unwrap());
+        }
+        secret_of(&map, &target.parse().unwrap()).map_err(|error| {
+            assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+            assert!(error.hint().unwrap().contains("warren key create"));
+            format!("{} {:?}", error.message(), error.hint())
+        })
+    }
+
+    #[test]
+    fn a_key_comes_in_the_header_or_in_the_query() {
+        assert_eq!(secret("/sse", &["Bearer abc_d-e"]), Ok("abc_d-e".to_owned()));
+        assert_eq!(secret("/sse", &["bearer   abc "]), Ok("abc".to_owned()));
+        assert_eq!(secret("/sse?x=1&api_key=a%5Fb%2D", &[]), Ok("a_b-".to_owned()));
+        assert_eq!(secret("/sse?api_key=abc", &["Bearer abc"]), Ok("abc".to_owned()));
+    }
+
+    #[test]
+    fn no_key_and_two_keys_are_refused_and_never_repeated() {
+        for (target, headers) in [
+            ("/", &[][..]),
+            ("/?api_key=s3cret", &["Bearer other"]),
+            ("/?api_key=s3cret&api_key=other", &[]),
+            ("/", &["Bearer s3cret", "Bearer other"]),
+            ("/", &["Basic s3cret"]),
+            ("/", &["s3cret"]),
+        ] {
+            let refused = secret(target, headers).unwrap_err();
+            assert!(!refused.contains("s3cret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_address_is_passed_on_without_the_key() {
+        let without = |text: &str| without_key(&text.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(without("/v1/x?api_key=s").as_deref(), Some("/v1/x"));
+        assert_eq!(without("/v1/x?a=1&api%5Fkey=s&b=%20").as_deref(), Some("/v1/x?a=1&b=%20"));
+        assert_eq!(without("/v1/x?a=api_key"), None);
+        assert_eq!(without("/v1/x"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Connections: accepted, bounded in number, and at the end given a last while to finish.
+
+mod connection;
+mod tcp;
+mod tls;
+mod unix;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::Router;
+use futures_util::FutureExt;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::connection::LocalAddress;
+pub use self::{tcp::serve_tcp, tls::Tls, unix::serve_unix};
+
+/// Pause after an accept that failed for want of descriptors: they come back when something closes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How much is going on: connections and upgraded streams that are open.
+#[derive(Debug, Clone, Default)]
+pub struct Activity {
+    n_open: Arc<AtomicUsize>,
+}
+
+impl Activity {
+    pub fn n_open(&self) -> usize {
+        self.n_open.load(Ordering::Acquire)
+    }
+
+    /// Counts until the guard is dropped.
+    pub(crate) fn enter(&self) -> ActivityGuard {
+        self.n_open.fetch_add(1, Ordering::AcqRel);
+        ActivityGuard(Arc::clone(&self.n_open))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ActivityGuard(Arc<AtomicUsize>);
+
+impl Drop for ActivityGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A kind of socket that connections come from.
+trait Door {
+    type Stream: Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Everything that one connection asks, in a task of its own.
+    fn converse(
+        &self,
+        stream: Self::Stream,
+        app: Router,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// What a listener is told besides its socket.
+struct Terms {
+    app: Router,
+    activity: Activity,
+    stop: CancellationToken,
+    grace: Duration,
+    /// Connections open at once; the next ones wait in the kernel's queue.
+    max_connections: usize,
+}
+
+/// Serves until `stop`. Then calls `hide`, accepts what had connected by then, lets requests in flight finish for at most
+/// the grace, and cuts the rest.
+async fn serve(door: impl Door, terms: Terms, hide: impl FnOnce() + Send) {
+    let Terms { app, activity, stop, grace, max_connections } = terms;
+    let places = Arc::new(Semaphore::new(max_connections));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = accept(&door, &places) => accepted,
+        };
+        if let Some((stream, place)) = accepted {
+            let guard = activity.enter();
+            let conversation = door.converse(stream, app.clone(), stop.clone());
+            connections.spawn(async move {
+                conversation.await;
+                drop((guard, place));
+            });
+        }
+    }
+    hide();
+    // Whoever connected before the socket went away gets an answer.
+    while let Some(Ok(stream)) = door.accept().now_or_never() {
+        connections.spawn(door.converse(stream, app.clone(), stop.clone()));
+    }
+    drop(door);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(grace, all_ended).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "connections were cut at the end of the grace period"
+        );
+    }
+}
+
+async fn accept<D: Door>(door: &D, places: &Arc<Semaphore>) -> Option<(D::Stream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match door.accept().await {
+        Ok(stream) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!("could not accept a connection: {error}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The Unix socket.
+
+use std::{io, time::Duration};
+
+use axum::Router;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Activity, Door, Terms,
+    connection::{self, Ends},
+    serve,
+};
+use crate::http::auth::Peer;
+
+const MAX_CONNECTIONS: usize = 1024;
+const HEAD_TIME: Duration = Duration::from_secs(30);
+
+/// Serves `app` on a Unix socket until `stop`. Then calls `hide`, which takes the socket's path away so that nobody new
+/// connects; accepts what had connected by then, lets requests in flight finish for at most `grace`, and cuts the rest.
+pub async fn serve_unix(
+    listener: UnixListener,
+    app: Router,
+    activity: Activity,
+    stop: CancellationToken,
+    grace: Duration,
+    hide: impl FnOnce() + Send,
+) {
+    let terms = Terms { app, activity, stop, grace, max_connections: MAX_CONNECTIONS };
+    serve(Unix(listener), terms, hide).await;
+}
+
+struct Unix(UnixListener);
+
+impl Door for Unix {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.0.accept().await?.0)
+    }
+
+    fn converse(
+        &self,
+        stream: UnixStream,
+        app: Router,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let peer = peer_of(&stream);
+        async move {
+            match peer {
+                Ok(peer) => {
+                    connection::converse(stream, Ends { peer, local: None }, HEAD_TIME, app, stop).await;
+                }
+                Err(error) => tracing::warn!("could not tell who connected: {error}"),
+            }
+        }
+    }
+}
+
+fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
+    let credentials = stream.peer_cred()?;
+    Ok(Peer::Unix { uid: credentials.uid(), pid: credentials.pid() })
+}

@@ -1,0 +1,66 @@
+//! What every front end on HTTP shares: connections, TLS, who asks, limits, an id for each request, one shape for failures.
+//!
+//! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can forget one:
+//! [`request`] (id, log, failures), [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
+
+mod audit;
+mod auth;
+mod cors;
+mod error;
+mod gate;
+mod hosts;
+mod key_auth;
+mod limits;
+mod listen;
+mod request;
+mod welcome;
+
+use axum::{http::Request, middleware};
+use sandbox::Error;
+
+pub use axum::Router;
+
+pub(crate) use self::{
+    audit::About,
+    error::{ApiError, ApiResult, Refusal, body as error_body, chain},
+    limits::{StreamLease, StreamPlace, too_long},
+    listen::ActivityGuard,
+    request::HttpRequestId,
+};
+pub use self::{
+    auth::{Authenticate, DevAuth, Peer, PeerCredentials},
+    gate::Gate,
+    hosts::{Authority, Hosts, Origin},
+    key_auth::KeyAuth,
+    limits::{
+        DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits, MAX_JSON_BYTES,
+        TOTAL_STREAMS_FACTOR, bounded,
+    },
+    listen::{Activity, Tls, serve_tcp, serve_unix},
+    request::{REQUEST_ID_HEADER, SERVER_NAME},
+};
+
+/// The routes of all front ends (`rest::router(..)`, merged with others) as one service. Requests reach them with their
+/// [`Peer`] and the `engine::Principal` who asks as extensions.
+pub fn app(routes: Router, gate: Gate) -> Router {
+    let is_on_network = gate.hosts().is_some();
+    let routes = if is_on_network { routes.merge(welcome::routes()) } else { routes };
+    let app = routes
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_route)
+        .layer(middleware::from_fn_with_state(gate.clone(), gate::pass))
+        .layer(middleware::from_fn_with_state(gate.engine().clone(), audit::audit))
+        .layer(middleware::from_fn(request::frame));
+    if gate.hosts().is_some_and(|hosts| !hosts.allowed_origins.is_empty()) {
+        return app.layer(middleware::from_fn_with_state(gate, cors::answer));
+    }
+    app
+}
+
+async fn no_route<B>(request: Request<B>) -> ApiError {
+    let path: String = request.uri().path().chars().take(256).collect();
+    ApiError(
+        Error::not_found(format!("no route {} {path}", request.method()))
+            .with_hint("GET /v1/openapi.json lists the routes."),
+    )
+}

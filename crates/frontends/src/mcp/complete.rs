@@ -1,0 +1,70 @@
+//! Completions: what could come next in an argument of a prompt or of a resource template.
+
+use std::collections::BTreeMap;
+
+use sandbox::Result;
+
+use super::{Toolset, call::Call, resources};
+
+/// Values in one answer, as the protocol says.
+const MAX_VALUES: usize = 100;
+/// Entries of a directory that are looked at.
+const MAX_ENTRIES: u32 = 2000;
+
+/// What is being filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reference {
+    Prompt(String),
+    /// A template's or a resource's URI.
+    Resource(String),
+}
+
+/// Values for `argument` that begin with `value`; `context` holds the arguments that are filled in already.
+///
+/// What the caller may not see is not offered. Whatever goes wrong, nothing is offered.
+pub(crate) async fn complete(
+    call: &Call,
+    reference: Reference,
+    argument: &str,
+    value: &str,
+    context: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let found = match (&reference, argument) {
+        (Reference::Prompt(_), "sandbox") | (Reference::Resource(_), "name") => names(call).await,
+        (Reference::Prompt(_), "toolset") => Ok(Toolset::ALL.map(|set| set.to_string()).to_vec()),
+        (Reference::Resource(_), "path") => paths(call, context, value).await,
+        (Reference::Resource(_), "id") => execs(call, context).await,
+        _ => Ok(Vec::new()),
+    };
+    let mut values = found.unwrap_or_default();
+    values.retain(|known| known.starts_with(value));
+    values.truncate(MAX_VALUES);
+    values
+}
+
+async fn names(call: &Call) -> Result<Vec<String>> {
+    let mut names: Vec<_> = resources::references(call).await?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// What is in the directory that has been typed so far; directories end with `/`.
+async fn paths(call: &Call, context: &BTreeMap<String, String>, value: &str) -> Result<Vec<String>> {
+    let Some(name) = context.get("name") else { return Ok(Vec::new()) };
+    let typed = value.rfind('/').map_or("", |at| &value[..=at]);
+    let directory = format!("/{}", typed.trim_start_matches('/'));
+    let found = call.engine().list(&call.who, &call.sandbox(name)?, &directory, false, MAX_ENTRIES).await?;
+    let completed = found.entries.iter().filter_map(|entry| {
+        let file_name = entry.path.rsplit('/').next()?;
+        let end = if entry.kind == sandbox::FileKind::Directory { "/" } else { "" };
+        Some(format!("{typed}{file_name}{end}"))
+    });
+    Ok(completed.collect())
+}
+
+/// The newest first.
+async fn execs(call: &Call, context: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let Some(name) = context.get("name") else { return Ok(Vec::new()) };
+    let execs = call.engine().execs(&call.who, &call.sandbox(name)?).await?;
+    Ok(execs.iter().rev().map(|exec| exec.id.to_string()).collect())
+}

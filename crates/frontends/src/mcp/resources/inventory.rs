@@ -1,0 +1,73 @@
+//! What there is, as JSON.
+
+use engine::{SandboxFilter, SandboxView, Scope};
+use sandbox::{Error, Namespace, Result};
+use serde_json::{Value, json};
+
+use crate::mcp::{call::Call, tool::Registry};
+
+/// The sandboxes that a caller sees, where it looks.
+pub(in crate::mcp) async fn sandboxes(call: &Call) -> Result<Vec<SandboxView>> {
+    let filter = SandboxFilter { namespace: call.namespace.clone(), ..SandboxFilter::default() };
+    call.engine().sandboxes(&call.who, &filter).await
+}
+
+/// What this caller calls a sandbox: its name, or its id where the name would mean another.
+pub(in crate::mcp) fn reference(call: &Call, view: &SandboxView) -> String {
+    let home = match (&call.namespace, &call.who.scope) {
+        (Some(namespace), _) | (None, Scope::One(namespace)) => namespace.clone(),
+        (None, Scope::All) => Namespace::default(),
+    };
+    if view.namespace == home { view.name.to_string() } else { view.id.to_string() }
+}
+
+/// What a tool answers, so that a resource never tells anything else than the tool of the same matter.
+pub(super) async fn told_by(call: &Call, tool: &str, arguments: Value) -> Result<Value> {
+    let envelope = Registry::get().call(tool, call.clone(), arguments.as_object().cloned()).await;
+    let mut body = envelope.body;
+    if !envelope.is_error {
+        return Ok(body["data"].take());
+    }
+    let text = |field: &str| body["error"][field].as_str().map(str::to_owned);
+    let kind = serde_json::from_value(body["error"]["code"].clone()).unwrap_or(sandbox::ErrorKind::Internal);
+    let error = Error::new(kind, text("message").unwrap_or_default());
+    Err(match text("hint") {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    })
+}
+
+/// What holds for this caller. Host paths are for those alone who may see every namespace.
+pub(super) fn policy(call: &Call) -> Value {
+    let settings = &call.settings;
+    let (roots, unrestricted) = match call.who.scope {
+        Scope::All => (settings.host.roots.as_slice(), settings.host.unrestricted),
+        Scope::One(_) => (&[][..], false),
+    };
+    let paths: Vec<_> = roots.iter().map(|root| root.path.to_string_lossy()).collect();
+    let writable: Vec<_> =
+        roots.iter().filter(|root| root.write).map(|root| root.path.to_string_lossy()).collect();
+    json!({
+        "hostPathPolicy": if unrestricted { "unrestricted" } else { "allowlist" },
+        "hostPaths": paths,
+        "writableHostPaths": writable,
+        "dangerousEnabled": settings.dangerous_enabled,
+        "maxOutputBytes": settings.max_output_bytes,
+        "defaultTimeoutMs": settings.default_timeout_ms,
+        "sessionTtlMs": settings.session_ttl_ms,
+    })
+}
+
+/// The one image of this version: the host's own files, read-only.
+pub(super) fn images() -> Value {
+    json!([{
+        "reference": "host",
+        "sizeBytes": null,
+        "manifestDigest": null,
+        "architecture": std::env::consts::ARCH,
+        "os": std::env::consts::OS,
+        "layerCount": 0,
+        "lastUsedAt": null,
+        "createdAt": null,
+    }])
+}

@@ -1,0 +1,146 @@
+//! Resources: what a client can read without calling a tool, and be told of when it changes.
+//!
+//! Fixed ones have the names of microsandbox-mcp, under our scheme and under its own; files and output of sandboxes are
+//! reached by templates.
+
+mod inventory;
+mod media;
+mod read;
+mod uri;
+mod watch;
+
+use self::uri::encode;
+pub(crate) use self::{read::read, watch::watch};
+use super::call::Call;
+
+/// Sandboxes that a listing names at most; the others are in `warren://sandboxes`.
+const MAX_LISTED_SANDBOXES: usize = 200;
+/// Largest file, or other content, that is given as one resource.
+const MAX_RESOURCE_BYTES: usize = 4 * 1024 * 1024;
+
+pub(super) const JSON: &str = "application/json";
+const SCHEMES: [&str; 2] = ["warren", "microsandbox"];
+
+/// Something that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResourceEntry {
+    pub(crate) uri: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) mime_type: String,
+    pub(crate) size: Option<u64>,
+}
+
+/// A pattern of what can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemplateEntry {
+    pub(crate) uri_template: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) mime_type: Option<String>,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResourceBody {
+    pub(crate) uri: String,
+    pub(crate) mime_type: String,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+/// Path, name, title, description and media type of those that always exist.
+const FIXED: [(&str, &str, &str, &str, &str); 7] = [
+    ("runtime", "runtime", "Runtime", "What this host can do, and under which policy.", JSON),
+    ("sandboxes", "sandboxes", "Sandboxes", "Every sandbox you can see.", JSON),
+    ("volumes", "volumes", "Volumes", "Every volume you can see.", JSON),
+    ("images", "images", "Images", "What sandboxes can be made from.", JSON),
+    ("snapshots", "snapshots", "Snapshots", "Every snapshot you can see.", JSON),
+    (
+        "schemas/sandbox-create",
+        "sandbox-create-schema",
+        "Schema of sandbox_create",
+        "Every parameter of sandbox_create, as JSON Schema.",
+        "application/schema+json",
+    ),
+    ("policy", "policy", "Policy", "Host paths, limits and time limits that hold for you.", JSON),
+];
+
+/// What always exists, and the sandboxes that the caller sees.
+pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
+    let fixed = SCHEMES.into_iter().flat_map(|scheme| {
+        FIXED.map(|(path, name, title, description, mime_type)| ResourceEntry {
+            uri: format!("{scheme}://{path}"),
+            name: name.to_owned(),
+            title: title.to_owned(),
+            description: description.to_owned(),
+            mime_type: mime_type.to_owned(),
+            size: None,
+        })
+    });
+    let mut entries: Vec<_> = fixed.collect();
+    let visible = inventory::sandboxes(call).await.unwrap_or_else(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the sandboxes could not be listed");
+        Vec::new()
+    });
+    entries.extend(visible.iter().take(MAX_LISTED_SANDBOXES).map(|view| {
+        let reference = inventory::reference(call, view);
+        ResourceEntry {
+            uri: format!("warren://sandboxes/{}", encode(&reference)),
+            name: reference,
+            title: format!("Sandbox {}", view.name),
+            description: format!("{} in namespace {}, {}.", view.id, view.namespace, view.state),
+            mime_type: JSON.to_owned(),
+            size: None,
+        }
+    }));
+    entries
+}
+
+/// What the caller calls the sandboxes that it sees.
+pub(super) async fn references(call: &Call) -> sandbox::Result<Vec<String>> {
+    let visible = inventory::sandboxes(call).await?;
+    Ok(visible.iter().map(|view| inventory::reference(call, view)).collect())
+}
+
+pub(crate) fn templates() -> Vec<TemplateEntry> {
+    let template =
+        |uri: &str, name: &str, title: &str, description: &str, mime_type: Option<&str>| TemplateEntry {
+            uri_template: uri.to_owned(),
+            name: name.to_owned(),
+            title: title.to_owned(),
+            description: description.to_owned(),
+            mime_type: mime_type.map(str::to_owned),
+        };
+    vec![
+        template("warren://sandboxes/{name}", "sandbox", "Sandbox", "One sandbox as it is now.", Some(JSON)),
+        template(
+            "warren://sandboxes/{name}/files/{+path}",
+            "sandbox-file",
+            "File of a sandbox",
+            "The content of a file inside a sandbox.",
+            None,
+        ),
+        template(
+            "warren://sandboxes/{name}/execs/{id}",
+            "exec",
+            "Exec",
+            "One command of a sandbox as it is now.",
+            Some(JSON),
+        ),
+        template(
+            "warren://sandboxes/{name}/execs/{id}/output",
+            "exec-output",
+            "Output of an exec",
+            "What a command has printed so far, stdout and stderr in order.",
+            Some("text/plain"),
+        ),
+    ]
+}

@@ -1,0 +1,88 @@
+//! Reading a resource.
+
+use engine::{EntryKind, Follow, Item, SandboxRef};
+use futures_util::TryStreamExt;
+use sandbox::{Error, ErrorKind, ExecId, Result};
+use serde_json::{Value, json};
+
+use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri};
+use crate::mcp::{call::Call, output::Collector, resources::uri::Target, tool::Registry};
+
+/// What is at an address now. JSON stands there bare, without the envelope of tools.
+pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
+    let (mime_type, content) = match Target::parse(uri)? {
+        Target::Runtime => {
+            let mut runtime = inventory::told_by(call, "runtime_check", json!({})).await?;
+            runtime["policy"] = inventory::policy(call);
+            pretty(&runtime)?
+        }
+        Target::Sandboxes => pretty(&inventory::told_by(call, "sandbox_list", json!({})).await?)?,
+        Target::Volumes | Target::Snapshots => pretty(&json!([]))?,
+        Target::Images => pretty(&inventory::images())?,
+        Target::CreateSchema => create_schema(uri)?,
+        Target::Policy => pretty(&inventory::policy(call))?,
+        Target::Sandbox { name } => {
+            pretty(&inventory::told_by(call, "sandbox_inspect", json!({ "name": name })).await?)?
+        }
+        Target::File { name, path } => file(call, &call.sandbox(&name)?, &path).await?,
+        Target::Exec { name, id } => {
+            let view = call.engine().exec_view(&call.who, &call.sandbox(&name)?, &id).await?;
+            pretty(&serde_json::to_value(view).map_err(unwritable)?)?
+        }
+        Target::Output { name, id } => output(call, &call.sandbox(&name)?, &id).await?,
+    };
+    Ok(vec![ResourceBody { uri: uri.to_owned(), mime_type: mime_type.to_owned(), content }])
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Internal, "the resource could not be written").with_source(error)
+}
+
+fn pretty(value: &Value) -> Result<(&'static str, Content)> {
+    Ok((JSON, Content::Text(serde_json::to_string_pretty(value).map_err(unwritable)?)))
+}
+
+fn create_schema(uri: &str) -> Result<(&'static str, Content)> {
+    let tool = Registry::get().find("sandbox_create").ok_or_else(|| uri::unknown(uri))?;
+    let text = serde_json::to_string_pretty(&*tool.input.full).map_err(unwritable)?;
+    Ok(("application/schema+json", Content::Text(text)))
+}
+
+async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static str, Content)> {
+    // One more than fits, to see whether that was all.
+    let length = Some(MAX_RESOURCE_BYTES as u64 + 1);
+    let (entry, mut stream) = call.engine().read_file(&call.who, which, path, 0, length).await?;
+    let mut bytes = Vec::new();
+    while let Some(chunk) = stream.try_next().await? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MAX_RESOURCE_BYTES {
+            let size = entry.size.max(bytes.len() as u64);
+            let message =
+                format!("{path} has {size} bytes; at most {MAX_RESOURCE_BYTES} are given as a resource");
+            return Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Read it in parts with the tool sandbox_fs_read, by offset and length."));
+        }
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => (media::of_file(path, true), Content::Text(text)),
+        Err(error) => (media::of_file(path, false), Content::Blob(error.into_bytes())),
+    })
+}
+
+async fn output(call: &Call, which: &SandboxRef, exec: &ExecId) -> Result<(&'static str, Content)> {
+    let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
+    let mut collector = Collector::new(call.max_bytes(None).min(MAX_RESOURCE_BYTES));
+    while let Some(item) = items.try_next().await? {
+        match item {
+            Item::Entry(entry) if matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) => {
+                collector.push(&entry.data);
+            }
+            Item::Entry(_) => {}
+            Item::Trimmed { from, through } => {
+                collector.push(format!("[… entries {from} to {through} were trimmed …]\n").as_bytes());
+            }
+        }
+    }
+    // The text itself says how much was left out; a resource has no other place for it.
+    Ok(("text/plain", Content::Text(collector.finish("output", String::new).text)))
+}

@@ -1,0 +1,350 @@
+//! What can be asked of a new sandbox. Flat fields and grouped ones mean the same; the grouped ones win.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Everything that `sandbox_create` and `sandbox_run` take to make a sandbox.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CreateFields {
+    /// Made up when absent.
+    pub(crate) name: Option<String>,
+    /// host: the programs of this machine (default).
+    pub(crate) image: Option<String>,
+    pub(crate) rootfs: Option<Rootfs>,
+    #[schemars(range(min = 0.01, max = 4096.0))]
+    pub(crate) cpus: Option<f64>,
+    #[schemars(range(min = 16))]
+    pub(crate) memory_mib: Option<u64>,
+    #[schemars(range(min = 1))]
+    pub(crate) disk_mib: Option<u64>,
+    pub(crate) workdir: Option<String>,
+    pub(crate) env: Option<BTreeMap<String, String>>,
+    pub(crate) labels: Option<BTreeMap<String, String>>,
+    pub(crate) volumes: Option<Vec<Mount>>,
+    pub(crate) mounts: Option<Vec<Mount>>,
+    /// Files to write before it is handed over.
+    pub(crate) patches: Option<Vec<Patch>>,
+    pub(crate) entrypoint: Option<Vec<String>>,
+    pub(crate) hostname: Option<String>,
+    /// Seconds until it expires.
+    #[schemars(range(min = 1))]
+    pub(crate) max_duration: Option<u64>,
+    /// Seconds without work until it expires.
+    #[schemars(range(min = 1))]
+    pub(crate) idle_timeout: Option<u64>,
+    pub(crate) on_expiry: Option<OnExpiry>,
+    /// The same again returns the sandbox made first.
+    pub(crate) request_id: Option<String>,
+    pub(crate) resources: Option<Resources>,
+    pub(crate) process: Option<Process>,
+    pub(crate) lifecycle: Option<Lifecycle>,
+    pub(crate) network: Option<Network>,
+    pub(crate) secrets: Option<Vec<Secret>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnExpiry {
+    Stop,
+    Remove,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[expect(dead_code, reason = "what a refused root file system says besides its kind is not looked at")]
+pub(crate) enum Rootfs {
+    Host {},
+    Oci {
+        reference: String,
+        pull_policy: Option<PullPolicy>,
+        #[schemars(range(min = 1))]
+        upper_size_mib: Option<u64>,
+        registry: Option<Registry>,
+    },
+    Bind {
+        path: String,
+    },
+    Disk {
+        path: String,
+        fstype: Option<String>,
+    },
+    Snapshot {
+        path_or_name: String,
+    },
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PullPolicy {
+    Always,
+    IfMissing,
+    Never,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "part of what is refused as a whole")]
+pub(crate) struct Registry {
+    insecure: Option<bool>,
+    ca_certs_path: Option<String>,
+    auth: Option<RegistryAuth>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "part of what is refused as a whole")]
+pub(crate) struct RegistryAuth {
+    kind: RegistryAuthKind,
+    username: Option<String>,
+    password: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RegistryAuthKind {
+    Anonymous,
+    Basic,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Mount {
+    kind: MountKind,
+    guest_path: String,
+    host_path: Option<String>,
+    name: Option<String>,
+    source: Option<String>,
+    readonly: Option<bool>,
+    noexec: Option<bool>,
+    nosuid: Option<bool>,
+    nodev: Option<bool>,
+    #[schemars(range(min = 1))]
+    size_mib: Option<u64>,
+    format: Option<DiskFormat>,
+    fstype: Option<String>,
+    stat_virtualization: Option<StatVirtualization>,
+    host_permissions: Option<HostPermissions>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MountKind {
+    Bind,
+    Named,
+    Tmpfs,
+    Disk,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DiskFormat {
+    Raw,
+    Qcow2,
+    Vmdk,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StatVirtualization {
+    Strict,
+    Relaxed,
+    Off,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum HostPermissions {
+    Private,
+    Mirror,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Patch {
+    pub(crate) kind: PatchKind,
+    /// Ignored; kind says it.
+    #[serde(rename = "type")]
+    #[expect(dead_code, reason = "taken because others take it, and never looked at")]
+    other_kind: Option<PatchKind>,
+    pub(crate) path: Option<String>,
+    pub(crate) guest_path: Option<String>,
+    pub(crate) host_path: Option<String>,
+    pub(crate) content: Option<String>,
+    pub(crate) content_base64: Option<String>,
+    pub(crate) target: Option<String>,
+    pub(crate) link_path: Option<String>,
+    /// Permission bits, as a decimal number: 420 is 0644.
+    #[schemars(range(min = 0, max = 65535))]
+    pub(crate) mode: Option<u32>,
+    /// Whether something that is there may be overwritten.
+    pub(crate) replace: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum PatchKind {
+    Text,
+    File,
+    CopyFile,
+    CopyDir,
+    Mkdir,
+    Append,
+    Remove,
+    Symlink,
+}
+
+impl PatchKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::File => "file",
+            Self::CopyFile => "copyFile",
+            Self::CopyDir => "copyDir",
+            Self::Mkdir => "mkdir",
+            Self::Append => "append",
+            Self::Remove => "remove",
+            Self::Symlink => "symlink",
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Resources {
+    #[schemars(range(min = 0.01, max = 4096.0))]
+    pub(crate) cpus: Option<f64>,
+    #[schemars(range(min = 16))]
+    pub(crate) memory_mib: Option<u64>,
+    #[schemars(range(min = 1))]
+    pub(crate) disk_mib: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Process {
+    pub(crate) workdir: Option<String>,
+    pub(crate) shell: Option<String>,
+    pub(crate) env: Option<BTreeMap<String, String>>,
+    pub(crate) labels: Option<BTreeMap<String, String>>,
+    pub(crate) entrypoint: Option<Vec<String>>,
+    pub(crate) user: Option<String>,
+    /// Programs for /usr/local/bin: name and text.
+    pub(crate) scripts: Option<BTreeMap<String, String>>,
+    pub(crate) rlimits: Option<Vec<RlimitField>>,
+    pub(crate) init: Option<Init>,
+}
+
+/// A limit of `setrlimit`, by its name in lower case.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct RlimitField {
+    pub(crate) resource: String,
+    pub(crate) soft: u64,
+    /// Same as soft when absent.
+    pub(crate) hard: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Init {
+    path: String,
+    args: Option<Vec<String>>,
+    env: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Lifecycle {
+    pub(crate) detached: Option<bool>,
+    /// Remove a sandbox of that name first.
+    pub(crate) replace: Option<bool>,
+    pub(crate) replace_timeout_ms: Option<u64>,
+    #[schemars(range(min = 1))]
+    pub(crate) max_duration_secs: Option<u64>,
+    #[schemars(range(min = 1))]
+    pub(crate) idle_timeout_secs: Option<u64>,
+    pub(crate) on_expiry: Option<OnExpiry>,
+    pub(crate) log_level: Option<LogLevel>,
+    pub(crate) metrics_sample_interval_ms: Option<u64>,
+    pub(crate) disable_metrics_sample: Option<bool>,
+    pub(crate) quiet_logs: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Network {
+    pub(crate) disabled: Option<bool>,
+    pub(crate) ports: Option<Vec<Port>>,
+    #[schemars(range(min = 1))]
+    pub(crate) max_connections: Option<u64>,
+    pub(crate) trust_host_cas: Option<bool>,
+    pub(crate) ipv4_pool: Option<String>,
+    pub(crate) ipv6_pool: Option<String>,
+    pub(crate) dns: Option<Dns>,
+    pub(crate) tls: Option<Tls>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Port {
+    #[schemars(range(min = 1))]
+    host_port: u16,
+    #[schemars(range(min = 1))]
+    guest_port: u16,
+    bind_address: Option<String>,
+    protocol: Option<Protocol>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Dns {
+    allow_rebind: Option<bool>,
+    nameservers: Option<Vec<String>>,
+    #[schemars(range(min = 1))]
+    query_timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Tls {
+    #[schemars(inner(range(min = 1)))]
+    ports: Option<Vec<u16>>,
+    bypass_domains: Option<Vec<String>>,
+    block_quic: Option<bool>,
+    ca_cert_path: Option<String>,
+    ca_key_path: Option<String>,
+    upstream_ca_cert_paths: Option<Vec<String>>,
+    trust_host_cas: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "refused as a whole")]
+pub(crate) struct Secret {
+    env_var: String,
+    value: Option<String>,
+    value_env: Option<String>,
+    allowed_host: String,
+}

@@ -1,0 +1,135 @@
+//! `sandbox_create`: a sandbox from one call, with its files, or none at all.
+
+mod fields;
+mod image;
+mod prepare;
+mod steps;
+
+use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
+use sandbox::{Error, ErrorKind, RequestId};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+pub(crate) use self::{
+    fields::{CreateFields, OnExpiry},
+    prepare::{Prepared, prepare},
+};
+use super::select::{self, Status};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    schema,
+    tool::{Hints, Tool},
+};
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Lifecycle,
+            "sandbox_create",
+            "Create sandbox",
+            "Create a sandbox and return when it runs. It lives on until stopped, removed or expired.",
+            Hints::ADDS,
+            create,
+        )
+        .core(),
+    ]
+}
+
+/// The whole schema of what can be asked of a new sandbox.
+pub(crate) fn create_schema() -> Value {
+    Value::Object(schema::input::<CreateFields>())
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Created {
+    name: String,
+    id: String,
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
+    let prepared = prepare(&call, fields)?;
+    let warnings = prepared.warnings.clone();
+    let view = make(&call, prepared).await?;
+    let created = Created {
+        name: view.name.to_string(),
+        id: view.id.to_string(),
+        status: Status::of(&view),
+        expires_at: view.expires_at.map(|at| at.to_string()),
+    };
+    Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
+}
+
+/// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole sandbox
+/// or none.
+pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<SandboxView, Failure> {
+    let making = tokio::spawn(make_whole(call.clone(), prepared));
+    making.await.unwrap_or_else(|error| {
+        Err(Failure::from(
+            Error::new(ErrorKind::Internal, "making the sandbox ended too early").with_source(error),
+        ))
+    })
+}
+
+async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failure> {
+    let Prepared { spec, replace, steps, .. } = prepared;
+    if let Some(request) = &spec.request_id
+        && let Some(view) = requested(&call, request).await?
+    {
+        // Made by the same request before: it has its files, and replaced what was to be replaced.
+        return Ok(view);
+    }
+    if let (Some(replace), Some(name)) = (replace, &spec.name) {
+        remove_earlier(&call, name.as_str(), replace).await?;
+    }
+    let view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
+        Failure::from(error).or_hint(
+            ErrorKind::AlreadyExists,
+            "Choose another name, or set lifecycle.replace: true to remove the one that has it.",
+        )
+    })?;
+    let which = SandboxRef::from(&view.id);
+    let finished = tokio::select! {
+        biased;
+        () = call.cancelled.cancelled() => Err(select::cancelled()),
+        finished = steps::apply(&call, &which, steps) => finished,
+    };
+    match finished {
+        Ok(()) => Ok(view),
+        Err(failure) => {
+            call.engine().remove_sandbox(&call.who, &which, Force::Yes).await?;
+            Err(failure)
+        }
+    }
+}
+
+/// The sandbox that the same request made.
+async fn requested(call: &Call, request: &RequestId) -> Result<Option<SandboxView>, Failure> {
+    let filter = SandboxFilter { namespace: Some(select::namespace(call)), ..SandboxFilter::default() };
+    let all = call.engine().sandboxes(&call.who, &filter).await?;
+    Ok(all.into_iter().find(|view| view.spec.request_id.as_ref() == Some(request)))
+}
+
+async fn remove_earlier(call: &Call, name: &str, replace: prepare::Replace) -> Result<(), Failure> {
+    let which = SandboxRef::new(name, Some(select::namespace(call)))?;
+    let (engine, who) = (call.engine(), &call.who);
+    let removed = async {
+        if replace.grace.is_some() {
+            engine.stop_sandbox(who, &which, replace.grace).await.map(drop).or_else(|error| {
+                // What has failed cannot be stopped and can be removed.
+                if error.kind() == ErrorKind::WrongState { Ok(()) } else { Err(error) }
+            })?;
+        }
+        engine.remove_sandbox(who, &which, Force::Yes).await
+    };
+    match removed.await {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

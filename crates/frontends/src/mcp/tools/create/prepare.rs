@@ -1,0 +1,217 @@
+//! From fields to what is decided: grouped fields over flat ones, and every refusal before anything is made.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use engine::MAX_STOP_GRACE;
+use sandbox::{
+    ByteSize, CpuCount, Defaults, Error, ErrorKind, ImageRef, Lifetime, Limits, SandboxId, SandboxName,
+    SandboxSpec,
+};
+
+use super::{
+    fields::{CreateFields, Lifecycle, Network, OnExpiry, Resources, RlimitField},
+    image,
+    steps::{self, Step},
+};
+use crate::mcp::{call::Call, envelope::Failure, tools::select};
+
+/// Limits on open files and processes are held for the sandbox; these are the most that it takes.
+const MAX_OPEN_FILES: u64 = 1_048_576;
+const MAX_PIDS: u64 = 4_194_304;
+
+/// A sandbox that can be made: nothing of what was asked is left unchecked.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) spec: SandboxSpec,
+    /// What was asked and is met otherwise, or not at all, as sentences.
+    pub(crate) warnings: Vec<String>,
+    pub(super) replace: Option<Replace>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// A sandbox of the same name goes first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replace {
+    pub(super) grace: Option<Duration>,
+}
+
+/// Decides what is to be made, and refuses what cannot be.
+pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Failure> {
+    let process = fields.process.unwrap_or_default();
+    let resources = fields.resources.unwrap_or_default();
+    let lifecycle = fields.lifecycle.unwrap_or_default();
+    refuse_list("volumes", fields.volumes.as_ref(), NO_MOUNTS)?;
+    refuse_list("mounts", fields.mounts.as_ref(), NO_MOUNTS)?;
+    refuse_list("secrets", fields.secrets.as_ref(), NO_SECRETS)?;
+    refuse_list("entrypoint", fields.entrypoint.as_ref(), NO_ENTRYPOINT)?;
+    refuse_list("process.entrypoint", process.entrypoint.as_ref(), NO_ENTRYPOINT)?;
+    refuse_if("process.init", process.init.is_some(), NO_ENTRYPOINT)?;
+    let mut warnings = Vec::new();
+    warnings.extend(image::resolve(fields.image.as_deref(), fields.rootfs.as_ref())?);
+    warnings.extend(network_warning(fields.network.as_ref())?);
+    warnings.extend(lifecycle_warnings(&lifecycle));
+
+    let mut limits = decide_limits(
+        &Resources { cpus: fields.cpus, memory_mib: fields.memory_mib, disk_mib: fields.disk_mib },
+        &resources,
+    )?;
+    warnings.extend(rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits));
+    let mut env = merged(fields.env, process.env);
+    if let Some(shell) = process.shell {
+        warnings.push(format!(
+            "process.shell {shell} is the variable SHELL inside; give it as shell to sandbox_shell too."
+        ));
+        env.entry("SHELL".to_owned()).or_insert(shell);
+    }
+    let on_expiry = lifecycle.on_expiry.or(fields.on_expiry);
+    let spec = SandboxSpec {
+        name: parsed(fields.name.as_deref())?,
+        namespace: select::namespace(call),
+        image: ImageRef::host(),
+        limits,
+        env,
+        cwd: process.workdir.or(fields.workdir),
+        user: process.user,
+        hostname: parsed(fields.hostname.as_deref())?,
+        labels: merged(fields.labels, process.labels),
+        lifetime: Lifetime {
+            ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
+            idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
+            on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
+        },
+        request_id: parsed(fields.request_id.as_deref())?,
+    };
+    let steps = steps::plan(fields.patches.unwrap_or_default(), process.scripts.unwrap_or_default())?;
+    check(&spec)?;
+    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), steps })
+}
+
+const NO_MOUNTS: &str = "Leave it out; sandbox_fs_write and sandbox_fs_copy_from_host put files inside.";
+const NO_SECRETS: &str = "Leave it out. What is given in env instead can be read by everything inside.";
+const NO_ENTRYPOINT: &str = "Leave it out, and run the program with sandbox_exec_start.";
+const NO_NETWORK: &str = "Leave it out; sandboxes have no network in this version.";
+
+fn refuse_list<T>(field: &str, given: Option<&Vec<T>>, hint: &str) -> Result<(), Failure> {
+    refuse_if(field, given.is_some_and(|items| !items.is_empty()), hint)
+}
+
+fn refuse_if(field: &str, is_given: bool, hint: &str) -> Result<(), Failure> {
+    if !is_given {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Unsupported, format!("{field} is not supported in this version"));
+    Err(Failure::from(error).with_hint(hint))
+}
+
+fn network_warning(network: Option<&Network>) -> Result<Option<String>, Failure> {
+    let Some(network) = network else { return Ok(None) };
+    refuse_list("network.ports", network.ports.as_ref(), NO_NETWORK)?;
+    for (field, is_given) in [
+        ("network.maxConnections", network.max_connections.is_some()),
+        ("network.trustHostCas", network.trust_host_cas == Some(true)),
+        ("network.ipv4Pool", network.ipv4_pool.is_some()),
+        ("network.ipv6Pool", network.ipv6_pool.is_some()),
+        ("network.dns", network.dns.is_some()),
+        ("network.tls", network.tls.is_some()),
+    ] {
+        refuse_if(field, is_given, NO_NETWORK)?;
+    }
+    let is_met = network.disabled == Some(true);
+    Ok((!is_met).then(|| "Sandboxes have no network in this version.".to_owned()))
+}
+
+fn lifecycle_warnings(lifecycle: &Lifecycle) -> Vec<String> {
+    let ignored: Vec<_> = [
+        ("logLevel", lifecycle.log_level.is_some()),
+        ("metricsSampleIntervalMs", lifecycle.metrics_sample_interval_ms.is_some()),
+        ("disableMetricsSample", lifecycle.disable_metrics_sample.is_some()),
+        ("quietLogs", lifecycle.quiet_logs.is_some()),
+    ]
+    .into_iter()
+    .filter(|(_, is_given)| *is_given)
+    .map(|(field, _)| format!("lifecycle.{field}"))
+    .collect();
+    let mut warnings = Vec::new();
+    if !ignored.is_empty() {
+        warnings.push(format!("Without effect here: {}.", ignored.join(", ")));
+    }
+    if lifecycle.detached == Some(false) {
+        warnings.push("A sandbox outlives the connection that made it; maxDuration ends it.".to_owned());
+    }
+    warnings
+}
+
+fn decide_limits(flat: &Resources, grouped: &Resources) -> Result<Limits, Failure> {
+    let cpus = grouped.cpus.or(flat.cpus);
+    let count = |cpus: f64| {
+        let count = CpuCount::from_f64(cpus);
+        count.ok_or_else(|| Failure::invalid(format!("{cpus} is not a number of cpus between 0.01 and 4096")))
+    };
+    let mib = |mib: u64| ByteSize(mib.saturating_mul(1024 * 1024));
+    Ok(Limits {
+        cpus: cpus.map(count).transpose()?,
+        memory: grouped.memory_mib.or(flat.memory_mib).map(mib),
+        disk: grouped.disk_mib.or(flat.disk_mib).map(mib),
+        ..Limits::default()
+    })
+}
+
+/// Open files and processes are limits of the sandbox; the others can only be given to a command.
+fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Option<String> {
+    let mut not_held = Vec::new();
+    let bounded = |value: u64, most: u64| u32::try_from(value.min(most)).unwrap_or(u32::MAX);
+    for limit in given {
+        match limit.resource.to_lowercase().trim_start_matches("rlimit_") {
+            "nofile" => limits.open_files = Some(bounded(limit.soft, MAX_OPEN_FILES)),
+            "nproc" => limits.pids = Some(bounded(limit.soft, MAX_PIDS)),
+            other => not_held.push(other.chars().take(32).collect::<String>()),
+        }
+    }
+    (!not_held.is_empty()).then(|| {
+        let names = not_held.join(", ");
+        format!("process.rlimits {names} not held for the sandbox; give them as rlimits to sandbox_exec.")
+    })
+}
+
+/// The second wins.
+fn merged(
+    flat: Option<BTreeMap<String, String>>,
+    grouped: Option<BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
+    let mut all = flat.unwrap_or_default();
+    all.extend(grouped.unwrap_or_default());
+    all
+}
+
+fn parsed<T>(text: Option<&str>) -> Result<Option<T>, Failure>
+where
+    T: std::str::FromStr,
+    Error: From<T::Err>,
+{
+    Ok(text.map(str::parse).transpose().map_err(Error::from)?)
+}
+
+impl OnExpiry {
+    pub(crate) fn decided(self) -> sandbox::OnExpiry {
+        match self {
+            Self::Stop => sandbox::OnExpiry::Stop,
+            Self::Remove => sandbox::OnExpiry::Remove,
+        }
+    }
+}
+
+fn replace(lifecycle: &Lifecycle) -> Option<Replace> {
+    let is_asked = lifecycle.replace.unwrap_or(lifecycle.replace_timeout_ms.is_some());
+    let grace = lifecycle.replace_timeout_ms.map(|ms| Duration::from_millis(ms).min(MAX_STOP_GRACE));
+    is_asked.then_some(Replace { grace })
+}
+
+/// The engine decides again, with its own defaults. Asked here first, so that nothing is replaced for the sake of a
+/// sandbox that cannot be.
+fn check(spec: &SandboxSpec) -> Result<(), Failure> {
+    let some_name: SandboxName =
+        spec.name.clone().map_or_else(|| "unnamed".parse(), Ok).map_err(Error::from)?;
+    let some_id = SandboxId::from_random([0; 8]);
+    sandbox::plan(&some_id, &some_name, spec, PathBuf::from("/"), &Defaults::default())?;
+    Ok(())
+}

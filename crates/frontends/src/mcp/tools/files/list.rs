@@ -1,0 +1,167 @@
+//! `sandbox_fs_list`, `sandbox_fs_stat`, `sandbox_fs_exists`: what is there.
+
+use sandbox::{Action, ErrorKind, FileEntry};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, explained, full_mode, iso};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, ToolResult},
+    tool::{Hints, Tool},
+};
+
+/// Entries in one answer when the caller does not say, and at most.
+const DEFAULT_LIMIT: u32 = 1000;
+const MAX_LIMIT: u32 = 10_000;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_list",
+            "List a directory",
+            "List a directory of a sandbox, or everything beneath it with recursive.",
+            Hints::READS,
+            list,
+        )
+        .core(),
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_stat",
+            "Look at a path",
+            "Tell what is at a path of a sandbox: kind, size, mode, owner and times.",
+            Hints::READS,
+            stat,
+        ),
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_exists",
+            "Check a path",
+            "Tell whether something is at a path of a sandbox.",
+            Hints::READS,
+            exists,
+        ),
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ListArguments {
+    name: String,
+    path: String,
+    recursive: Option<bool>,
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    limit: Option<u32>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FsEntry {
+    path: String,
+    kind: Kind,
+    size: u64,
+    mode: u32,
+    modified: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+impl From<FileEntry> for FsEntry {
+    fn from(entry: FileEntry) -> Self {
+        Self {
+            kind: entry.kind.into(),
+            size: entry.size,
+            mode: full_mode(&entry),
+            modified: iso(entry.modified_at_ms),
+            target: entry.target,
+            path: entry.path,
+        }
+    }
+}
+
+async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> {
+    let which = call.sandbox(&arguments.name)?;
+    let recursive = arguments.recursive.unwrap_or(false);
+    let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
+    let listed = call.engine().list(&call.who, &which, &arguments.path, recursive, limit).await;
+    let found = listed.map_err(explained)?;
+    let n_entries = found.entries.len();
+    let answer = Answer::new(found.entries.into_iter().map(FsEntry::from).collect());
+    Ok(answer.warn_all(found.truncated.then(|| {
+        format!(
+            "Only the first {n_entries} entries are listed: ask for a directory further down, \
+             or for a larger limit (at most {MAX_LIMIT})."
+        )
+    })))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct StatArguments {
+    name: String,
+    path: String,
+    /// What a symlink leads to, instead of the link.
+    follow: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FsMeta {
+    path: String,
+    kind: Kind,
+    size: u64,
+    mode: u32,
+    /// Nobody has the right to write to it.
+    readonly: bool,
+    modified: String,
+    uid: u32,
+    gid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {
+    let which = call.sandbox(&arguments.name)?;
+    let follow = arguments.follow.unwrap_or(false);
+    let found = call.engine().stat(&call.who, &which, &arguments.path, follow).await;
+    let entry = found.map_err(explained)?;
+    Ok(Answer::new(FsMeta {
+        kind: entry.kind.into(),
+        size: entry.size,
+        mode: full_mode(&entry),
+        readonly: entry.mode & 0o222 == 0,
+        modified: iso(entry.modified_at_ms),
+        uid: entry.uid,
+        gid: entry.gid,
+        target: entry.target,
+        path: entry.path,
+    }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ExistsArguments {
+    name: String,
+    path: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Exists {
+    path: String,
+    exists: bool,
+}
+
+async fn exists(call: Call, arguments: ExistsArguments) -> ToolResult<Exists> {
+    let which = call.sandbox(&arguments.name)?;
+    let path = arguments.path;
+    let exists = match call.engine().stat(&call.who, &which, &path, true).await {
+        Ok(_) => true,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongState) => {
+            // Only where it is the path that is missing, or leads through a file, and not the sandbox.
+            let view = call.engine().sandbox(&call.who, &which).await?;
+            if !view.state.allows(Action::Files) {
+                return Err(explained(error));
+            }
+            false
+        }
+        Err(error) => return Err(explained(error)),
+    };
+    Ok(Answer::new(Exists { path, exists }))
+}

@@ -1,0 +1,139 @@
+//! `sandbox_fs_*`: files inside a sandbox.
+
+mod list;
+mod read;
+mod write;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use engine::ByteStream;
+use futures_util::TryStreamExt;
+use jiff::Timestamp;
+use sandbox::{Error, ErrorKind, FileEntry, FileKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::mcp::{envelope::Failure, tool::Tool};
+
+/// Every tool for files, in the order in which they are listed.
+pub(super) fn tools() -> Vec<Tool> {
+    [read::tools(), write::tools(), list::tools()].into_iter().flatten().collect()
+}
+
+/// How bytes stand in JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Encoding {
+    #[default]
+    Utf8,
+    Base64,
+}
+
+impl Encoding {
+    /// The bytes that a caller wrote down.
+    pub(super) fn decode(self, content: String) -> Result<Vec<u8>, Failure> {
+        match self {
+            Self::Utf8 => Ok(content.into_bytes()),
+            Self::Base64 => BASE64_STANDARD.decode(&content).map_err(|error| {
+                Failure::invalid(format!("content is not base64: {error}"))
+                    .with_hint("Encode with the standard alphabet and padding, or leave encoding out.")
+            }),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+impl From<FileKind> for Kind {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::File => Self::File,
+            FileKind::Directory => Self::Directory,
+            FileKind::Symlink => Self::Symlink,
+            FileKind::Fifo | FileKind::Socket | FileKind::Device => Self::Other,
+        }
+    }
+}
+
+/// The mode as `stat` gives it: the kind beside the permission bits.
+pub(super) fn full_mode(entry: &FileEntry) -> u32 {
+    let kind = match entry.kind {
+        FileKind::File => 0o100_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Fifo => 0o010_000,
+        FileKind::Socket => 0o140_000,
+        // Which of the two kinds of device it is, is not known.
+        FileKind::Device => 0o020_000,
+    };
+    kind | entry.mode
+}
+
+/// ISO 8601. A time that no calendar has is the epoch.
+pub(super) fn iso(at_ms: i64) -> String {
+    Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// `755` and the like.
+pub(super) fn octal(mode: Option<&str>) -> Result<Option<u32>, Failure> {
+    let Some(text) = mode else { return Ok(None) };
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= 0o7777 && !digits.starts_with('+'));
+    bits.map(Some).ok_or_else(|| {
+        let shown: String = text.chars().take(16).collect();
+        Failure::invalid(format!("mode: {shown:?} are not permission bits"))
+            .with_hint("Give them in octal, such as 755 or 644.")
+    })
+}
+
+/// A failure of a file operation, with the next call.
+pub(super) fn explained(error: Error) -> Failure {
+    let is_about_sandbox = error.message().starts_with("no sandbox");
+    let failure = Failure::from(error);
+    if is_about_sandbox || failure.hint.is_some() {
+        return failure;
+    }
+    failure
+        .or_hint(ErrorKind::NotFound, "Call sandbox_fs_list on the directory above to see what is there.")
+        .or_hint(ErrorKind::WrongState, "Call sandbox_fs_stat to see what is at that path.")
+}
+
+/// One piece of memory as a stream.
+pub(super) fn once(bytes: Vec<u8>) -> ByteStream {
+    Box::pin(futures_util::stream::once(std::future::ready(Ok(bytes.into()))))
+}
+
+/// All of a stream, but no more than `max` bytes; whether there was more.
+pub(super) async fn collect(mut bytes: ByteStream, max: usize) -> Result<(Vec<u8>, bool), Error> {
+    let mut all = Vec::new();
+    while let Some(chunk) = bytes.try_next().await? {
+        let room = max - all.len();
+        if chunk.len() > room {
+            all.extend_from_slice(&chunk[..room]);
+            return Ok((all, true));
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok((all, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(octal(Some("755")).unwrap(), Some(0o755));
+        assert_eq!(octal(Some("0o600")).unwrap(), Some(0o600));
+        for wrong in ["rwx", "", "99", "10000", "+7", "-1"] {
+            assert_eq!(octal(Some(wrong)).unwrap_err().code, "invalid_request", "{wrong:?}");
+        }
+    }
+}

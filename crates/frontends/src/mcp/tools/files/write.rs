@@ -1,0 +1,79 @@
+//! `sandbox_fs_write`.
+
+use engine::WriteOptions;
+use sandbox::{ErrorKind, WriteMode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Encoding, explained, octal, once};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tool::{Hints, Tool},
+};
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_write",
+            "Write a file",
+            "Write a file of a sandbox, making missing directories. Replaces it whole, unless append or createNew is set.",
+            // It replaces what is there, and appending twice is not the same as once.
+            Hints::DESTROYS_MORE,
+            write,
+        )
+        .core(),
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct WriteArguments {
+    name: String,
+    path: String,
+    content: String,
+    encoding: Option<Encoding>,
+    append: Option<bool>,
+    /// Refuse when something is there.
+    create_new: Option<bool>,
+    /// Octal, such as 755.
+    mode: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Written {
+    path: String,
+    encoding: Encoding,
+    /// Bytes.
+    written: u64,
+}
+
+async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
+    let which = call.sandbox(&arguments.name)?;
+    let mode = match (arguments.append.unwrap_or(false), arguments.create_new.unwrap_or(false)) {
+        (true, true) => {
+            return Err(Failure::invalid("append and createNew contradict each other")
+                .with_hint("Set one of them, or none to replace the file."));
+        }
+        (true, false) => WriteMode::Append,
+        (false, true) => WriteMode::CreateNew,
+        (false, false) => WriteMode::Replace,
+    };
+    let permissions = octal(arguments.mode.as_deref())?;
+    let encoding = arguments.encoding.unwrap_or_default();
+    let bytes = once(encoding.decode(arguments.content)?);
+    let options = WriteOptions { mode, permissions, parents: true };
+    let engine = call.engine();
+    let path = arguments.path;
+    let written = engine.write_file(&call.who, &which, &path, options, bytes).await.map_err(|error| {
+        explained(error)
+            .or_hint(ErrorKind::AlreadyExists, "Leave createNew out to replace it, or write to another path.")
+    })?;
+    if let Some(permissions) = permissions.filter(|_| mode != WriteMode::CreateNew) {
+        // A file that was there keeps its own bits when it is written.
+        engine.chmod(&call.who, &which, &path, permissions, false).await.map_err(explained)?;
+    }
+    Ok(Answer::new(Written { path, encoding, written }))
+}

@@ -1,0 +1,229 @@
+//! Start, stop, remove, pause, resume, renew: each on every sandbox that is meant.
+
+use std::time::Duration;
+
+use engine::{Force, SandboxRef, SandboxView};
+use sandbox::{Lifetime, SandboxState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::mcp::{
+    call::Call,
+    envelope::ToolResult,
+    tools::{
+        create::OnExpiry,
+        select::{Row, Selector, Status, refused},
+    },
+};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct SelectArguments {
+    #[serde(flatten)]
+    selector: Selector,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Started {
+    started: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    already_running: bool,
+    status: Status,
+}
+
+pub(super) async fn start(call: Call, arguments: SelectArguments) -> ToolResult<Vec<Row<Started>>> {
+    let targets = arguments.selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            if matches!(view.state, SandboxState::Creating | SandboxState::Running) {
+                return Ok(Started { started: false, already_running: true, status: Status::of(&view) });
+            }
+            let started = call.engine().start_sandbox(&call.who, &SandboxRef::from(&view.id)).await;
+            let started = started.map_err(|error| refused(error, &view))?;
+            Ok(Started { started: true, already_running: false, status: Status::of(&started) })
+        })
+        .await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StopArguments {
+    #[serde(flatten)]
+    selector: Selector,
+    /// At once, without grace.
+    force: Option<bool>,
+    /// Grace before it is ended by force.
+    timeout_ms: Option<u64>,
+    /// Needed to force what is not named.
+    confirm: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stopped {
+    stopped: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    already_stopped: bool,
+    status: Status,
+}
+
+pub(super) async fn stop(call: Call, arguments: StopArguments) -> ToolResult<Vec<Row<Stopped>>> {
+    let StopArguments { selector, force, timeout_ms, confirm } = arguments;
+    let force = force.unwrap_or(false);
+    selector.check_force(&call, "sandbox_stop", force, confirm.unwrap_or(false))?;
+    let grace = if force { Some(Duration::ZERO) } else { timeout_ms.map(Duration::from_millis) };
+    let targets = selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            if matches!(view.state, SandboxState::Stopped | SandboxState::Failed) {
+                return Ok(Stopped { stopped: false, already_stopped: true, status: Status::of(&view) });
+            }
+            let stopped = call.engine().stop_sandbox(&call.who, &SandboxRef::from(&view.id), grace).await;
+            let stopped = stopped.map_err(|error| refused(error, &view))?;
+            Ok(Stopped { stopped: true, already_stopped: false, status: Status::of(&stopped) })
+        })
+        .await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RemoveArguments {
+    #[serde(flatten)]
+    selector: Selector,
+    /// Running ones too.
+    force: Option<bool>,
+    /// Needed to force what is not named.
+    confirm: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Removed {
+    removed: bool,
+}
+
+pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Vec<Row<Removed>>> {
+    let RemoveArguments { selector, force, confirm } = arguments;
+    let force = force.unwrap_or(false);
+    selector.check_force(&call, "sandbox_remove", force, confirm.unwrap_or(false))?;
+    let force = if force { Force::Yes } else { Force::No };
+    let targets = selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            let removed = call.engine().remove_sandbox(&call.who, &SandboxRef::from(&view.id), force).await;
+            removed.map_err(|error| refused(error, &view))?;
+            Ok(Removed { removed: true })
+        })
+        .await
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Paused {
+    paused: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    already_paused: bool,
+    status: Status,
+}
+
+pub(super) async fn pause(call: Call, arguments: SelectArguments) -> ToolResult<Vec<Row<Paused>>> {
+    let targets = arguments.selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            if view.state == SandboxState::Paused {
+                return Ok(Paused { paused: false, already_paused: true, status: Status::Paused });
+            }
+            let paused = call.engine().pause_sandbox(&call.who, &SandboxRef::from(&view.id)).await;
+            let paused = paused.map_err(|error| refused(error, &view))?;
+            Ok(Paused { paused: true, already_paused: false, status: Status::of(&paused) })
+        })
+        .await
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Resumed {
+    resumed: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    already_running: bool,
+    status: Status,
+}
+
+pub(super) async fn resume(call: Call, arguments: SelectArguments) -> ToolResult<Vec<Row<Resumed>>> {
+    let targets = arguments.selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            if view.state == SandboxState::Running {
+                return Ok(Resumed { resumed: false, already_running: true, status: Status::of(&view) });
+            }
+            let resumed = call.engine().resume_sandbox(&call.who, &SandboxRef::from(&view.id)).await;
+            let resumed = resumed.map_err(|error| refused(error, &view))?;
+            Ok(Resumed { resumed: true, already_running: false, status: Status::of(&resumed) })
+        })
+        .await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RenewArguments {
+    #[serde(flatten)]
+    selector: Selector,
+    /// Seconds from now; 0: no limit; absent: as before.
+    ttl_secs: Option<u64>,
+    /// Seconds without work; 0: no limit; absent: as before.
+    idle_secs: Option<u64>,
+    on_expiry: Option<OnExpiry>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Renewed {
+    renewed: bool,
+    status: Status,
+    /// Absent: it does not expire by time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_secs: Option<u64>,
+    on_expiry: String,
+}
+
+pub(super) async fn renew(call: Call, arguments: RenewArguments) -> ToolResult<Vec<Row<Renewed>>> {
+    let RenewArguments { selector, ttl_secs, idle_secs, on_expiry } = arguments;
+    let targets = selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| async move {
+            let lifetime = Lifetime {
+                ttl: changed(ttl_secs, view.lifetime.ttl),
+                idle: changed(idle_secs, view.lifetime.idle),
+                on_expiry: on_expiry.map_or(view.lifetime.on_expiry, OnExpiry::decided),
+            };
+            let renewed = call.engine().renew_sandbox(&call.who, &SandboxRef::from(&view.id), lifetime).await;
+            renewed.map(renewed_row).map_err(|error| refused(error, &view))
+        })
+        .await
+}
+
+fn changed(asked: Option<u64>, before: Option<Duration>) -> Option<Duration> {
+    match asked {
+        Some(0) => None,
+        Some(seconds) => Some(Duration::from_secs(seconds)),
+        None => before,
+    }
+}
+
+fn renewed_row(view: SandboxView) -> Renewed {
+    Renewed {
+        renewed: true,
+        status: Status::of(&view),
+        expires_at: view.expires_at.map(|at| at.to_string()),
+        idle_secs: view.lifetime.idle.map(|idle| idle.as_secs()),
+        on_expiry: match view.lifetime.on_expiry {
+            sandbox::OnExpiry::Stop => "stop".to_owned(),
+            sandbox::OnExpiry::Remove => "remove".to_owned(),
+        },
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

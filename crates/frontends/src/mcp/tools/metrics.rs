@@ -1,0 +1,263 @@
+//! `sandbox_metrics`, `sandbox_metrics_all`, `sandbox_metrics_stream`: what sandboxes use right now.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use engine::{SandboxFilter, SandboxRef, SandboxView};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use sandbox::{Result, SandboxState, Usage};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::select;
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tool::{Hints, Tool},
+};
+
+/// Between the two readings from which the processor's share is found.
+const MEASURED_OVER: Duration = Duration::from_millis(50);
+/// Sandboxes that are measured at the same time.
+const MAX_AT_ONCE: usize = 32;
+const DEFAULT_INTERVAL_MS: u64 = 1000;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Metrics,
+            "sandbox_metrics",
+            "Sandbox metrics",
+            "What a sandbox uses now. cpuPercent (100 is one processor) is measured over 50 ms; unknown values are null.",
+            Hints::READS,
+            one,
+        ),
+        Tool::new(
+            Toolset::Metrics,
+            "sandbox_metrics_all",
+            "Metrics of all sandboxes",
+            "What each live sandbox uses now, by name; cpuPercent is measured over 50 ms.",
+            Hints::READS,
+            all,
+        ),
+        Tool::new(
+            Toolset::Metrics,
+            "sandbox_metrics_stream",
+            "Sample sandbox metrics",
+            "Collect samples of what a sandbox uses; cpuPercent is measured since the sample before, first over 50 ms.",
+            Hints::FOLLOWS,
+            samples,
+        ),
+    ]
+}
+
+/// A number, or `null` where nobody can tell. Written out as one of two types: a client that checks answers must know.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Known<T>(Option<T>);
+
+impl<T> JsonSchema for Known<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Known")
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [{ "type": "number" }, { "type": "null" }] })
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Metrics {
+    timestamp: String,
+    cpu_percent: Known<f64>,
+    vcpu_time_ns: Known<u64>,
+    memory_bytes: Known<u64>,
+    memory_available_bytes: Known<u64>,
+    memory_host_resident_bytes: Known<u64>,
+    memory_limit_bytes: u64,
+    memory_peak_bytes: Known<u64>,
+    disk_bytes: Known<u64>,
+    disk_limit_bytes: u64,
+    disk_read_bytes: Known<u64>,
+    disk_write_bytes: Known<u64>,
+    net_rx_bytes: Known<u64>,
+    net_tx_bytes: Known<u64>,
+    pids: Known<u64>,
+    oom_kills: Known<u64>,
+    uptime_ms: Known<u64>,
+    uptime_secs: Known<u64>,
+}
+
+/// Takes readings of one sandbox, and remembers the last for the processor's share.
+struct Meter<'a> {
+    call: &'a Call,
+    which: SandboxRef,
+    last: Option<(Instant, Option<u64>)>,
+}
+
+impl<'a> Meter<'a> {
+    fn new(call: &'a Call, view: &SandboxView) -> Self {
+        Self { call, which: SandboxRef::from(&view.id), last: None }
+    }
+
+    /// The next reading; the first one takes two of them.
+    async fn read(&mut self) -> Result<Metrics> {
+        let (before, cpu_before) = match self.last {
+            Some(last) => last,
+            None => {
+                let first = (Instant::now(), self.usage().await?.cpu_micros);
+                tokio::time::sleep(MEASURED_OVER).await;
+                first
+            }
+        };
+        let now = Instant::now();
+        let usage = self.usage().await?;
+        self.last = Some((now, usage.cpu_micros));
+        let percent = cpu_percent(cpu_before, usage.cpu_micros, now.duration_since(before));
+        let view = self.call.engine().sandbox(&self.call.who, &self.which).await?;
+        Ok(metrics(&view, &usage, percent))
+    }
+
+    async fn usage(&self) -> Result<Usage> {
+        self.call.engine().usage(&self.call.who, &self.which).await
+    }
+}
+
+/// 100 is one whole processor.
+fn cpu_percent(before: Option<u64>, after: Option<u64>, over: Duration) -> Option<f64> {
+    let used = after?.saturating_sub(before?) as f64;
+    let percent = used / over.as_micros().max(1) as f64 * 100.0;
+    Some((percent * 100.0).round() / 100.0)
+}
+
+fn metrics(view: &SandboxView, usage: &Usage, cpu_percent: Option<f64>) -> Metrics {
+    let now = Timestamp::now();
+    let memory_limit = view.plan.limits.memory.bytes();
+    let uptime = view.started_at.map(|at| u64::try_from(now.duration_since(at).as_millis()).unwrap_or(0));
+    let unknown = Known(None);
+    Metrics {
+        timestamp: now.to_string(),
+        cpu_percent: Known(cpu_percent),
+        vcpu_time_ns: Known(usage.cpu_micros.map(|micros| micros.saturating_mul(1000))),
+        memory_bytes: Known(usage.memory_bytes),
+        memory_available_bytes: Known(usage.memory_bytes.map(|used| memory_limit.saturating_sub(used))),
+        memory_host_resident_bytes: unknown,
+        memory_limit_bytes: memory_limit,
+        memory_peak_bytes: Known(usage.memory_peak_bytes),
+        disk_bytes: Known(usage.disk_bytes),
+        disk_limit_bytes: view.plan.limits.disk.bytes(),
+        disk_read_bytes: unknown,
+        disk_write_bytes: unknown,
+        net_rx_bytes: unknown,
+        net_tx_bytes: unknown,
+        pids: Known(usage.pids),
+        oom_kills: Known(usage.oom_kills),
+        uptime_ms: Known(uptime),
+        uptime_secs: Known(uptime.map(|ms| (ms + 500) / 1000)),
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct OneArguments {
+    name: String,
+}
+
+async fn one(call: Call, arguments: OneArguments) -> ToolResult<Metrics> {
+    let view = find(&call, &arguments.name).await?;
+    let read = Meter::new(&call, &view).read().await;
+    Ok(Answer::new(read.map_err(|error| select::refused(error, &view))?))
+}
+
+async fn find(call: &Call, name: &str) -> std::result::Result<SandboxView, Failure> {
+    Ok(call.engine().sandbox(&call.who, &call.sandbox(name)?).await?)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct AllArguments {}
+
+async fn all(call: Call, _: AllArguments) -> ToolResult<BTreeMap<String, Metrics>> {
+    let filter = SandboxFilter {
+        namespace: Some(select::namespace(&call)),
+        states: vec![SandboxState::Running, SandboxState::Paused],
+        ..SandboxFilter::default()
+    };
+    let views = call.engine().sandboxes(&call.who, &filter).await?;
+    let call = &call;
+    let read = stream::iter(views)
+        .map(|view| async move { (view.name.to_string(), Meter::new(call, &view).read().await) })
+        .buffer_unordered(MAX_AT_ONCE)
+        .collect::<Vec<_>>();
+    let read = tokio::select! {
+        read = read => read,
+        () = call.cancelled.cancelled() => return Err(select::cancelled()),
+    };
+    let mut answer = Answer::new(BTreeMap::new());
+    for (name, read) in read {
+        match read {
+            Ok(metrics) => drop(answer.data.insert(name, metrics)),
+            Err(error) => answer.warnings.push(format!("{name} could not be measured: {}.", error.message())),
+        }
+    }
+    answer.warnings.sort();
+    Ok(answer)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StreamArguments {
+    name: String,
+    #[schemars(range(min = 1))]
+    interval_ms: Option<u64>,
+    #[schemars(range(min = 1, max = 100))]
+    samples: Option<u32>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Samples {
+    name: String,
+    interval_ms: u64,
+    samples: Vec<Metrics>,
+}
+
+async fn samples(call: Call, arguments: StreamArguments) -> ToolResult<Samples> {
+    let view = find(&call, &arguments.name).await?;
+    let interval_ms = arguments.interval_ms.unwrap_or(DEFAULT_INTERVAL_MS);
+    let n_wanted = arguments.samples.unwrap_or(1) as usize;
+    let mut meter = Meter::new(&call, &view);
+    let mut samples = Vec::with_capacity(n_wanted);
+    let mut warning = None;
+    while samples.len() < n_wanted {
+        let pause = if samples.is_empty() { Duration::ZERO } else { Duration::from_millis(interval_ms) };
+        let next = async {
+            tokio::time::sleep(pause).await;
+            meter.read().await
+        };
+        tokio::select! {
+            biased;
+            () = call.cancelled.cancelled() => {
+                warning = Some(format!("Cancelled after {} of {n_wanted} samples.", samples.len()));
+                break;
+            }
+            read = next => match read {
+                Ok(metrics) => samples.push(metrics),
+                Err(error) if samples.is_empty() => return Err(select::refused(error, &view)),
+                Err(error) => {
+                    warning = Some(format!("Ended after {} samples: {}.", samples.len(), error.message()));
+                    break;
+                }
+            },
+        }
+        let told = format!("{} of {n_wanted} samples", samples.len());
+        call.progress.tell(samples.len() as f64, Some(n_wanted as f64), told).await;
+    }
+    let name = view.name.to_string();
+    Ok(Answer::new(Samples { name, interval_ms, samples }).warn_all(warning))
+}

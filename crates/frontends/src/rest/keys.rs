@@ -1,0 +1,88 @@
+//! Keys: made, listed, revoked. Only the daemon's owner, who comes without one, may.
+
+use std::time::Duration;
+
+use axum::{Json, extract::State, http::StatusCode};
+use engine::NewKey;
+use sandbox::{Error, KeySpec, KeyView, Namespace};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Rest,
+    extract::{Caller, JsonBody, PathKey},
+    v1,
+};
+use crate::http::ApiResult;
+
+pub(super) fn routes() -> OpenApiRouter<Rest> {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
+}
+
+impl From<KeyView> for v1::Key {
+    fn from(view: KeyView) -> Self {
+        Self {
+            id: view.id,
+            label: view.label,
+            namespace: view.namespace,
+            created_at: view.created_at,
+            expires_at: view.expires_at,
+            revoked_at: view.revoked_at,
+            last_used_at: view.last_used_at,
+            max_sandboxes: view.max_sandboxes,
+            max_memory: view.max_memory,
+            read_only: view.read_only,
+        }
+    }
+}
+
+fn spec(request: v1::KeyRequest) -> Result<KeySpec, Error> {
+    let namespace = match (request.namespace, request.all_namespaces) {
+        (Some(namespace), true) => {
+            return Err(Error::invalid(format!(
+                "namespace {namespace} and allNamespaces contradict each other"
+            ))
+            .with_hint("Send one of the two."));
+        }
+        (None, true) => None,
+        (namespace, false) => Some(namespace.unwrap_or_else(Namespace::default)),
+    };
+    Ok(KeySpec {
+        label: request.label,
+        namespace,
+        expires_in: request.expires_in_ms.map(Duration::from_millis),
+        max_sandboxes: request.max_sandboxes,
+        max_memory: request.max_memory,
+        read_only: request.read_only,
+    })
+}
+
+/// Makes a key. Its secret is in this answer and is never told again.
+#[utoipa::path(post, path = "/keys", tag = "keys", request_body = v1::KeyRequest,
+    responses((status = 201, body = v1::NewKey)))]
+async fn create(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    JsonBody(request): JsonBody<v1::KeyRequest>,
+) -> ApiResult<(StatusCode, Json<v1::NewKey>)> {
+    let NewKey { key, secret } = rest.engine.create_key(&who, spec(request)?).await?;
+    Ok((StatusCode::CREATED, Json(v1::NewKey { key: key.into(), secret })))
+}
+
+/// Lists keys, oldest first; those that were revoked too.
+#[utoipa::path(get, path = "/keys", tag = "keys", responses((status = 200, body = v1::KeyList)))]
+async fn list(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<v1::KeyList>> {
+    let keys = rest.engine.keys(&who).await?;
+    Ok(Json(v1::KeyList { keys: keys.into_iter().map(Into::into).collect() }))
+}
+
+/// Revokes a key: from now on it opens nothing, and what it holds open ends.
+#[utoipa::path(delete, path = "/keys/{key}", tag = "keys",
+    params(("key" = String, Path, description = "Id or label.")),
+    responses((status = 200, body = v1::Key)))]
+async fn revoke(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    PathKey(key): PathKey,
+) -> ApiResult<Json<v1::Key>> {
+    Ok(Json(rest.engine.revoke_key(&who, &key).await?.into()))
+}

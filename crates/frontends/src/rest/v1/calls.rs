@@ -1,0 +1,26 @@
+//! The audit on the wire.
+
+use sandbox::Call;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::schema;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallList {
+    /// In order.
+    #[schema(value_type = Vec<schema::Call>)]
+    pub calls: Vec<Call>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct CallsQuery {
+    /// Number of the first call wanted. Without it: the last ones.
+    pub from: Option<u64>,
+    /// At most so many; 100 when absent, never more than 10000.
+    pub limit: Option<u32>,
+    /// Only calls of this caller: its name, or the id of its key.
+    pub who: Option<String>,
+}

@@ -1,0 +1,103 @@
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::{PATIENCE, Server};
+
+#[tokio::test]
+async fn a_connection_is_counted_kept_and_let_go_at_the_end() {
+    let server = Server::dev().await;
+    let mut client = server.connect().await;
+    for _ in 0..3 {
+        client.send(&["GET /v1/version HTTP/1.1", "host: localhost"]).await;
+        assert_eq!(client.answer().await.expect(200).json()["api"], json!(["v1"]));
+    }
+    assert_eq!(server.activity.n_open(), 1);
+    let mut streaming = server.connect().await;
+    streaming.send(&["GET /v1/events?follow=true HTTP/1.1", "host: localhost"]).await;
+    streaming.answer().await.expect(200);
+    assert_eq!(server.activity.n_open(), 2);
+    let (activity, address) = (server.activity.clone(), server.address);
+    server.end().await;
+    assert_eq!(activity.n_open(), 0);
+    assert!(client.rest().await.is_empty());
+    streaming.rest().await;
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+/// The clock of this test jumps as soon as nothing else happens, so no time passes.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_not_waited_for() {
+    let server = Server::dev().await;
+    let mut slow = server.connect().await;
+    slow.0.write_all(b"GET /v1/version HTTP/1.1\r\nhost: loc").await.unwrap();
+    let mut silent = server.connect().await;
+    silent.rest().await;
+    slow.rest().await;
+    // The server's own task says when it is done.
+    let closed = async {
+        while server.activity.n_open() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, closed).await.unwrap();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_answered_and_closed() {
+    let server = Server::dev().await;
+    let mut client = server.connect().await;
+    client.0.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n").await.unwrap();
+    let said = client.rest().await;
+    assert!(said.starts_with(b"HTTP/1.1 400"), "{:?}", String::from_utf8_lossy(&said));
+    server.get("/v1/version").await.expect(200);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_port_stream_runs_over_tcp_too() {
+    let server = Server::dev().await;
+    let create = "{\"name\":\"box\"}";
+    let mut client = server.connect().await;
+    client
+        .send(&[
+            "POST /v1/sandboxes HTTP/1.1",
+            "host: localhost",
+            "content-type: application/json",
+            "content-length: 14",
+        ])
+        .await;
+    client.0.write_all(create.as_bytes()).await.unwrap();
+    client.answer().await.expect(201);
+    let body = "{\"command\":[\"listen\",\"8080\"]}";
+    let length = format!("content-length: {}", body.len());
+    client
+        .send(&[
+            "POST /v1/sandboxes/box/execs HTTP/1.1",
+            "host: localhost",
+            "content-type: application/json",
+            &length,
+        ])
+        .await;
+    client.0.write_all(body.as_bytes()).await.unwrap();
+    client.answer().await.expect(201);
+    let connect = [
+        "POST /v1/sandboxes/box/connect?port=8080 HTTP/1.1",
+        "host: localhost",
+        "connection: upgrade",
+        "upgrade: warren-stream",
+    ];
+    let mut stream = loop {
+        let mut stream = server.connect().await;
+        stream.send(&connect).await;
+        // The listener inside may need a moment.
+        if stream.answer().await.status() == 101 {
+            break stream;
+        }
+        tokio::task::yield_now().await;
+    };
+    stream.0.write_all(b"ping").await.unwrap();
+    let mut echo = Vec::new();
+    stream.read_until(&mut echo, |bytes| bytes == b"ping").await;
+    server.end().await;
+}

@@ -1,0 +1,181 @@
+//! A daemon's app on a real TCP socket, and a client that sends what it likes.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use backends::fake::FakeBackend;
+use engine::{Engine, EngineConfig, Principal};
+use frontends::{
+    http::{
+        self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Tls, serve_tcp,
+    },
+    rest::{self, Rest},
+};
+use sandbox::KeySpec;
+use serde_json::Value;
+use store::Store;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+/// A test that waits longer than this has found a bug.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a server of a test differs from the usual one.
+#[derive(Default)]
+pub(crate) struct Setup {
+    pub(crate) has_keys: bool,
+    pub(crate) hosts: Hosts,
+    pub(crate) limits: LimitSettings,
+    pub(crate) tls: Option<Tls>,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
+    pub(crate) activity: Activity,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: JoinHandle<()>,
+    _home: tempfile::TempDir,
+}
+
+impl Server {
+    pub(crate) async fn start(setup: Setup) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let backend = Arc::new(FakeBackend::new());
+        let engine = Engine::open(EngineConfig::new(home.path()), store, backend).await.unwrap();
+        let (activity, stop) = (Activity::default(), CancellationToken::new());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let auth: Arc<dyn Authenticate> = if setup.has_keys {
+            Arc::new(KeyAuth::new(engine.clone()))
+        } else {
+            Arc::new(DevAuth::for_address(address).unwrap())
+        };
+        let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+        let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
+        let app = http::app(routes, gate);
+        let grace = Duration::from_secs(1);
+        let serving =
+            tokio::spawn(serve_tcp(listener, app, setup.tls, activity.clone(), stop.clone(), grace));
+        Self { address, engine, activity, stop, serving, _home: home }
+    }
+
+    /// Everybody is the operator, unless the test says otherwise.
+    pub(crate) async fn dev() -> Self {
+        Self::start(Setup::default()).await
+    }
+
+    pub(crate) async fn new_key(&self, label: &str) -> String {
+        let spec = KeySpec { label: Some(label.to_owned()), ..KeySpec::default() };
+        self.engine.create_key(&Principal::operator("test"), spec).await.unwrap().secret
+    }
+
+    pub(crate) async fn connect(&self) -> Client<TcpStream> {
+        Client(TcpStream::connect(self.address).await.unwrap())
+    }
+
+    /// One request on a connection of its own. Lines of the head, without the last.
+    pub(crate) async fn ask(&self, head: &[&str]) -> Answer {
+        let mut client = self.connect().await;
+        client.send(head).await;
+        client.answer().await
+    }
+
+    /// A GET with a key.
+    pub(crate) async fn get_with(&self, target: &str, key: &str) -> Answer {
+        let (line, key) = (format!("GET {target} HTTP/1.1"), format!("authorization: Bearer {key}"));
+        self.ask(&[&line, "host: localhost", &key]).await
+    }
+
+    pub(crate) async fn get(&self, target: &str) -> Answer {
+        self.ask(&[&format!("GET {target} HTTP/1.1"), "host: localhost"]).await
+    }
+
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(PATIENCE, self.serving).await.unwrap().unwrap();
+    }
+}
+
+pub(crate) struct Client<S>(pub(crate) S);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub(crate) async fn send(&mut self, head: &[&str]) {
+        let text = format!("{}\r\n\r\n", head.join("\r\n"));
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    pub(crate) async fn read_until(&mut self, bytes: &mut Vec<u8>, is_enough: impl Fn(&[u8]) -> bool) {
+        let reading = async {
+            while !is_enough(bytes) {
+                let n = self.0.read_buf(bytes).await.unwrap();
+                assert!(n > 0, "closed after {:?}", String::from_utf8_lossy(bytes));
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("an answer in time");
+    }
+
+    /// Reads a head, and the body where its length is said.
+    pub(crate) async fn answer(&mut self) -> Answer {
+        let end_of_head = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let mut bytes = Vec::new();
+        self.read_until(&mut bytes, |bytes| end_of_head(bytes).is_some()).await;
+        let n_head = end_of_head(&bytes).unwrap();
+        let head = String::from_utf8_lossy(&bytes[..n_head]).to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let n_body: usize = length.map_or(0, |text| text.parse().unwrap());
+        self.read_until(&mut bytes, |bytes| bytes.len() >= n_head + 4 + n_body).await;
+        Answer { head, body: bytes.split_off(n_head + 4) }
+    }
+
+    /// Whatever still comes until the other end closes.
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut bytes)).await.expect("an end in time").ok();
+        bytes
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// In lower case.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status(), status, "{} {}", self.head, String::from_utf8_lossy(&self.body));
+        self
+    }
+
+    /// A failure of this kind, in the one shape of failures.
+    #[track_caller]
+    pub(crate) fn expect_error(self, status: u16, kind: &str) -> Value {
+        let body = self.expect(status).json();
+        assert_eq!(body["error"]["kind"], kind, "{body}");
+        assert!(body["error"]["requestId"].is_string(), "{body}");
+        body["error"].clone()
+    }
+}
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}

@@ -1,0 +1,100 @@
+//! Keys: what lets someone in who does not come by the daemon's own socket, and how far.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteSize, Error, KeyId, KeyLabel, Namespace, Result};
+
+/// The shortest life of a key; anything less is a mistake.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// The most memory that a key can be bound to: more than any host has, and it fits every database.
+const MAX_MEMORY: ByteSize = ByteSize(i64::MAX as u64);
+
+/// What was asked of a new key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeySpec {
+    pub label: Option<String>,
+    /// None: every namespace.
+    pub namespace: Option<Namespace>,
+    pub expires_in: Option<Duration>,
+    /// Sandboxes that it may have at the same time, stopped ones included.
+    pub max_sandboxes: Option<u32>,
+    /// Memory limits of all its sandboxes together.
+    pub max_memory: Option<ByteSize>,
+    /// It may look and change nothing.
+    pub read_only: bool,
+}
+
+impl KeySpec {
+    /// Refuses what no key can be; gives back the label, which may stand for the key.
+    pub fn check(&self) -> Result<Option<KeyLabel>> {
+        if let Some(span) = self.expires_in.filter(|span| *span < SHORTEST_LIFE) {
+            return Err(Error::invalid(format!("a key that expires in {span:?} could not be used"))
+                .with_hint("Leave the expiry out for a key without one, or give it at least a second."));
+        }
+        if let Some(memory) = self.max_memory.filter(|memory| *memory > MAX_MEMORY) {
+            return Err(Error::invalid(format!("{memory} of memory are more than the most, {MAX_MEMORY}"))
+                .with_hint("Leave the memory out for a key without a bound."));
+        }
+        Ok(self.label.as_deref().map(str::parse).transpose()?)
+    }
+}
+
+/// All that may be told of a key. The secret is not part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyView {
+    pub id: KeyId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<KeyLabel>,
+    /// Absent: every namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Timestamp>,
+    /// To the minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sandboxes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<ByteSize>,
+    pub read_only: bool,
+}
+
+impl KeyView {
+    /// As messages and the audit call it.
+    pub fn name(&self) -> &str {
+        self.label.as_ref().map_or(self.id.as_str(), KeyLabel::as_str)
+    }
+
+    /// Whether it no longer opens anything at `now`.
+    pub fn is_ended(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_some() || self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_could_never_be_used_is_refused() {
+        let with_label =
+            |label: &str| KeySpec { label: Some(label.to_owned()), ..KeySpec::default() }.check();
+        assert_eq!(with_label("ci").unwrap().unwrap().as_str(), "ci");
+        assert!(with_label("").is_err() && with_label("a b").is_err());
+        // A label that could be taken for an id could get another key revoked than was meant.
+        assert!(with_label("key-0000000000000").is_err());
+        let expires_in = Some(Duration::ZERO);
+        assert!(KeySpec { expires_in, ..KeySpec::default() }.check().is_err());
+        let max_memory = Some(ByteSize(u64::MAX));
+        assert!(KeySpec { max_memory, ..KeySpec::default() }.check().is_err());
+        assert!(KeySpec::default().check().unwrap().is_none());
+    }
+}

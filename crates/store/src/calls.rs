@@ -1,0 +1,109 @@
+//! SQL for the audit: numbered, bounded, written in batches.
+
+use rusqlite::{Connection, Row, named_params};
+use sandbox::{Call, Frontend, KeyId, Namespace};
+
+use crate::{
+    CallQuery, NewCall, StoreError,
+    database::Database,
+    row::{Columns, Reason, time},
+};
+
+/// Calls of known callers that are kept; the oldest make room.
+pub const MAX_CALLS: u32 = 100_000;
+/// Refused calls of unknown callers that are kept. Counted apart: whoever knocks without a key, however often, must not
+/// be able to push out what the others did.
+pub const MAX_UNKNOWN_CALLS: u32 = 10_000;
+/// Old ones are taken away each time that the numbers pass a multiple of this; so many more than the most may be there.
+const TRIM_EVERY: i64 = 1000;
+
+const INSERT: &str = "INSERT INTO calls (at, who, key, frontend, action, sandbox, namespace, error, duration_ms, client) \
+     VALUES (:at, :who, :key, :frontend, :action, :sandbox, :namespace, :error, :duration_ms, :client)";
+
+/// All of them or none.
+pub(crate) fn append(database: &mut Database, calls: &[NewCall]) -> Result<(), StoreError> {
+    write(database, calls).map_err(|source| database.error("writing the audit", source))
+}
+
+fn write(database: &mut Database, calls: &[NewCall]) -> Result<(), rusqlite::Error> {
+    let transaction = database.connection.transaction()?;
+    let mut is_due = false;
+    let mut statement = transaction.prepare_cached(INSERT)?;
+    for call in calls {
+        statement.execute(named_params! {
+            ":at": time(call.at),
+            ":who": call.who,
+            ":key": call.key.as_ref().map(KeyId::as_str),
+            ":frontend": call.frontend.as_str(),
+            ":action": call.action,
+            ":sandbox": call.sandbox,
+            ":namespace": call.namespace.as_ref().map(Namespace::as_str),
+            ":error": call.error,
+            ":duration_ms": i64::try_from(call.duration_ms).unwrap_or(i64::MAX),
+            ":client": call.client,
+        })?;
+        is_due |= transaction.last_insert_rowid() % TRIM_EVERY == 0;
+    }
+    drop(statement);
+    if is_due {
+        trim(&transaction, "who IS NOT NULL", MAX_CALLS)?;
+        trim(&transaction, "who IS NULL", MAX_UNKNOWN_CALLS)?;
+    }
+    transaction.commit()
+}
+
+fn trim(connection: &Connection, which: &str, keep: u32) -> Result<(), rusqlite::Error> {
+    let sql = format!(
+        "DELETE FROM calls WHERE {which} AND number <= \
+         (SELECT number FROM calls WHERE {which} ORDER BY number DESC LIMIT 1 OFFSET ?1)"
+    );
+    connection.prepare_cached(&sql)?.execute([keep])?;
+    Ok(())
+}
+
+/// In order. Without a number to begin with: the last ones. A row that cannot be read is left out and logged.
+pub(crate) fn read(database: &Database, query: &CallQuery) -> Result<Vec<Call>, StoreError> {
+    let mut calls = Vec::new();
+    let mut collect = || {
+        let order = if query.from.is_some() { "ASC" } else { "DESC" };
+        let sql = format!(
+            "SELECT * FROM calls WHERE number >= :from AND (:namespace IS NULL OR namespace = :namespace) \
+             AND (:who IS NULL OR who = :who OR key = :who) ORDER BY number {order} LIMIT :limit"
+        );
+        let mut statement = database.connection.prepare_cached(&sql)?;
+        let mut found = statement.query(named_params! {
+            ":from": i64::try_from(query.from.unwrap_or(0)).unwrap_or(i64::MAX),
+            ":namespace": query.namespace.as_ref().map(Namespace::as_str),
+            ":who": query.who,
+            ":limit": query.limit.min(MAX_CALLS),
+        })?;
+        while let Some(row) = found.next()? {
+            let number: i64 = row.get("number")?;
+            match call(row, number) {
+                Ok(call) => calls.push(call),
+                Err(reason) => tracing::warn!(number, reason, "a line of the audit cannot be read"),
+            }
+        }
+        Ok(())
+    };
+    collect().map_err(|source| database.error("reading the audit", source))?;
+    calls.sort_by_key(|call| call.number);
+    Ok(calls)
+}
+
+fn call(row: &Row<'_>, number: i64) -> Result<Call, Reason> {
+    let columns = Columns(row);
+    Ok(Call {
+        number: u64::try_from(number).map_err(|error| error.to_string())?,
+        at: columns.time("at")?,
+        who: columns.owned("who")?,
+        key: columns.maybe_parsed("key")?,
+        frontend: columns.parsed::<Frontend>("frontend")?,
+        action: columns.text("action")?.to_owned(),
+        sandbox: columns.owned("sandbox")?,
+        namespace: columns.maybe_parsed("namespace")?,
+        error: columns.owned("error")?,
+        duration_ms: columns.number("duration_ms")?.unwrap_or(0),
+        client: columns.owned("client")?,
+    })
+}

@@ -1,0 +1,56 @@
+//! `warren audit`
+
+use std::process::ExitCode;
+
+use sandbox::Call;
+
+use super::Context;
+use crate::{error::CommandResult, output};
+
+/// Show who called what, when, and how it went
+///
+/// Every call that changed something and every one that was refused, over REST and MCP; without --since-number the last
+/// ones. With --json each is a line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren audit
+  warren audit --who key-0123456789abc --limit 20
+  warren audit --since-number 1 --limit 10000 --json")]
+pub(crate) struct Args {
+    /// Begin with this call
+    #[arg(long, value_name = "N", visible_alias = "from")]
+    since_number: Option<u64>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u32,
+    /// Only calls of this caller: its name as in the table, or the id of its key
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let client = context.client().await?;
+    let calls = client.calls(args.since_number, Some(args.limit), args.who.as_deref()).await?.calls;
+    if context.json {
+        for call in &calls {
+            output::json_line(call)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let heading = ["NUMBER", "AT", "WHO", "BY", "ACTION", "SANDBOX", "OUTCOME", "MS"];
+    output::table(heading, calls.iter().map(row))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(call: &Call) -> [String; 8] {
+    [
+        call.number.to_string(),
+        format!("{:.3}", call.at),
+        call.who.clone().unwrap_or_else(|| "unknown".to_owned()),
+        call.frontend.to_string(),
+        call.action.clone(),
+        call.sandbox.clone().unwrap_or_else(|| "-".to_owned()),
+        call.error.clone().unwrap_or_else(|| "ok".to_owned()),
+        call.duration_ms.to_string(),
+    ]
+}

@@ -1,0 +1,188 @@
+//! `warren key`
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Subcommand;
+use frontends::rest::v1;
+use jiff::Timestamp;
+use sandbox::ByteSize;
+use serde::Serialize;
+
+use super::Context;
+use crate::{arguments, error::CommandResult, output};
+
+/// Make, list and revoke keys
+///
+/// A key lets in whoever holds it by TCP, as `Authorization: Bearer KEY`, or as `?api_key=KEY` where a program can send no
+/// header. The daemon's socket needs none.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10
+  warren key list
+  warren key revoke ci"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Create(CreateArgs),
+    List(ListArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Make a key and print it, this once
+///
+/// Only a hash of it is kept, so it cannot be shown again. The key alone goes to stdout: KEY=$(warren key create …).
+/// It sees one namespace: the one of --namespace, or `default`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren key create --label laptop
+  warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10 --max-memory 8g
+  warren key create --label dashboard --all-namespaces --read-only")]
+struct CreateArgs {
+    /// What to call it: unique, for lists, the audit and `warren key revoke`
+    #[arg(long, short = 'l')]
+    label: Option<String>,
+    /// Let it see every namespace
+    #[arg(long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// How long it lives, such as 12h or 30d; without it: until it is revoked
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
+    expires: Option<Duration>,
+    /// Most sandboxes that it may have at the same time, stopped ones included
+    #[arg(long, value_name = "N")]
+    max_sandboxes: Option<u32>,
+    /// Most memory, such as 2g: the limits of all its sandboxes together
+    #[arg(long, value_name = "SIZE")]
+    max_memory: Option<ByteSize>,
+    /// Let it look and change nothing
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// List keys, without their secrets
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren key list
+  warren key list --all --json")]
+struct ListArgs {
+    /// Also those that were revoked or have expired
+    #[arg(long, short)]
+    all: bool,
+}
+
+/// End a key at once, with everything it holds open
+///
+/// Its sandboxes stay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren key revoke ci
+  warren key revoke key-0123456789abc")]
+struct RevokeArgs {
+    /// Id or label
+    key: String,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    keys: Vec<v1::Key>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    match args.verb {
+        Verb::Create(args) => create(context, args).await,
+        Verb::List(args) => list(context, &args).await,
+        Verb::Revoke(args) => revoke(context, &args).await,
+    }
+}
+
+async fn create(context: &Context, args: CreateArgs) -> CommandResult {
+    let request = v1::KeyRequest {
+        label: args.label,
+        // The variable must not contradict the flag.
+        namespace: context.namespace.clone().filter(|_| !args.all_namespaces),
+        all_namespaces: args.all_namespaces,
+        expires_in_ms: args.expires.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        max_sandboxes: args.max_sandboxes,
+        max_memory: args.max_memory,
+        read_only: args.read_only,
+    };
+    let made = context.client().await?.create_key(&request).await?;
+    if context.json {
+        output::json(&made)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::note(&describe(&made.key));
+    output::note("keep it now: it is not stored and cannot be shown again");
+    output::line(&made.secret)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(key: &v1::Key) -> String {
+    let label = key.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
+    let expires = key.expires_at.map_or_else(String::new, |at| format!(", expires {}", output::until(at)));
+    format!("{}{label}: namespace {}, {}{expires}", key.id, namespace(key), access(key))
+}
+
+async fn list(context: &Context, args: &ListArgs) -> CommandResult {
+    let mut keys = context.client().await?.keys().await?;
+    let now = Timestamp::now();
+    keys.retain(|key| args.all || !is_ended(key, now));
+    if context.json {
+        output::json(&Listed { keys })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let heading = ["ID", "LABEL", "NAMESPACE", "ACCESS", "SANDBOXES", "MEMORY", "LAST USED", "ENDS"];
+    output::table(heading, keys.iter().map(|key| row(key, now)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(key: &v1::Key, now: Timestamp) -> [String; 8] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        key.id.to_string(),
+        or_dash(key.label.as_ref().map(ToString::to_string)),
+        namespace(key),
+        access(key).to_owned(),
+        or_dash(key.max_sandboxes.map(|n| n.to_string())),
+        or_dash(key.max_memory.map(|memory| memory.to_string())),
+        key.last_used_at.map_or_else(|| "never".to_owned(), output::ago),
+        ends(key, now),
+    ]
+}
+
+fn ends(key: &v1::Key, now: Timestamp) -> String {
+    match (key.revoked_at, key.expires_at) {
+        (Some(at), _) => format!("revoked {}", output::ago(at)),
+        (None, Some(at)) if at <= now => format!("expired {}", output::ago(at)),
+        (None, Some(at)) => output::until(at),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+fn is_ended(key: &v1::Key, now: Timestamp) -> bool {
+    key.revoked_at.is_some() || key.expires_at.is_some_and(|at| at <= now)
+}
+
+fn namespace(key: &v1::Key) -> String {
+    key.namespace.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string)
+}
+
+fn access(key: &v1::Key) -> &'static str {
+    if key.read_only { "read-only" } else { "read-write" }
+}
+
+async fn revoke(context: &Context, args: &RevokeArgs) -> CommandResult {
+    let key = context.client().await?.revoke_key(&args.key).await?;
+    if context.json {
+        output::json(&key)?
+    } else {
+        output::line(key.id.as_str())?
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,299 @@
+//! The daemon on TCP: where it listens, how it finds out who asks, and how others find it.
+
+use std::{
+    fmt, fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+use engine::{Engine, Principal};
+use frontends::http::{
+    Authenticate, Authority, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Origin, Tls,
+};
+use sandbox::{Error, ErrorKind, Result};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use crate::{directories::Directories, env};
+
+/// Where a daemon in the foreground listens when nobody says otherwise.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5555);
+/// In the run directory: where to find the daemon on TCP.
+const NOTE_NAME: &str = "http.json";
+
+/// Where to listen on TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Nowhere,
+    At(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "none" {
+            return Ok(Self::Nowhere);
+        }
+        // The one name that needs no look-up, and that people write.
+        let numeric = text
+            .strip_prefix("localhost:")
+            .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        numeric.parse().map(Self::At).map_err(|_malformed| {
+            Error::invalid(format!("{text:?} is not an address to listen on"))
+                .with_hint("Write an address and a port, like 127.0.0.1:5555 or [::1]:5555, or none.")
+        })
+    }
+}
+
+/// Certificate and key, in PEM files.
+#[derive(Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// What `warren serve` was told about TCP.
+#[derive(Debug)]
+pub(crate) struct NetworkOptions {
+    /// The variable's choice, or the default, when absent.
+    pub(crate) listen: Option<Listen>,
+    pub(crate) is_dev: bool,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) allowed_hosts: Vec<Authority>,
+    pub(crate) allowed_origins: Vec<Origin>,
+    pub(crate) limits: LimitSettings,
+}
+
+/// Everything about TCP that can be wrong without a port.
+#[derive(Debug)]
+pub(super) struct Plan {
+    address: SocketAddr,
+    tls: Option<Tls>,
+    dev: Option<DevAuth>,
+    hosts: Hosts,
+    limits: LimitSettings,
+}
+
+impl Plan {
+    /// Nothing, where the daemon is not to listen. A daemon that a command started does so only when told.
+    pub(super) fn new(options: &NetworkOptions, is_detached: bool) -> Result<Option<Self>> {
+        let of_variable = env::text(env::LISTEN).map(|text| text.parse()).transpose().map_err(of_variable)?;
+        let unasked = if is_detached { Listen::Nowhere } else { Listen::At(DEFAULT_ADDRESS) };
+        let Listen::At(address) = options.listen.or(of_variable).unwrap_or(unasked) else { return Ok(None) };
+        let dev = options.is_dev.then(|| DevAuth::for_address(address)).transpose()?;
+        let tls = options
+            .tls
+            .as_ref()
+            .map(|TlsFiles { certificate, key }| Tls::from_files(certificate, key))
+            .transpose()?;
+        let hosts = Hosts {
+            allowed_hosts: options.allowed_hosts.clone(),
+            allowed_origins: options.allowed_origins.clone(),
+            is_tls: tls.is_some(),
+        };
+        Ok(Some(Self { address, tls, dev, hosts, limits: options.limits }))
+    }
+
+    /// Takes the port, and notes where it is.
+    pub(super) async fn listen(self, directories: &Directories) -> Result<Network> {
+        let Self { address, tls, dev, hosts, limits } = self;
+        let failed = |error| cannot_listen(address, error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let url = Url { is_tls: tls.is_some(), address: listener.local_addr().map_err(failed)? };
+        let note = Note::write(directories, &url)?;
+        Ok(Network { listener, tls, dev, hosts, limits, url, note })
+    }
+}
+
+/// The port is taken.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) listener: TcpListener,
+    pub(super) tls: Option<Tls>,
+    pub(super) note: Note,
+    dev: Option<DevAuth>,
+    hosts: Hosts,
+    limits: LimitSettings,
+    url: Url,
+}
+
+impl Network {
+    /// Who gets through, and how much.
+    pub(super) fn gate(&self, engine: &Engine) -> Gate {
+        let auth: Arc<dyn Authenticate> = match self.dev {
+            Some(dev) => Arc::new(dev),
+            None => Arc::new(KeyAuth::new(engine.clone())),
+        };
+        Gate::tcp(engine.clone(), auth, self.hosts.clone(), Arc::new(Limits::new(self.limits)))
+    }
+
+    /// Says where it is and what is still missing.
+    pub(super) async fn introduce(&self, engine: &Engine) {
+        let url = &self.url;
+        tracing::info!("MCP: {url}/mcp · REST: {url}/v1");
+        if self.dev.is_some() {
+            tracing::warn!("--dev: every program on this machine may do everything here, without a key");
+            return;
+        }
+        if !url.is_tls && !url.address.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                "keys travel in clear to {}: give --tls-cert and --tls-key, or let only a proxy reach it",
+                url.address
+            );
+        }
+        // Whoever cannot list keys has other worries, and the log has them.
+        if engine.keys(&Principal::operator("daemon")).await.is_ok_and(|keys| keys.is_empty()) {
+            tracing::info!("there is no key yet, so nobody gets in by TCP: `warren key create` makes one");
+        }
+    }
+}
+
+/// How the daemon is reached from this machine.
+#[derive(Debug, Clone, Copy)]
+struct Url {
+    is_tls: bool,
+    address: SocketAddr,
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut address = self.address;
+        // "Everywhere" is no place to connect to.
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        write!(f, "{}://{address}", if self.is_tls { "https" } else { "http" })
+    }
+}
+
+/// The file that tells where the daemon is. Removed at the end.
+#[derive(Debug)]
+pub(super) struct Note {
+    path: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct NoteBody {
+    url: String,
+    pid: u32,
+}
+
+impl Note {
+    fn write(directories: &Directories, url: &Url) -> Result<Self> {
+        let path = directories.run.join(NOTE_NAME);
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("could not write {}", path.display()))
+                .with_source(error)
+        };
+        let body = NoteBody { url: url.to_string(), pid: std::process::id() };
+        let text = serde_json::to_vec(&body).map_err(|error| failed(error.into()))?;
+        replace(&path, &text).map_err(failed)?;
+        Ok(Self { path })
+    }
+
+    /// Called under the lock: what is there belongs to a daemon that died.
+    pub(super) fn remove_old(directories: &Directories) {
+        remove(&directories.run.join(NOTE_NAME));
+    }
+
+    pub(super) fn remove(&self) {
+        remove(&self.path);
+    }
+}
+
+/// Nobody reads half of it.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    let new = path.with_extension("json.new");
+    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    fs::rename(&new, path)
+}
+
+fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!("could not remove {}: {error}", path.display()),
+    }
+}
+
+fn of_variable(error: Error) -> Error {
+    let hint = error.hint().unwrap_or_default().to_owned();
+    Error::invalid(format!("{} is wrong: {}", env::LISTEN, error.message())).with_hint(hint)
+}
+
+fn cannot_listen(address: SocketAddr, error: io::Error) -> Error {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "Another program listens there. Choose another address with --listen, port 0 for any free one, or none."
+        }
+        io::ErrorKind::PermissionDenied => "Choose a port above 1023 with --listen.",
+        _ => "Choose an address of this machine with --listen, or none.",
+    };
+    Error::new(ErrorKind::Unavailable, format!("could not listen on {address}: {error}"))
+        .with_source(error)
+        .with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(listen: &str) -> NetworkOptions {
+        NetworkOptions {
+            listen: Some(listen.parse().unwrap()),
+            is_dev: false,
+            tls: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            limits: LimitSettings::default(),
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_and_wrong_ones_named() {
+        let at = |text: &str| Listen::At(text.parse().unwrap());
+        assert_eq!("none".parse::<Listen>().unwrap(), Listen::Nowhere);
+        assert_eq!("localhost:80".parse::<Listen>().unwrap(), at("127.0.0.1:80"));
+        assert_eq!("[::]:0".parse::<Listen>().unwrap(), at("[::]:0"));
+        for wrong in ["", "5555", "127.0.0.1", "example.com:80", "localhost:", "127.0.0.1:99999"] {
+            let error = wrong.parse::<Listen>().unwrap_err();
+            assert!(error.message().contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_open_door_is_for_this_machine_only() {
+        let dev = |listen| Plan::new(&NetworkOptions { is_dev: true, ..options(listen) }, false);
+        assert!(dev("127.0.0.1:0").unwrap().unwrap().dev.is_some());
+        assert!(dev("0.0.0.0:0").unwrap_err().message().contains("0.0.0.0:0"));
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
+        let first = Plan::new(&options("127.0.0.1:0"), false).unwrap().unwrap();
+        let first = first.listen(&directories).await.unwrap();
+        let text = fs::read_to_string(place.path().join(NOTE_NAME)).unwrap();
+        assert!(text.contains(&format!("{{\"url\":\"{}\"", first.url)), "{text}");
+        let address = first.url.address.to_string();
+        let second = Plan::new(&options(&address), false).unwrap().unwrap();
+        let error = second.listen(&directories).await.unwrap_err();
+        assert!(error.message().contains(&address) && error.hint().unwrap().contains("--listen"), "{error}");
+        first.note.remove();
+        assert!(!place.path().join(NOTE_NAME).exists());
+    }
+
+    #[test]
+    fn everywhere_is_reached_here() {
+        let url = |address: &str, is_tls| Url { is_tls, address: address.parse().unwrap() }.to_string();
+        assert_eq!(url("0.0.0.0:80", false), "http://127.0.0.1:80");
+        assert_eq!(url("[::1]:443", true), "https://[::1]:443");
+    }
+}
