@@ -6,6 +6,7 @@ pub(crate) mod create;
 mod exec;
 mod files;
 mod lifecycle;
+mod logs;
 mod metrics;
 mod runtime;
 pub(crate) mod select;
@@ -24,6 +25,7 @@ pub(super) fn all() -> Vec<Tool> {
         lifecycle::tools(),
         exec::tools(),
         sessions::tools(),
+        logs::tools(),
         files::tools(),
         metrics::tools(),
         runtime::tools(),
