@@ -8,8 +8,10 @@ mod arguments;
 mod call;
 mod complete;
 mod envelope;
+mod hostfs;
 mod output;
 mod prompts;
+mod protocol;
 mod resources;
 mod schema;
 mod settings;
@@ -26,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use self::tools::Sessions;
 pub use self::{
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };

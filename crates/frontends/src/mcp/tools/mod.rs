@@ -8,6 +8,7 @@ mod files;
 mod lifecycle;
 mod logs;
 mod metrics;
+mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
@@ -22,6 +23,7 @@ use super::tool::Tool;
 pub(super) fn all() -> Vec<Tool> {
     let groups = [
         create::tools(),
+        run::tools(),
         lifecycle::tools(),
         exec::tools(),
         sessions::tools(),

@@ -81,7 +81,7 @@ async fn filters_come_before_counting() {
 async fn every_line_is_its_own_place_to_go_on_from_also_after_a_restart() {
     let (client, _) = client_with_logs().await;
     let all = ask(&client, "sandbox_logs_read", json!({})).await;
-    let client = client.restarted().await;
+    let client = client.restarted(|_home| {}).await;
     for (index, entry) in all["entries"].as_array().unwrap().iter().enumerate() {
         let rest = ask(&client, "sandbox_logs_stream", json!({ "fromCursor": entry["cursor"] })).await;
         assert_eq!(texts(&rest), ALL[index + 1..], "{entry}");
