@@ -15,7 +15,7 @@ use super::{
 use crate::mcp::{
     Toolset,
     call::Call,
-    envelope::{Answer, Failure, ToolResult},
+    envelope::{Answer, ToolResult},
     tool::{Hints, Tool},
 };
 

@@ -89,7 +89,7 @@ impl Followed {
                 self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
             }
             Err(error) => {
-                self.warnings.push(format!("part of the output cannot be read: {}", error.message()))
+                self.warnings.push(format!("part of the output cannot be read: {}", error.message()));
             }
         }
     }

@@ -90,7 +90,9 @@ impl<'a> Merge<'a> {
         loop {
             let reached = self.heads.peek().map(|Reverse((place, _))| place.at_ms);
             let is_reached = |source: &Source| reached.is_none_or(|at_ms| source.rank.created_ms <= at_ms);
-            if let Some(source) = self.unopened.pop_front_if(|source| is_reached(source)) {
+            if self.unopened.front().is_some_and(is_reached)
+                && let Some(source) = self.unopened.pop_front()
+            {
                 self.open(source).await?;
                 continue;
             }
@@ -232,7 +234,7 @@ impl Source {
                     warnings.push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
                 }
                 Err(error) => {
-                    warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error.message()))
+                    warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error.message()));
                 }
             }
         }

@@ -166,6 +166,7 @@ struct Filter {
     sources: Vec<LogSource>,
     grep: Option<String>,
     sessions: Option<Vec<ExecId>>,
+    warnings: Vec<String>,
 }
 
 impl Filter {
@@ -173,12 +174,17 @@ impl Filter {
         let time = |name: &str, text: Option<String>| text.map(|text| time_of(name, &text)).transpose();
         let default = || vec![LogSource::Stdout, LogSource::Stderr, LogSource::Output];
         let sessions = fields.session_ids.take().filter(|ids| !ids.is_empty());
+        let unknown = sessions.iter().flatten().filter_map(SessionId::unknown);
+        let warnings = unknown
+            .map(|id| format!("sessionIds: {id} is no execSessionId, so nothing was printed by it."))
+            .collect();
         Ok(Self {
             since_ms: time("since", fields.since.take())?,
             until_ms: time("until", fields.until.take())?,
             sources: fields.sources.take().filter(|sources| !sources.is_empty()).unwrap_or_else(default),
             grep: fields.grep.take().filter(|text| !text.is_empty()),
-            sessions: sessions.map(|ids| ids.into_iter().filter_map(SessionId::exec).collect()),
+            sessions: sessions.map(|ids| ids.iter().filter_map(SessionId::exec).collect()),
+            warnings,
         })
     }
 
@@ -207,10 +213,18 @@ impl Filter {
 }
 
 impl SessionId {
-    fn exec(self) -> Option<ExecId> {
+    fn exec(&self) -> Option<ExecId> {
         match self {
             Self::Exec(id) => id.parse().ok(),
             Self::Number(_) => None,
+        }
+    }
+
+    fn unknown(&self) -> Option<String> {
+        match self {
+            Self::Exec(id) if self.exec().is_none() => Some(id.chars().take(64).collect()),
+            Self::Exec(_) => None,
+            Self::Number(number) => Some(number.to_string()),
         }
     }
 }
@@ -293,8 +307,9 @@ impl Page {
         line
     }
 
-    fn answer(self) -> Answer<Logs> {
-        let mut warnings = self.warnings;
+    fn answer(self, filter: Filter) -> Answer<Logs> {
+        let mut warnings = filter.warnings;
+        warnings.extend(self.warnings);
         warnings.dedup();
         let logs = Logs { entries: self.entries.into(), next_cursor: self.cursor.to_string() };
         Answer::new(logs).warn_all(warnings).truncate(self.truncated)
@@ -314,17 +329,17 @@ async fn read(call: Call, mut arguments: ReadArguments) -> ToolResult<Logs> {
                 page.cursor
             ));
         }
-        return Ok(page.answer());
+        return Ok(page.answer(filter));
     };
     let limit = usize::try_from(tail).unwrap_or(usize::MAX).min(MAX_READ);
     for span in [Some(TAIL_SPAN.max(limit as u64)), None] {
         let mut page = Page::new(limit, max_bytes, Cursor::Beginning);
         if log.read_tail(&call, &filter, span, &mut page).await? {
-            return Ok(page.answer());
+            return Ok(page.answer(filter));
         }
     }
     // The second time everything is read, which is always enough.
-    Ok(Page::new(limit, max_bytes, Cursor::Beginning).answer())
+    Ok(Page::new(limit, max_bytes, Cursor::Beginning).answer(filter))
 }
 
 async fn follow(call: Call, mut arguments: StreamArguments) -> ToolResult<Logs> {
@@ -341,7 +356,7 @@ async fn follow(call: Call, mut arguments: StreamArguments) -> ToolResult<Logs> 
         log.read_page(&call, &filter, &mut page).await?;
         let is_enough = !page.entries.is_empty() || Instant::now() >= until;
         if is_enough || !log.wait_for_more(&call, &filter, until).await? {
-            return Ok(page.answer());
+            return Ok(page.answer(filter));
         }
     }
 }

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "helpers of tests may stop them")]
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use engine::{Principal, SandboxRef};
 use sandbox::{ExecId, ExecOutcome, KillReason, SandboxState};
