@@ -6,7 +6,9 @@ pub(crate) mod create;
 mod exec;
 mod files;
 mod lifecycle;
+mod logs;
 mod metrics;
+mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
@@ -21,9 +23,11 @@ use super::tool::Tool;
 pub(super) fn all() -> Vec<Tool> {
     let groups = [
         create::tools(),
+        run::tools(),
         lifecycle::tools(),
         exec::tools(),
         sessions::tools(),
+        logs::tools(),
         files::tools(),
         metrics::tools(),
         runtime::tools(),

@@ -6,7 +6,7 @@ mod poll;
 mod table;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::time::Duration;
 

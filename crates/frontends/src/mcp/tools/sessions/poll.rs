@@ -188,7 +188,7 @@ impl<'a> Poll<'a> {
                 match (self.steps.last_mut(), &step.shows) {
                     // However much is written to it meanwhile.
                     (Some(last), Shows::Nothing) if matches!(last.shows, Shows::Nothing) => {
-                        last.through = step.through
+                        last.through = step.through;
                     }
                     _ => self.steps.push(step),
                 }

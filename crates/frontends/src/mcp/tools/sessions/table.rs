@@ -145,7 +145,7 @@ async fn look_after(mcp: &Mcp, sessions: &Sessions, exec: ExecId, session: Sessi
         match timeout(CLOSE_PATIENCE, close).await {
             Ok(Ok(_)) | Err(_) => {}
             Ok(Err(error)) => {
-                tracing::debug!(%exec, error = &error as &dyn std::error::Error, "stdin not closed")
+                tracing::debug!(%exec, error = &error as &dyn std::error::Error, "stdin not closed");
             }
         }
     });

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "helpers of tests may stop them")]
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use engine::{Principal, SandboxRef};
 use sandbox::{ExecId, ExecOutcome, KillReason, SandboxState};
@@ -294,7 +292,7 @@ async fn a_session_outlives_the_daemon_and_belongs_to_its_namespace() {
     let client = client_with_box().await;
     let session = start(&client, json!({ "command": "cat" })).await;
     let cursor = echo(&client, &session, b"before ", 1).await;
-    let mut client = client.restarted().await;
+    let mut client = client.restarted(|_home| {}).await;
     echo(&client, &session, b"after", cursor).await;
     client.data("sandbox_exec_write_stdin", json!({ "execSessionId": session, "close": true })).await;
     let (text, _) = read_all(&client, &session, json!({})).await;

@@ -9,24 +9,24 @@ const MAX_OPEN_BYTES: usize = 3;
 
 /// Last bytes of a stream: enough to know whether it stands inside a character.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     last: Vec<u8>,
 }
 
 impl Edge {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.last.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OPEN_BYTES)..]);
         let excess = self.last.len().saturating_sub(MAX_OPEN_BYTES);
         self.last.drain(..excess);
     }
 
     /// Bytes that the character at the end still lacks; 0 when the stream ends with a whole one, or with no text at all.
-    pub(super) fn n_missing(&self) -> usize {
+    pub(crate) fn n_missing(&self) -> usize {
         self.open().map_or(0, |(_, n_missing)| n_missing)
     }
 
     /// Bytes that there are of a character at the end that lacks some.
-    pub(super) fn n_open(&self) -> usize {
+    pub(crate) fn n_open(&self) -> usize {
         self.open().map_or(0, |(n_open, _)| n_open)
     }
 
@@ -44,13 +44,13 @@ impl Edge {
     }
 
     /// How many of the first bytes of the next piece complete the character at the end.
-    pub(super) fn n_claimed(&self, next: &[u8]) -> usize {
+    pub(crate) fn n_claimed(&self, next: &[u8]) -> usize {
         n_continuing(next).min(self.n_missing())
     }
 }
 
 /// Bytes at the beginning that can only be the rest of a character.
-pub(super) fn n_continuing(bytes: &[u8]) -> usize {
+pub(crate) fn n_continuing(bytes: &[u8]) -> usize {
     bytes.iter().take(MAX_OPEN_BYTES).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
 }
 
