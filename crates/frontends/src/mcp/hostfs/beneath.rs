@@ -39,7 +39,7 @@ pub(super) fn open(
     flags: OFlags,
     bounds: Bounds,
 ) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = quiet(flags);
     for _ in 0..MAX_TRIES {
         match openat2(root, path, flags, Mode::empty(), bounds.flags()) {
             Err(Errno::AGAIN) => {}
@@ -49,6 +49,12 @@ pub(super) fn open(
         }
     }
     Err(Errno::AGAIN)
+}
+
+/// Not for our children, and no terminal of ours. Beside `PATH` the kernel takes no other wish.
+pub(super) fn quiet(flags: OFlags) -> OFlags {
+    let no_terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
+    flags | OFlags::CLOEXEC | no_terminal
 }
 
 /// As [`open`], one name at a time and without following any link.
@@ -74,7 +80,7 @@ pub(super) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
 
 /// Opens one name of a directory; a link is refused as one.
 pub(super) fn step(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = quiet(flags | OFlags::NOFOLLOW);
     match openat(parent, name, flags, Mode::empty()) {
         Err(Errno::NOTDIR) if is_link(parent, name) => Err(Errno::LOOP),
         // A descriptor of a link itself is of no use here.

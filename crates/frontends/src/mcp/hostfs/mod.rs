@@ -11,10 +11,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{
-    copy::{Copied, Source, copy_out},
-    place::Access,
-};
+pub(crate) use self::copy::{Copied, Source, copy_out};
 
 /// Files, directories and links that one copy takes at most.
 const MAX_ENTRIES: u64 = 100_000;

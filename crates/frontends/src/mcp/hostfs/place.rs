@@ -83,7 +83,7 @@ impl Place {
             Err(Errno::NOTDIR) => {
                 use std::os::fd::AsRawFd;
                 let own = format!("/proc/self/fd/{}", self.root.as_raw_fd());
-                openat(CWD, own, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+                openat(CWD, own, beneath::quiet(flags), Mode::empty())
             }
             result => result,
         }

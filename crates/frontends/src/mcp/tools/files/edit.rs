@@ -290,3 +290,111 @@ fn shortened(mut text: String, max: usize, path: &str) -> (String, Option<Trunca
     };
     (text, Some(cut))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::mcp::testing::Client;
+
+    const FILE: &str = "fn main() {\n    let x = 1;\n    let y = 1;\n    println!(\"{x}\");\n}\n";
+
+    async fn client() -> Client {
+        let client = Client::new().await;
+        client.data("sandbox_create", json!({ "name": "web" })).await;
+        let arguments = json!({ "name": "web", "path": "/m.rs", "content": FILE, "mode": "755" });
+        client.data("sandbox_fs_write", arguments).await;
+        client
+    }
+
+    fn of(edits: Value) -> Value {
+        json!({ "name": "web", "path": "/m.rs", "edits": edits })
+    }
+
+    async fn content(client: &Client) -> Value {
+        client.data("sandbox_fs_read", json!({ "name": "web", "path": "/m.rs" })).await["content"].clone()
+    }
+
+    #[tokio::test]
+    async fn edits_are_made_in_order_and_come_back_as_a_diff() {
+        let client = client().await;
+        let edits = json!([
+            { "oldText": "let x = 1;", "newText": "let x = 2;" },
+            // Made by the one before.
+            { "oldText": "x = 2;\n", "newText": "x = 2;\n    let z = 3;\n" },
+        ]);
+        let mut dry = of(edits.clone());
+        dry["dryRun"] = json!(true);
+        let told = client.data("sandbox_fs_edit", dry).await;
+        assert_eq!((&told["written"], content(&client).await), (&json!(false), json!(FILE)));
+        let edited = client.data("sandbox_fs_edit", of(edits)).await;
+        let diff = "--- a/m.rs\n+++ b/m.rs\n@@ -1,5 +1,6 @@\n fn main() {\n-    let x = 1;\n+    let x = 2;\n+    let z = 3;\n     \
+                    let y = 1;\n     println!(\"{x}\");\n }\n";
+        assert_eq!(edited["diff"], diff);
+        assert_eq!(told["diff"], diff);
+        assert_eq!(
+            (&edited["replacements"], &edited["addedLines"], &edited["removedLines"], &edited["written"]),
+            (&json!(2), &json!(2), &json!(1), &json!(true))
+        );
+        let stat = client.data("sandbox_fs_stat", json!({ "name": "web", "path": "/m.rs" })).await;
+        assert_eq!(stat["mode"], 0o100_755);
+    }
+
+    #[tokio::test]
+    async fn one_edit_that_does_not_fit_leaves_all_undone_and_is_explained() {
+        let client = client().await;
+        let good = json!({ "oldText": "let x = 1;", "newText": "let x = 2;" });
+        let refused = async |bad: Value| {
+            let error = client.error("sandbox_fs_edit", of(json!([good, bad])), "invalid_request").await;
+            assert_eq!(content(&client).await, FILE);
+            assert_eq!(error["details"]["edit"], 1, "{error}");
+            error
+        };
+        let error = refused(json!({ "oldText": "    let", "newText": "" })).await;
+        assert_eq!(error["message"], "edit 2 of 2: oldText occurs 2 times in /m.rs; look at lines 2, 3");
+        assert_eq!(error["details"]["occurrences"], 2);
+        let error = refused(json!({ "oldText": "printn!(\"{x}\")", "newText": "" })).await;
+        assert_eq!(error["details"]["lines"], json!([{ "line": 4, "text": "    println!(\"{x}\");" }]));
+        let error = refused(json!({ "oldText": "let  y = 1;", "newText": "" })).await;
+        assert!(error["hint"].as_str().unwrap().contains("spaces"), "{error}");
+        refused(json!({ "oldText": "", "newText": "x" })).await;
+        refused(json!({ "oldText": "y", "newText": "y" })).await;
+        let all = json!([{ "oldText": "= 1;", "newText": "= 5;", "replaceAll": true }]);
+        assert_eq!(client.data("sandbox_fs_edit", of(all)).await["replacements"], 2);
+    }
+
+    #[tokio::test]
+    async fn line_ends_of_another_system_are_named() {
+        let client = client().await;
+        let crlf = json!({ "name": "web", "path": "/m.rs", "content": "a\r\nb\r\n" });
+        client.data("sandbox_fs_write", crlf).await;
+        let edits = json!([{ "oldText": "a\nb", "newText": "c" }]);
+        let error = client.error("sandbox_fs_edit", of(edits), "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains("\\r\\n"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_text_or_too_large_is_not_edited() {
+        let client = client().await;
+        let binary = json!({ "name": "web", "path": "/m.rs", "content": "/w==", "encoding": "base64" });
+        client.data("sandbox_fs_write", binary).await;
+        let edits = json!([{ "oldText": "a", "newText": "c" }]);
+        client.error("sandbox_fs_edit", of(edits.clone()), "wrong_state").await;
+        let large = json!({ "name": "web", "path": "/m.rs", "content": "a".repeat(MAX_FILE_BYTES + 1) });
+        client.data("sandbox_fs_write", large).await;
+        client.error("sandbox_fs_edit", of(edits), "limit_reached").await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changed_since_it_was_read_is_left_alone() {
+        let client = client().await;
+        let which = client.call.sandbox("web").unwrap();
+        let (entry, _) = read(&client.call, &which, "/m.rs").await.unwrap();
+        let other = json!({ "name": "web", "path": "/m.rs", "content": "theirs" });
+        client.data("sandbox_fs_write", other).await;
+        let failure = write(&client.call, &which, "/m.rs", &entry, "ours".to_owned()).await.unwrap_err();
+        assert!(failure.retryable && failure.code == "wrong_state", "{failure:?}");
+        assert_eq!(content(&client).await, "theirs");
+    }
+}

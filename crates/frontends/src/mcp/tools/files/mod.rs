@@ -8,6 +8,8 @@ mod list;
 mod ports;
 mod read;
 mod search;
+#[cfg(test)]
+mod stories;
 mod tree;
 mod write;
 
