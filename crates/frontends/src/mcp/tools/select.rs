@@ -95,17 +95,19 @@ impl Selector {
     /// As [`Selector::resolve`], for calls that mean everything, or everything of one status, where nothing is said.
     pub(crate) async fn resolve_or(&self, call: &Call, default: Option<Status>) -> Result<Targets, Failure> {
         let status = self.status.or(default).unwrap_or(Status::All);
-        let mut found: BTreeMap<String, Target> = BTreeMap::new();
+        // By id too: an operator may name one of another namespace by its id, and it may have the same name.
+        let mut found: BTreeMap<(String, String), Target> = BTreeMap::new();
         for name in self.all_names()? {
             let target = match look_up(call, &name).await {
                 Ok(view) => Target::Found(Box::new(view)),
                 Err(failure) => Target::Missing(name, failure),
             };
-            found.insert(target.name().to_owned(), target);
+            found.insert(target.key(), target);
         }
         if self.has_labels() || !self.has_names() {
             for view in self.by_labels(call).await? {
-                found.insert(view.name.to_string(), Target::Found(Box::new(view)));
+                let target = Target::Found(Box::new(view));
+                found.insert(target.key(), target);
             }
         }
         let fits = |target: &Target| match target {
@@ -197,6 +199,14 @@ impl Target {
             Self::Found(view) => view.name.as_str(),
             Self::Missing(name, _) => name,
         }
+    }
+
+    fn key(&self) -> (String, String) {
+        let id = match self {
+            Self::Found(view) => view.id.to_string(),
+            Self::Missing(..) => String::new(),
+        };
+        (self.name().to_owned(), id)
     }
 }
 

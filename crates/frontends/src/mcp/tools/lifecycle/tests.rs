@@ -322,7 +322,12 @@ async fn other_namespaces_do_not_exist_for_a_call() {
     client.data("sandbox_create", json!({ "name": "a" })).await;
     client.data("sandbox_create", json!({ "name": "b" })).await;
     assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["a", "b"]);
+    let blue = client.data("sandbox_inspect", json!({ "name": "a" })).await;
     client.call.namespace = None;
+    assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["a"]);
+    // Who may see every namespace can name what is elsewhere by its id.
+    let both = client.data("sandbox_list", json!({ "names": ["a", blue["id"]] })).await;
+    assert_eq!(names(&both), ["a", "a"]);
     client.call.who = Principal::of_namespace("key", "default".parse().unwrap());
     client.call.session = Session::kept();
     assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["a"]);
