@@ -1,5 +1,4 @@
 //! Stories of host paths: what may be copied, and above all what may not.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use std::{
     fs,

@@ -184,7 +184,7 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
                 return Err(refuse(message, missing_hint(&text, &edit.old_text), 0, places));
             }
             1 => {}
-            n if edit.replace_all.unwrap_or(false) => drop(n),
+            _ if edit.replace_all.unwrap_or(false) => {}
             n => {
                 let places = occurrences(&text, &edit.old_text);
                 let message = format!("{which}: oldText occurs {n} times in {path}{}", named(&places));

@@ -1,5 +1,4 @@
 //! Stories of the file tools, over the simulated sandbox.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use serde_json::{Value, json};
 
