@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Args),
     Bench(commands::bench::Args),
     Serve(commands::serve::Args),
+    Mcp(commands::mcp::Args),
     Completions(commands::completions::Args),
     Version(commands::version::Args),
     #[command(hide = true)]

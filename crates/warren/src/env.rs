@@ -17,6 +17,8 @@ pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
 pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 
+pub(crate) const MCP_TOOLSETS: &str = "WARREN_MCP_TOOLSETS";
+
 pub(crate) const VARIABLES: &[Variable] = &[
     Variable {
         name: HOME_DIRECTORY,
@@ -38,6 +40,38 @@ pub(crate) const VARIABLES: &[Variable] = &[
         purpose: "What the daemon logs: error, warn, info, debug, trace, or a filter by module.",
     },
     Variable { name: NAMESPACE, purpose: "Namespace of commands that name none." },
+    Variable {
+        name: MCP_TOOLSETS,
+        purpose: "MCP: which tools are listed, as toolsets with commas between them, or all; core.",
+    },
+    Variable {
+        name: "WARREN_MCP_HOST_PATHS",
+        purpose: "MCP: paths of this machine that tools may read and write, with colons between them; none.",
+    },
+    Variable {
+        name: "WARREN_MCP_HOST_PATH_POLICY",
+        purpose: "MCP: unrestricted lets tools touch every path of this machine; allowlist.",
+    },
+    Variable {
+        name: "WARREN_MCP_ENABLE_DANGEROUS",
+        purpose: "MCP: 1 lets destructive calls through without confirmation; 0.",
+    },
+    Variable {
+        name: "WARREN_MCP_MAX_OUTPUT_BYTES",
+        purpose: "MCP: longest text in one field of an answer; 1048576.",
+    },
+    Variable {
+        name: "WARREN_MCP_DEFAULT_TIMEOUT_MS",
+        purpose: "MCP: time limit of commands that name none; 120000.",
+    },
+    Variable {
+        name: "WARREN_MCP_SESSION_TTL_MS",
+        purpose: "MCP: closes the stdin of a command that nobody talked to for so long; 900000.",
+    },
+    Variable {
+        name: "MICROSANDBOX_MCP_*",
+        purpose: "The same six names after WARREN_MCP_ (all but TOOLSETS), read where ours are not set.",
+    },
     Variable { name: "NO_COLOR", purpose: "Set to anything: no colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },
 ];

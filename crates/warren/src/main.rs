@@ -13,6 +13,7 @@ mod doctor;
 mod env;
 mod error;
 mod guest_role;
+mod mcp;
 mod output;
 mod session;
 mod terminal;

@@ -108,6 +108,8 @@ pub(super) async fn pass(
     if let Some(uri) = without_key(&parts.uri) {
         parts.uri = uri;
     }
+    // Nothing behind this line needs the key, so nothing there can tell it.
+    parts.headers.remove(AUTHORIZATION);
     parts.extensions.insert(who.clone());
     let limits = gate.network.as_ref().map(|network| &network.limits);
     if let Some(limits) = limits {

@@ -23,7 +23,7 @@ pub use axum::Router;
 pub(crate) use self::{
     audit::About,
     error::{ApiError, ApiResult, Refusal, body as error_body, chain},
-    limits::{StreamLease, StreamPlace, too_long},
+    limits::{StreamLease, StreamPlace},
     listen::ActivityGuard,
     request::HttpRequestId,
 };
@@ -33,8 +33,8 @@ pub use self::{
     hosts::{Authority, Hosts, Origin},
     key_auth::KeyAuth,
     limits::{
-        DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits, MAX_JSON_BYTES,
-        TOTAL_STREAMS_FACTOR, bounded,
+        DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits,
+        TOTAL_STREAMS_FACTOR,
     },
     listen::{Activity, Tls, serve_tcp, serve_unix},
     request::{REQUEST_ID_HEADER, SERVER_NAME},

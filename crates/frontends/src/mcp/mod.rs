@@ -11,6 +11,7 @@ mod envelope;
 mod hostfs;
 mod output;
 mod prompts;
+mod protocol;
 mod resources;
 mod schema;
 mod settings;
@@ -26,6 +27,7 @@ use engine::Engine;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };

@@ -26,6 +26,10 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 const CLIENT_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 const OCTETS: &str = "application/octet-stream";
 
+pub(crate) fn empty_body() -> Body {
+    whole("")
+}
+
 fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -112,7 +116,7 @@ impl Client {
 }
 
 /// The answer if it is a success, else its error.
-async fn checked(response: Response<Incoming>) -> CommandResult<Response<Incoming>> {
+pub(crate) async fn checked(response: Response<Incoming>) -> CommandResult<Response<Incoming>> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);

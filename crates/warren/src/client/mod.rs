@@ -14,7 +14,7 @@ mod target;
 mod transport;
 
 pub(crate) use self::{
-    call::{Body, text_lines},
+    call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,
     start::{ClientOptions, StartMode},
     target::Target,

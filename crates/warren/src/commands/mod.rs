@@ -11,6 +11,7 @@ pub(crate) mod exec;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 pub(crate) mod pause;
 pub(crate) mod ps;
 pub(crate) mod reference;
@@ -64,9 +65,11 @@ impl Context {
     }
 
     pub(crate) async fn client_that(&self, start: StartMode) -> CommandResult<Client> {
-        let options =
-            ClientOptions { directories: self.directories.clone(), namespace: self.namespace.clone(), start };
-        Ok(Client::connect(options).await?)
+        Ok(Client::connect(self.client_options(start)).await?)
+    }
+
+    pub(crate) fn client_options(&self, start: StartMode) -> ClientOptions {
+        ClientOptions { directories: self.directories.clone(), namespace: self.namespace.clone(), start }
     }
 }
 
@@ -114,6 +117,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
+        Command::Mcp(args) => mcp::run(context, &args).await,
         Command::Serve(_) | Command::Doctor(_) | Command::Completions(_) | Command::Reference(_) => {
             Ok(ExitCode::SUCCESS)
         }

@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use frontends::http::{
-    Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin,
+use frontends::{
+    http::{Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin},
+    mcp::Settings,
 };
 
 use super::Context;
@@ -11,6 +12,7 @@ use crate::{
     arguments,
     daemon::{self, BackendChoice, Listen, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
+    mcp::McpArgs,
 };
 
 /// Beyond this, connections are the limit.
@@ -23,8 +25,8 @@ const MAX_STREAMS: u64 = 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren serve
-  warren serve --dev                    # no keys, this machine only
-  warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem --allowed-host warren.example
+  warren serve --dev
+  warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --backend fake --home /tmp/try --log debug")]
 pub(crate) struct Args {
     /// How sandboxes are made: `fake` makes none and pretends [env: WARREN_BACKEND]
@@ -67,15 +69,20 @@ pub(crate) struct Args {
     /// Leave the terminal, and tell on stdout when ready: how a command starts a daemon
     #[arg(long, hide = true)]
     detached: bool,
+    #[command(flatten)]
+    mcp: McpArgs,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    // The variables of whichever command happened to start the daemon are not for everyone who uses it.
+    let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
         backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
         is_detached: args.detached,
+        mcp,
         takes_over: args.take_over,
         network: network(args),
     })

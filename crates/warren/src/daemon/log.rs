@@ -7,7 +7,8 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::env;
 
-const DEFAULT_FILTER: &str = "info";
+/// The MCP library tells of every connection at `info`.
+const DEFAULT_FILTER: &str = "info,rmcp=warn";
 
 pub(super) fn init(flag: Option<&str>) -> Result<()> {
     let asked = flag.map(str::to_owned).or_else(|| env::text(env::LOG));

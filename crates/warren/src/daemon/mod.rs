@@ -19,6 +19,7 @@ use std::{io, process::ExitCode, sync::Arc, time::Duration};
 use engine::{Engine, EngineConfig};
 use frontends::{
     http::{self, Activity, Gate, PeerCredentials},
+    mcp::{self, Mcp},
     rest::{self, Rest},
 };
 use sandbox::{Error, ErrorKind, Result};
@@ -55,6 +56,8 @@ pub(crate) struct ServeOptions {
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
     pub(crate) is_detached: bool,
+    /// For MCP clients that bring none of their own, which is all on HTTP.
+    pub(crate) mcp: mcp::Settings,
     /// Has a daemon end that is in the way.
     pub(crate) takes_over: bool,
     pub(crate) network: NetworkOptions,
@@ -129,7 +132,11 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     }
 
     // Other front ends are merged here: `routes.merge(..)`.
-    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())).merge(mcp::router(
+        Mcp::new(engine.clone(), options.mcp.clone()),
+        stop.clone(),
+        activity.clone(),
+    ));
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.

@@ -1,0 +1,103 @@
+//! Who is at the other end, and what they chose when they came.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    extract::Query,
+    http::{HeaderMap, request::Parts},
+};
+use engine::Principal;
+use sandbox::{Error, ErrorKind, Namespace, Result};
+use serde::Deserialize;
+
+use crate::mcp::{Settings, Toolsets, call::Session};
+
+const TOOLSETS_HEADER: &str = "x-warren-toolsets";
+const NAMESPACE_HEADER: &str = "x-warren-namespace";
+
+/// A client, for as long as its session lasts; without a session, for one request.
+#[derive(Debug, Clone)]
+pub(in crate::mcp) struct Client {
+    pub(in crate::mcp) who: Principal,
+    pub(in crate::mcp) settings: Arc<Settings>,
+    pub(in crate::mcp) namespace: Option<Namespace>,
+    pub(in crate::mcp) session: Arc<Session>,
+    pub(in crate::mcp) way: Way,
+}
+
+/// How messages travel, as far as answers depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::mcp) enum Way {
+    /// One connection from the first message to the last.
+    Connection,
+    /// Requests, which belong together where the protocol's revision has sessions.
+    Requests,
+    /// Requests whose answers are one message each: nothing can be told on the way.
+    SingleAnswers,
+}
+
+/// The query of every route of ours; what it does not know it leaves to others.
+#[derive(Debug, Default, Deserialize)]
+struct Choices {
+    toolsets: Option<String>,
+    namespace: Option<String>,
+}
+
+impl Client {
+    /// The client that sent a request, with a session that remembers nothing yet.
+    pub(super) fn of(request: &Parts, settings: &Arc<Settings>, way: Way) -> Result<Self> {
+        let who = principal(request)?;
+        let query = Query::<Choices>::try_from_uri(&request.uri)
+            .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?
+            .0;
+        let toolsets = text(&request.headers, TOOLSETS_HEADER)?.or(query.toolsets);
+        let settings = match toolsets {
+            Some(text) => with_toolsets(settings, text.parse()?),
+            None => Arc::clone(settings),
+        };
+        let namespace = text(&request.headers, NAMESPACE_HEADER)?.or(query.namespace);
+        let namespace = namespace.map(|text| text.parse()).transpose()?;
+        let session = match way {
+            Way::Connection | Way::Requests => Session::kept(),
+            Way::SingleAnswers => Session::stateless(),
+        };
+        Ok(Self { who, settings, namespace, session, way })
+    }
+}
+
+fn with_toolsets(settings: &Arc<Settings>, toolsets: Toolsets) -> Arc<Settings> {
+    Arc::new(Settings { toolsets, ..Settings::clone(settings) })
+}
+
+/// Who asks, as the layers around found out.
+pub(super) fn principal(request: &Parts) -> Result<Principal> {
+    request
+        .extensions
+        .get::<Principal>()
+        .cloned()
+        .ok_or_else(|| Error::new(ErrorKind::Unauthenticated, "nobody knows who asks"))
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
+    let value = headers.get(name).map(|value| value.to_str().map(str::to_owned));
+    value.transpose().map_err(|_not_text| Error::invalid(format!("the header {name} is not text")))
+}
+
+/// What a session belongs to: the same key, or the same user where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Owner(String);
+
+impl Owner {
+    pub(super) fn of(who: &Principal) -> Self {
+        Self(match &who.key {
+            Some(key) => format!("key {key}"),
+            None => format!("name {}", who.name),
+        })
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,78 @@
+//! Between our words and the library's.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rmcp::{ErrorData, model};
+use sandbox::{Error, ErrorKind};
+use serde_json::json;
+
+use crate::mcp::{
+    envelope::{Envelope, Failure},
+    prompts::PromptEntry,
+    resources::{Content, ResourceBody, ResourceEntry, TemplateEntry},
+};
+
+/// The envelope as text, for models, and as data, for programs.
+pub(super) fn tool_result(envelope: Envelope) -> model::CallToolResult {
+    let text = model::ContentBlock::text(envelope.body.to_string());
+    let mut result = model::CallToolResult::success(vec![text]);
+    result.is_error = Some(envelope.is_error);
+    result.structured_content = Some(envelope.body);
+    result
+}
+
+/// A failure outside tools, where the protocol has errors of its own. Its data is what an envelope would say.
+pub(super) fn error(error: Error) -> ErrorData {
+    let code = match error.kind() {
+        ErrorKind::InvalidRequest | ErrorKind::NotFound => model::ErrorCode::INVALID_PARAMS,
+        ErrorKind::Unsupported => model::ErrorCode::METHOD_NOT_FOUND,
+        _ => model::ErrorCode::INTERNAL_ERROR,
+    };
+    error_with(code, error)
+}
+
+/// The same where something that is not there has a code of its own.
+pub(super) fn resource_error(failed: Error) -> ErrorData {
+    match failed.kind() {
+        ErrorKind::NotFound => error_with(model::ErrorCode::RESOURCE_NOT_FOUND, failed),
+        _ => error(failed),
+    }
+}
+
+fn error_with(code: model::ErrorCode, error: Error) -> ErrorData {
+    let failure = Failure::from(error);
+    ErrorData::new(code, failure.message.clone(), Some(json!(failure)))
+}
+
+pub(super) fn resource(entry: ResourceEntry) -> model::Resource {
+    let mut resource = model::Resource::new(entry.uri, entry.name);
+    resource.title = Some(entry.title);
+    resource.description = Some(entry.description);
+    resource.mime_type = Some(entry.mime_type);
+    resource.size = entry.size;
+    resource
+}
+
+pub(super) fn template(entry: TemplateEntry) -> model::ResourceTemplate {
+    let mut template = model::ResourceTemplate::new(entry.uri_template, entry.name);
+    template.title = Some(entry.title);
+    template.description = Some(entry.description);
+    template.mime_type = entry.mime_type;
+    template
+}
+
+pub(super) fn contents(body: ResourceBody) -> model::ResourceContents {
+    let contents = match body.content {
+        Content::Text(text) => model::ResourceContents::text(text, body.uri),
+        Content::Blob(bytes) => model::ResourceContents::blob(STANDARD.encode(bytes), body.uri),
+    };
+    contents.with_mime_type(body.mime_type)
+}
+
+pub(super) fn prompt(entry: PromptEntry) -> model::Prompt {
+    let arguments = entry.arguments.into_iter().map(|argument| {
+        model::PromptArgument::new(argument.name)
+            .with_description(argument.description)
+            .with_required(argument.required)
+    });
+    model::Prompt::new(entry.name, Some(entry.description), Some(arguments.collect())).with_title(entry.title)
+}

@@ -1,0 +1,237 @@
+//! What a session has sent lately, so that a client whose connection broke gets the rest on the next one.
+//!
+//! The library keeps the answer of a request only while it is being made: an answer that comes between two connections would
+//! be lost. Here it waits for the client.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures_util::stream;
+use rmcp::{
+    model::ServerJsonRpcMessage,
+    transport::streamable_http_server::session::{
+        EventStore, EventStoreError, EventStream, ServerSseMessage,
+    },
+};
+use tokio::sync::watch;
+
+/// Of streams that are complete, so many are kept, for so long: a client that comes back at all comes back soon.
+const MAX_COMPLETE_STREAMS: usize = 8;
+const KEPT_FOR: Duration = Duration::from_secs(120);
+/// Events of one stream, and their bytes. The newest one is kept whatever its size: it is the answer.
+const MAX_STREAM_EVENTS: usize = 256;
+const MAX_STREAM_BYTES: usize = 1024 * 1024;
+/// Streams of one session; the oldest is forgotten when there are more.
+const MAX_STREAMS: usize = 64;
+
+/// The events of one session.
+#[derive(Debug)]
+pub(super) struct EventLog {
+    log: Mutex<Log>,
+    /// Counts events, for those who wait for the next one.
+    added: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    numbers: HashMap<String, u64>,
+    /// By number, so the oldest comes first.
+    streams: BTreeMap<u64, StreamLog>,
+    n_streams: u64,
+}
+
+#[derive(Debug, Default)]
+struct StreamLog {
+    id: String,
+    events: VecDeque<Kept>,
+    n_events: u64,
+    n_bytes: usize,
+    complete_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    number: u64,
+    event: ServerSseMessage,
+    n_bytes: usize,
+}
+
+/// `stream-event`, as the client hands it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    stream: u64,
+    event: u64,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (stream, event) = text.split_once('-')?;
+        Some(Self { stream: stream.parse().ok()?, event: event.parse().ok()? })
+    }
+}
+
+impl EventLog {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { log: Mutex::default(), added: watch::Sender::new(0) })
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what nobody will come back for.
+    pub(super) fn prune(&self) {
+        self.log().prune(Instant::now());
+    }
+
+    fn next_after(&self, place: Place) -> Next {
+        let log = self.log();
+        let Some(stream) = log.streams.get(&place.stream) else { return Next::End };
+        match stream.events.iter().find(|kept| kept.number > place.event) {
+            Some(kept) => Next::Event(kept.number, kept.event.clone()),
+            None if stream.complete_since.is_some() => Next::End,
+            None => Next::Later,
+        }
+    }
+}
+
+enum Next {
+    Event(u64, ServerSseMessage),
+    Later,
+    End,
+}
+
+impl Log {
+    fn add(&mut self, stream_id: &str, event: &ServerSseMessage) -> Place {
+        let number = match self.numbers.get(stream_id) {
+            Some(number) => *number,
+            None => self.begin(stream_id),
+        };
+        let stream = self.streams.entry(number).or_default();
+        stream.n_events += 1;
+        let place = Place { stream: number, event: stream.n_events };
+        let mut event = event.clone();
+        event.event_id = Some(format!("{}-{}", place.stream, place.event));
+        let is_last = matches!(
+            event.message.as_deref(),
+            Some(ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
+        );
+        if is_last {
+            stream.complete_since = Some(Instant::now());
+        }
+        stream.keep(Kept { number: place.event, n_bytes: size(&event), event });
+        self.prune(Instant::now());
+        place
+    }
+
+    fn begin(&mut self, stream_id: &str) -> u64 {
+        self.n_streams += 1;
+        self.numbers.insert(stream_id.to_owned(), self.n_streams);
+        let stream = StreamLog { id: stream_id.to_owned(), ..StreamLog::default() };
+        self.streams.insert(self.n_streams, stream);
+        if self.streams.len() > MAX_STREAMS
+            && let Some(oldest) = self.streams.keys().next().copied()
+        {
+            self.forget(oldest);
+        }
+        self.n_streams
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(stream) = self.streams.remove(&number) {
+            self.numbers.remove(&stream.id);
+        }
+    }
+
+    fn prune(&mut self, now: Instant) {
+        let complete: Vec<_> = self
+            .streams
+            .iter()
+            .filter_map(|(number, stream)| Some((*number, stream.complete_since?)))
+            .collect();
+        let n_surplus = complete.len().saturating_sub(MAX_COMPLETE_STREAMS);
+        for (index, (number, since)) in complete.into_iter().enumerate() {
+            if index < n_surplus || now.saturating_duration_since(since) > KEPT_FOR {
+                self.forget(number);
+            }
+        }
+    }
+}
+
+impl StreamLog {
+    fn keep(&mut self, kept: Kept) {
+        self.n_bytes += kept.n_bytes;
+        self.events.push_back(kept);
+        while self.events.len() > 1
+            && (self.events.len() > MAX_STREAM_EVENTS || self.n_bytes > MAX_STREAM_BYTES)
+        {
+            if let Some(oldest) = self.events.pop_front() {
+                self.n_bytes -= oldest.n_bytes;
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl EventStore for EventLog {
+    async fn store_event(
+        &self,
+        stream_id: &str,
+        event: &ServerSseMessage,
+    ) -> Result<String, EventStoreError> {
+        let place = self.log().add(stream_id, event);
+        self.added.send_modify(|n| *n += 1);
+        Ok(format!("{}-{}", place.stream, place.event))
+    }
+
+    async fn replay_events_after(&self, last_event_id: &str) -> Result<EventStream, EventStoreError> {
+        let _ = last_event_id;
+        Err(io::Error::other("asked of a log that is not shared").into())
+    }
+}
+
+/// What came after an event on its stream, and what will come, until the stream is complete.
+pub(super) fn after(log: &Arc<EventLog>, last_event_id: &str) -> Option<EventStream> {
+    let place = Place::parse(last_event_id)?;
+    if !log.log().streams.contains_key(&place.stream) {
+        return None;
+    }
+    let state = (Arc::clone(log), log.added.subscribe(), place);
+    Some(Box::pin(stream::unfold(state, |(log, mut added, place)| async move {
+        loop {
+            added.mark_unchanged();
+            match log.next_after(place) {
+                Next::Event(number, event) => {
+                    let place = Place { event: number, ..place };
+                    return Some((event, (log, added, place)));
+                }
+                Next::Later => added.changed().await.ok()?,
+                Next::End => return None,
+            }
+        }
+    })))
+}
+
+/// Bytes of an event on the wire, without writing them anywhere.
+fn size(event: &ServerSseMessage) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(64);
+    if let Some(message) = &event.message {
+        // Counting cannot fail, and a message that cannot be written counts little.
+        serde_json::to_writer(&mut count, message.as_ref()).ok();
+    }
+    count.0
+}

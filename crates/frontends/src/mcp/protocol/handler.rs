@@ -1,0 +1,330 @@
+//! From messages of the protocol to calls of ours.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Instant};
+
+use engine::{CallRecord, Frontend};
+use futures_util::{FutureExt, StreamExt, stream::SelectAll};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{self, ProtocolVersion},
+    service::{NotificationContext, RequestContext, SubscriptionContext},
+};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::{
+    client::{Client, Way},
+    convert, listing,
+    subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
+};
+use crate::mcp::{
+    Mcp,
+    call::{Call, Progress, Session},
+    complete, prompts, resources,
+    schema::JsonObject,
+    tool::Registry,
+};
+
+/// Told to every client when it comes; some put it before the model.
+const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
+    command in it), then use sandbox_exec and the sandbox_fs_* tools with its name; sandbox_remove ends it. Every tool \
+    answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
+    Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
+
+/// The server's side of one client.
+#[derive(Debug)]
+pub(in crate::mcp) struct Handler {
+    mcp: Mcp,
+    client: Client,
+    /// The list of tools is another one since.
+    tools_changed: Notify,
+    subscriptions: Subscriptions,
+}
+
+impl Handler {
+    pub(super) fn new(mcp: Mcp, client: Client) -> Self {
+        Self { mcp, client, tools_changed: Notify::new(), subscriptions: Subscriptions::default() }
+    }
+
+    fn call(&self, context: &RequestContext<RoleServer>) -> Call {
+        let client = &self.client;
+        let session = match client.way {
+            Way::Requests if is_stateless(context) => Session::stateless(),
+            _ => client.session.clone(),
+        };
+        Call {
+            mcp: self.mcp.clone(),
+            who: client.who.clone(),
+            settings: client.settings.clone(),
+            namespace: client.namespace.clone(),
+            session,
+            cancelled: context.ct.clone(),
+            progress: self.progress(context),
+        }
+    }
+
+    fn progress(&self, context: &RequestContext<RoleServer>) -> Progress {
+        let Some(token) = context.meta.get_progress_token() else { return Progress::default() };
+        if self.client.way == Way::SingleAnswers {
+            return Progress::default();
+        }
+        let peer = context.peer.clone();
+        Progress::new(move |step| {
+            let mut note =
+                model::ProgressNotificationParam::new(token.clone(), step.done).with_message(step.message);
+            note.total = step.total;
+            let peer = peer.clone();
+            // A client that is gone hears of nothing.
+            async move { peer.notify_progress(note).await.unwrap_or_default() }.boxed()
+        })
+    }
+
+    async fn audit(&self, asked: Asked, code: Option<&str>, context: &RequestContext<RoleServer>) {
+        let client = context.client_info().filter(|client| !client.name.is_empty());
+        let record = CallRecord {
+            frontend: Frontend::Mcp,
+            action: asked.tool,
+            sandbox: asked.sandbox,
+            namespace: self.client.namespace.clone(),
+            outcome: code.map_or(Ok(()), |code| Err(code.to_owned())),
+            duration: asked.began.elapsed(),
+            client: client.map(|client| format!("{}/{}", client.name, client.version)),
+        };
+        self.mcp.engine().record_call(&self.client.who, record).await;
+    }
+
+    async fn tell_of_tools(&self, context: &RequestContext<RoleServer>) {
+        self.tools_changed.notify_waiters();
+        // The newest revision has it sent only to those who listen.
+        if !is_stateless(context) && self.client.way != Way::SingleAnswers {
+            context.peer.notify_tool_list_changed().await.ok();
+        }
+    }
+}
+
+/// What a tool was asked, for the audit.
+struct Asked {
+    tool: String,
+    sandbox: Option<String>,
+    began: Instant,
+}
+
+impl Asked {
+    fn new(tool: &str, arguments: Option<&JsonObject>) -> Self {
+        let named = ["name", "sandbox"].into_iter().find_map(|key| arguments?.get(key)?.as_str());
+        Self { tool: tool.to_owned(), sandbox: named.map(str::to_owned), began: Instant::now() }
+    }
+}
+
+/// Whether the request is of a revision without sessions.
+fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+/// Everything fits on one page, so nobody has a cursor of ours.
+pub(super) fn one_page(request: Option<&model::PaginatedRequestParams>) -> Result<(), ErrorData> {
+    match request.and_then(|request| request.cursor.as_deref()) {
+        None => Ok(()),
+        Some(_) => Err(ErrorData::invalid_params("the cursor is unknown: lists have one page", None)),
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> model::ServerConfig {
+        let capabilities = model::ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_prompts()
+            .enable_completions()
+            .build();
+        let server = model::Implementation::new("warren", env!("CARGO_PKG_VERSION")).with_title("Warren");
+        model::ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
+    }
+
+    async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {}
+
+    async fn list_tools(
+        &self,
+        request: Option<model::PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<model::ListToolsResult, ErrorData> {
+        one_page(request.as_ref())?;
+        let shown = self.client.session.toolsets(&self.client.settings.toolsets);
+        Ok(model::ListToolsResult::with_all_items(listing::tools(&shown).to_vec()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<model::Tool> {
+        Registry::get().find(name).map(|tool| listing::tool(tool, &self.client.settings.toolsets))
+    }
+
+    async fn call_tool(
+        &self,
+        request: model::CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::CallToolResponse, ErrorData> {
+        let asked = Asked::new(&request.name, request.arguments.as_ref());
+        let call = self.call(&context);
+        let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
+        let before = session.toolsets(chosen);
+        let envelope = Registry::get().call(&request.name, call, request.arguments).await;
+        self.audit(asked, envelope.error_code(), &context).await;
+        if session.toolsets(chosen) != before {
+            self.tell_of_tools(&context).await;
+        }
+        Ok(convert::tool_result(envelope).into())
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<model::PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::ListResourcesResult, ErrorData> {
+        one_page(request.as_ref())?;
+        let entries = resources::list(&self.call(&context)).await;
+        Ok(model::ListResourcesResult::with_all_items(entries.into_iter().map(convert::resource).collect()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<model::PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<model::ListResourceTemplatesResult, ErrorData> {
+        one_page(request.as_ref())?;
+        let templates = resources::templates().into_iter().map(convert::template).collect();
+        Ok(model::ListResourceTemplatesResult::with_all_items(templates))
+    }
+
+    async fn read_resource(
+        &self,
+        request: model::ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::ReadResourceResponse, ErrorData> {
+        let bodies = resources::read(&self.call(&context), &request.uri).await;
+        let contents = bodies.map_err(convert::resource_error)?.into_iter().map(convert::contents);
+        Ok(model::ReadResourceResult::new(contents.collect()).into())
+    }
+
+    async fn subscribe(
+        &self,
+        request: model::SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if self.client.way == Way::SingleAnswers {
+            return Err(ErrorData::invalid_request(
+                "a subscription needs a session: accept text/event-stream and initialize first",
+                None,
+            ));
+        }
+        let changes = resources::watch(&self.call(&context), &request.uri).await;
+        let changes = changes.map_err(convert::resource_error)?;
+        self.subscriptions.add(request.uri, changes, context.peer)
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: model::UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.remove(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &model::SubscriptionFilter,
+    ) -> Option<model::SubscriptionFilter> {
+        let mut accepted = requested.clone();
+        if let Some(uris) = &mut accepted.resource_subscriptions {
+            uris.truncate(MAX_SUBSCRIPTIONS);
+        }
+        // Which tools there are changes only where something remembers what was enabled.
+        if self.client.way != Way::Connection {
+            accepted.tools_list_changed = None;
+        }
+        accepted.prompts_list_changed = None;
+        accepted.resources_list_changed = None;
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let call = self.call(context.request_context());
+        let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
+        let mut changes = SelectAll::new();
+        for uri in uris {
+            match resources::watch(&call, &uri).await {
+                Ok(watched) => changes.push(watched.map(move |()| uri.clone()).boxed()),
+                Err(error) => tracing::debug!("a subscription to nothing: {error}"),
+            }
+        }
+        let sink = context.sink();
+        loop {
+            let sent = tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                () = self.tools_changed.notified(),
+                    if context.accepted().tools_list_changed == Some(true) => sink.notify_tool_list_changed().await,
+                Some(uri) = changes.next(), if !changes.is_empty() => sink.notify_resource_updated(uri).await,
+            };
+            if sent.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<model::PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<model::ListPromptsResult, ErrorData> {
+        one_page(request.as_ref())?;
+        let prompts = prompts::list().into_iter().map(convert::prompt).collect();
+        Ok(model::ListPromptsResult::with_all_items(prompts))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: model::GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<model::GetPromptResponse, ErrorData> {
+        let texts = prompts::get(&request.name, &texts(request.arguments)?);
+        let messages = texts.map_err(convert::error)?.into_iter();
+        let messages = messages.map(|text| model::PromptMessage::new_text(model::Role::User, text));
+        Ok(model::GetPromptResult::new(messages.collect()).into())
+    }
+
+    async fn complete(
+        &self,
+        request: model::CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::CompleteResult, ErrorData> {
+        let reference = match request.r#ref {
+            model::Reference::Prompt(prompt) => complete::Reference::Prompt(prompt.name),
+            model::Reference::Resource(resource) => complete::Reference::Resource(resource.uri),
+            _ => return Ok(model::CompleteResult::default()),
+        };
+        let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
+        let known: BTreeMap<_, _> = known.into_iter().collect();
+        let (call, argument) = (self.call(&context), request.argument);
+        let mut values = complete::complete(&call, reference, &argument.name, &argument.value, &known).await;
+        let n_all = values.len();
+        values.truncate(model::CompletionInfo::MAX_VALUES);
+        let has_more = n_all > values.len();
+        let info = model::CompletionInfo::with_pagination(values, u32::try_from(n_all).ok(), has_more);
+        let info = info.map_err(|message| ErrorData::internal_error(message, None))?;
+        Ok(model::CompleteResult::new(info))
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
+    }
+}
+
+/// Arguments of a prompt are texts, all of them.
+fn texts(arguments: Option<JsonObject>) -> Result<BTreeMap<String, String>, ErrorData> {
+    let text = |(name, value)| match value {
+        Value::String(text) => Ok((name, text)),
+        _ => Err(ErrorData::invalid_params(format!("the argument {name} is not a text"), None)),
+    };
+    arguments.unwrap_or_default().into_iter().map(text).collect()
+}

@@ -1,0 +1,143 @@
+//! Streamable HTTP at `/mcp`.
+//!
+//! Clients of the older revisions have sessions with streams that can be resumed; those of the newest send each request by
+//! itself. Whoever does not want a stream is answered with one piece of JSON and needs no session either.
+
+use std::time::Duration;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header::ACCEPT, request::Parts},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService,
+    session::{SessionManager, never::NeverSessionManager},
+};
+use sandbox::Error;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    MAX_MESSAGE_BYTES, Profile,
+    client::{Client, Owner, Way},
+    sessions::Sessions,
+};
+use crate::http::{ApiError, ApiResult};
+
+const PATH: &str = "/mcp";
+const SESSION_HEADER: &str = "mcp-session-id";
+const EVENT_STREAM: &str = "text/event-stream";
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+/// Between two comments on a silent stream: shorter than the idle limit of common proxies.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone)]
+struct Http<P> {
+    profile: P,
+    sessions: Arc<Sessions>,
+    config: StreamableHttpServerConfig,
+}
+
+pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken) -> Router {
+    let sessions = Sessions::new();
+    sessions.prune_until(stop.clone());
+    let config = StreamableHttpServerConfig::default()
+        // The layers around look at Host and Origin, for every front end alike.
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
+        .with_cancellation_token(stop);
+    Router::new().route(PATH, any(serve::<P>)).with_state(Http { profile, sessions, config })
+}
+
+async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> ApiResult<Response> {
+    let (mut parts, body) = request.into_parts();
+    let is_single = parts.method == Method::POST && wants_one_answer(&parts.headers);
+    let way = if is_single { Way::SingleAnswers } else { Way::Requests };
+    let client = Client::of(&parts, http.profile.settings(), way)?;
+    let own = http.sessions.of(Owner::of(&client.who));
+    if let Some(id) = parts.headers.get(SESSION_HEADER)
+        && !id.to_str().is_ok_and(|id| own.has(id))
+    {
+        return Err(no_session());
+    }
+    if is_single {
+        // The library insists on both, and gives what it can.
+        parts.headers.insert(ACCEPT, BOTH);
+        let config = http.config.with_legacy_session_mode(false);
+        return Ok(answer(
+            http.profile,
+            client,
+            Arc::new(NeverSessionManager::default()),
+            config,
+            parts,
+            body,
+        )
+        .await);
+    }
+    let is_delete = parts.method == Method::DELETE;
+    let response = answer(http.profile, client, own, http.config, parts, body).await;
+    if is_delete && response.status() == StatusCode::ACCEPTED {
+        // It is done when the answer comes, and some clients complain about less.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(response)
+}
+
+async fn answer<P: Profile, M: SessionManager>(
+    profile: P,
+    client: Client,
+    sessions: Arc<M>,
+    config: StreamableHttpServerConfig,
+    parts: Parts,
+    body: Body,
+) -> Response {
+    // Made for this request: what it makes belongs to the one who sent it.
+    let service = StreamableHttpService::new(move || Ok(profile.handler(client.clone())), sessions, config);
+    service.handle(Request::from_parts(parts, body)).await.map(Body::new)
+}
+
+fn no_session() -> ApiError {
+    ApiError(
+        Error::not_found("no such MCP session")
+            .with_hint("Initialize again, without the header Mcp-Session-Id."),
+    )
+}
+
+/// Whether the client takes JSON and has not said that it takes a stream.
+fn wants_one_answer(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<_> = values
+        .flat_map(|value| value.split(','))
+        .map(|range| range.split(';').next().unwrap_or(range).trim())
+        .collect();
+    let takes_json = ranges.is_empty()
+        || ranges.iter().any(|range| matches!(*range, "application/json" | "application/*" | "*/*"));
+    takes_json && !ranges.contains(&EVENT_STREAM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_no_stream_gets_one_answer() {
+        let wants = |accept: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in accept {
+                headers.append(ACCEPT, HeaderValue::from_static(value));
+            }
+            wants_one_answer(&headers)
+        };
+        assert!(wants(&[]) && wants(&["*/*"]) && wants(&["text/html, application/json;q=0.9"]));
+        assert!(!wants(&["application/json, text/event-stream"]));
+        assert!(!wants(&["application/json", "text/event-stream;q=0.5"]));
+        assert!(!wants(&["text/html"]));
+    }
+}

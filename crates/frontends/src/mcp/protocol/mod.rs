@@ -1,0 +1,67 @@
+//! The MCP protocol: its messages, sessions and transports. Nothing outside this directory names the library behind it.
+//!
+//! [`handler`] turns messages into calls of tools, resources and prompts. `http` (Streamable HTTP), `sse` (its predecessor)
+//! and `stdio` (for `warren mcp`) carry messages; each is generic over the [`Profile`], so that the conformance suite's
+//! fixtures go through the very same code.
+
+mod client;
+mod convert;
+mod events;
+mod handler;
+mod http;
+mod listing;
+mod sessions;
+mod sse;
+mod stdio;
+mod subscriptions;
+
+use std::sync::Arc;
+
+use axum::Router;
+use rmcp::ServerHandler;
+use tokio_util::sync::CancellationToken;
+
+use self::{client::Client, handler::Handler};
+use super::{Mcp, Settings};
+use crate::http::Activity;
+
+pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
+
+/// Longest message that is read, on every transport: files are written through tools.
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// What is served.
+pub(super) trait Profile: Clone + Send + Sync + 'static {
+    type Handler: ServerHandler;
+
+    /// For clients that bring none of their own.
+    fn settings(&self) -> &Arc<Settings>;
+
+    /// One for each client, or for each request where the client has no session.
+    fn handler(&self, client: Client) -> Self::Handler;
+}
+
+impl Profile for Mcp {
+    type Handler = Handler;
+
+    fn settings(&self) -> &Arc<Settings> {
+        self.settings()
+    }
+
+    fn handler(&self, client: Client) -> Handler {
+        Handler::new(self.clone(), client)
+    }
+}
+
+/// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`. Requests must come with their `Peer` and `Principal`
+/// as extensions: `http::app` sees to that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients
+/// on stdio, whose requests are over when they begin.
+pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
+    routes(mcp, stop, activity)
+}
+
+fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {
+    http::routes(profile.clone(), stop.clone())
+        .merge(sse::routes(profile.clone(), stop.clone()))
+        .merge(stdio::routes(profile, stop, activity))
+}

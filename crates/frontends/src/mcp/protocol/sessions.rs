@@ -1,0 +1,214 @@
+//! Sessions of Streamable HTTP: each belongs to whoever began it, and there are only so many.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use futures_util::Stream;
+use rmcp::{
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::{
+        WorkerTransport,
+        streamable_http_server::session::{
+            EventStream, ServerSseMessage, SessionId, SessionManager,
+            local::{
+                LocalSessionManager, LocalSessionManagerError, LocalSessionWorker, SessionConfig,
+                SessionError,
+            },
+        },
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    client::Owner,
+    events::{self, EventLog},
+};
+
+/// A session that nobody used for so long is over: longer than a night's sleep of someone's laptop.
+const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
+/// What a client gets between opening a session and initializing it.
+const INIT_LIMIT: Duration = Duration::from_secs(30);
+/// All sessions together. One more, and whoever has the most loses the one it used least lately.
+const MAX_SESSIONS: usize = 1024;
+/// Between two looks for events that nobody will come back for.
+const PRUNE_EVERY: Duration = Duration::from_secs(30);
+
+/// Every session of a daemon.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    max: usize,
+    entries: Mutex<HashMap<SessionId, Entry>>,
+}
+
+/// A session, with the library's part of it for itself: what one session stores, no other can ask for.
+#[derive(Debug, Clone)]
+struct Entry {
+    local: Arc<LocalSessionManager>,
+    events: Arc<EventLog>,
+    owner: Owner,
+    last_used: Instant,
+}
+
+impl Sessions {
+    pub(super) fn new() -> Arc<Self> {
+        Self::at_most(MAX_SESSIONS)
+    }
+
+    fn at_most(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, entries: Mutex::default() })
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions as `owner` sees them: its own, and no other.
+    pub(super) fn of(self: &Arc<Self>, owner: Owner) -> Arc<OwnSessions> {
+        Arc::new(OwnSessions { all: Arc::clone(self), owner })
+    }
+
+    /// Takes one away to make room, if there is none.
+    fn make_room(&self) -> Option<(SessionId, Entry)> {
+        let mut entries = self.entries();
+        if entries.len() < self.max {
+            return None;
+        }
+        let mut n_each: HashMap<&Owner, usize> = HashMap::new();
+        entries.values().for_each(|entry| *n_each.entry(&entry.owner).or_default() += 1);
+        let most = n_each.into_iter().max_by_key(|(_, n)| *n)?.0.clone();
+        let of_most = entries.iter().filter(|(_, entry)| entry.owner == most);
+        let id = of_most.min_by_key(|(_, entry)| entry.last_used)?.0.clone();
+        entries.remove_entry(&id)
+    }
+
+    /// Forgets old events from time to time, while there are sessions to look at.
+    pub(super) fn prune_until(self: &Arc<Self>, stop: CancellationToken) {
+        let sessions: Weak<Self> = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(PRUNE_EVERY) => {}
+                }
+                let Some(sessions) = sessions.upgrade() else { return };
+                sessions.entries().values().for_each(|entry| entry.events.prune());
+            }
+        });
+    }
+}
+
+/// What the library sees while it serves a request of one owner.
+#[derive(Debug)]
+pub(super) struct OwnSessions {
+    all: Arc<Sessions>,
+    owner: Owner,
+}
+
+type Error = LocalSessionManagerError;
+
+impl OwnSessions {
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.all.entries().get(id).is_some_and(|entry| entry.owner == self.owner)
+    }
+
+    fn entry(&self, id: &SessionId) -> Result<Entry, Error> {
+        let mut entries = self.all.entries();
+        let entry = entries.get_mut(id).filter(|entry| entry.owner == self.owner);
+        let entry = entry.ok_or_else(|| Error::SessionNotFound(id.clone()))?;
+        entry.last_used = Instant::now();
+        Ok(entry.clone())
+    }
+}
+
+fn local(events: &Arc<EventLog>) -> LocalSessionManager {
+    let mut config = SessionConfig::default();
+    config.keep_alive = Some(IDLE_LIMIT);
+    config.init_timeout = Some(INIT_LIMIT);
+    let mut local = LocalSessionManager::default();
+    local.session_config = config;
+    local.with_event_store(Arc::clone(events) as _)
+}
+
+impl SessionManager for OwnSessions {
+    type Error = Error;
+    type Transport = WorkerTransport<LocalSessionWorker>;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Error> {
+        if let Some((id, evicted)) = self.all.make_room() {
+            tracing::info!(owner = %evicted.owner, "too many MCP sessions: the least used one was ended");
+            evicted.local.close_session(&id).await?;
+        }
+        let events = EventLog::new();
+        let local = Arc::new(local(&events));
+        let (id, transport) = local.create_session().await?;
+        let entry = Entry { local, events, owner: self.owner.clone(), last_used: Instant::now() };
+        self.all.entries().insert(id.clone(), entry);
+        Ok((id, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Error> {
+        self.entry(id)?.local.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, Error> {
+        Ok(self.has(id))
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), Error> {
+        let entry = {
+            let mut entries = self.all.entries();
+            match entries.get(id) {
+                Some(entry) if entry.owner == self.owner => entries.remove(id),
+                _ => None,
+            }
+        };
+        match entry {
+            Some(entry) => entry.local.close_session(id).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Error> {
+        let entry = self.entry(id)?;
+        let stream: EventStream = Box::pin(entry.local.create_stream(id, message).await?);
+        Ok(stream)
+    }
+
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Error> {
+        self.entry(id)?.local.accept_message(id, message).await
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Error> {
+        let entry = self.entry(id)?;
+        let stream: EventStream = Box::pin(entry.local.create_standalone_stream(id).await?);
+        Ok(stream)
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Error> {
+        let entry = self.entry(id)?;
+        // The event that opens the standalone stream, before anything was sent.
+        if last_event_id == "0" {
+            let stream: EventStream = Box::pin(entry.local.create_standalone_stream(id).await?);
+            return Ok(stream);
+        }
+        Ok(events::after(&entry.events, &last_event_id).ok_or(SessionError::InvalidEventId)?)
+    }
+}

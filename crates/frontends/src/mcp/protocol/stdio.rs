@@ -1,0 +1,219 @@
+//! For `warren mcp`: a connection to the Unix socket becomes a pipe of messages, one on each line, as on stdio.
+
+use std::{
+    collections::HashSet,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{CONNECTION, UPGRADE},
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use rmcp::{
+    RoleServer, ServiceExt as _,
+    model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
+    transport::{Transport, async_rw::AsyncRwTransport},
+};
+use sandbox::{Error, ErrorKind, Namespace, Result};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    MAX_MESSAGE_BYTES, Profile,
+    client::{Client, Way},
+};
+use crate::{
+    http::{Activity, ActivityGuard, ApiResult, Peer},
+    mcp::Settings,
+};
+
+const PATH: &str = "/mcp/stdio";
+/// What `Upgrade` must say.
+pub const UPGRADE_PROTOCOL: &str = "warren-mcp";
+/// Carries a [`Greeting`], as JSON in base64.
+pub const SETTINGS_HEADER: &str = "x-warren-mcp";
+
+/// What a client on stdio brings along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Greeting {
+    pub settings: Settings,
+    pub namespace: Option<Namespace>,
+}
+
+impl Greeting {
+    /// The header's value.
+    pub fn encode(&self) -> String {
+        // A structure of texts and numbers is always JSON.
+        STANDARD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    fn of(headers: &HeaderMap) -> Result<Option<Self>> {
+        let Some(value) = headers.get(SETTINGS_HEADER) else { return Ok(None) };
+        let bytes = STANDARD.decode(value.as_bytes());
+        let bytes =
+            bytes.map_err(|error| Error::invalid(format!("{SETTINGS_HEADER} is not base64: {error}")))?;
+        let greeting = serde_json::from_slice(&bytes);
+        greeting.map(Some).map_err(|error| Error::invalid(format!("{SETTINGS_HEADER} is wrong: {error}")))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Front<P> {
+    profile: P,
+    stop: CancellationToken,
+    activity: Activity,
+}
+
+pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {
+    Router::new().route(PATH, get(connect::<P>)).with_state(Front { profile, stop, activity })
+}
+
+async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) -> ApiResult<Response> {
+    let (parts, body) = request.into_parts();
+    // Its settings open the host's files: only for those who have them anyway.
+    if !matches!(parts.extensions.get::<Peer>(), Some(Peer::Unix { .. })) {
+        return Err(Error::new(ErrorKind::Denied, "this route is for the Unix socket only")
+            .with_hint("Use Streamable HTTP at /mcp.")
+            .into());
+    }
+    let asked = parts.headers.get(UPGRADE).and_then(|value| value.to_str().ok());
+    if !asked.is_some_and(|value| value.eq_ignore_ascii_case(UPGRADE_PROTOCOL)) {
+        return Err(Error::invalid("this route answers with a pipe of messages, which was not asked for")
+            .with_hint(format!("Send the headers Connection: Upgrade and Upgrade: {UPGRADE_PROTOCOL}."))
+            .into());
+    }
+    let mut client = Client::of(&parts, front.profile.settings(), Way::Connection)?;
+    if let Some(greeting) = Greeting::of(&parts.headers)? {
+        client.settings = Arc::new(greeting.settings);
+        client.namespace = greeting.namespace;
+    }
+    let handler = front.profile.handler(client);
+    let outside = hyper::upgrade::on(&mut Request::from_parts(parts, body));
+    tokio::spawn(serve(outside, handler, front.stop, front.activity.enter()));
+    let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    response.headers_mut().insert(UPGRADE, HeaderValue::from_static(UPGRADE_PROTOCOL));
+    Ok(response)
+}
+
+async fn serve(
+    outside: OnUpgrade,
+    handler: impl rmcp::ServerHandler,
+    stop: CancellationToken,
+    guard: ActivityGuard,
+) {
+    let outside = match outside.await {
+        Ok(upgraded) => TokioIo::new(upgraded),
+        Err(error) => {
+            tracing::debug!("an MCP pipe was not taken up: {error}");
+            return;
+        }
+    };
+    let (read, write) = tokio::io::split(outside);
+    let lines = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES);
+    // The library cancels what it is given when it ends.
+    match handler.serve_with_ct(Patient::new(lines), stop.child_token()).await {
+        Ok(service) => drop(service.waiting().await),
+        Err(error) => tracing::debug!("an MCP client on stdio did not begin: {error}"),
+    }
+    drop(guard);
+}
+
+/// Ends only when everything that was asked is answered: a client may well say all it has to say and close its end.
+struct Patient<T> {
+    inner: T,
+    asked: Arc<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    ids: Mutex<HashSet<RequestId>>,
+    answered: Notify,
+}
+
+impl Asked {
+    fn ids(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, id: &RequestId) {
+        self.ids().remove(id);
+        self.answered.notify_one();
+    }
+
+    async fn all_answered(&self) {
+        while !self.ids().is_empty() {
+            self.answered.notified().await;
+        }
+    }
+}
+
+impl<T> Patient<T> {
+    fn new(inner: T) -> Self {
+        Self { inner, asked: Arc::default() }
+    }
+}
+
+impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for Patient<T> {
+    type Error = io::Error;
+
+    fn send(&mut self, item: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let id = match &item {
+            ServerJsonRpcMessage::Response(response) => Some(response.id.clone()),
+            ServerJsonRpcMessage::Error(error) => error.id.clone(),
+            _ => None,
+        };
+        let asked = Arc::clone(&self.asked);
+        let sent = self.inner.send(item);
+        async move {
+            let sent = sent.await;
+            match id {
+                // Nobody reads any more, so nobody waits for the others either.
+                _ if sent.is_err() => {
+                    asked.ids().clear();
+                    asked.answered.notify_one();
+                }
+                Some(id) => asked.settle(&id),
+                None => {}
+            }
+            sent
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        let Some(message) = self.inner.receive().await else {
+            self.asked.all_answered().await;
+            return None;
+        };
+        match &message {
+            ClientJsonRpcMessage::Request(request) => drop(self.asked.ids().insert(request.id.clone())),
+            ClientJsonRpcMessage::Notification(notification) => {
+                use rmcp::model::ClientNotification::CancelledNotification;
+                // What was cancelled is not answered.
+                if let CancelledNotification(cancelled) = &notification.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    self.asked.settle(id);
+                }
+            }
+            _ => {}
+        }
+        Some(message)
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.inner.close().await
+    }
+}

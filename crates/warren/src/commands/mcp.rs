@@ -1,0 +1,30 @@
+//! `warren mcp`
+
+use frontends::mcp::Greeting;
+
+use super::Context;
+use crate::{
+    client::StartMode,
+    error::CommandResult,
+    mcp::{self, Link, McpArgs, VARIABLES_HELP},
+};
+
+/// Serve MCP on stdio
+///
+/// For editors and agents that start their servers themselves. Messages go to the daemon, which is started if none runs and
+/// is shared by all; sandboxes live on when the client leaves. Nothing but messages is written to stdout.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = VARIABLES_HELP, after_help = "Examples:
+  warren mcp
+  warren mcp --toolsets core,files --allow-host-path .:rw
+  warren mcp --namespace team-a --toolsets all")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    mcp: McpArgs,
+}
+
+pub(crate) async fn run(context: &Context, args: &Args) -> CommandResult {
+    let settings = args.mcp.settings(Some(&std::env::current_dir()?))?;
+    let greeting = Greeting { settings, namespace: context.namespace.clone() };
+    mcp::run(&Link::new(context.client_options(StartMode::IfNeeded), &greeting)).await
+}

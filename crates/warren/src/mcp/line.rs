@@ -1,0 +1,74 @@
+//! Lines of bounded length.
+
+use std::io;
+
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt},
+    sync::mpsc,
+};
+
+/// Lines that wait to be passed on.
+const QUEUE: usize = 16;
+
+/// What was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// With its end.
+    Whole(Vec<u8>),
+    /// It had more bytes than it may, and is gone.
+    TooLong,
+}
+
+/// The lines of a reader, as a queue that ends with it. Reading goes on by itself, so that nothing is lost to a `select!`.
+pub(super) fn queue(
+    mut reader: impl AsyncBufRead + Unpin + Send + 'static,
+    max: usize,
+) -> mpsc::Receiver<Line> {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = read(&mut reader, max).await {
+            if sender.send(line).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The next line, or nothing at the end. A piece of a line at the very end is no line.
+async fn read(reader: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<Option<Line>> {
+    let (mut line, mut is_too_long) = (Vec::new(), false);
+    loop {
+        let available = reader.fill_buf().await?;
+        if available.is_empty() {
+            return Ok(None);
+        }
+        let end = available.iter().position(|byte| *byte == b'\n').map(|index| index + 1);
+        let taken = end.unwrap_or(available.len());
+        is_too_long |= line.len() + taken > max;
+        if is_too_long {
+            line = Vec::new();
+        } else {
+            line.extend_from_slice(&available[..taken]);
+        }
+        reader.consume(taken);
+        if end.is_some() {
+            return Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(line) }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_come_whole_or_are_left_out() {
+        let mut input = &b"ab\nabcdef\n\ncd"[..];
+        let mut next = async || read(&mut input, 3).await.unwrap();
+        assert_eq!(next().await, Some(Line::Whole(b"ab\n".to_vec())));
+        assert_eq!(next().await, Some(Line::TooLong));
+        assert_eq!(next().await, Some(Line::Whole(b"\n".to_vec())));
+        assert_eq!(next().await, None);
+    }
+}

@@ -1,0 +1,99 @@
+//! The connection to the daemon: one upgraded request, then lines both ways.
+
+use std::io;
+
+use frontends::mcp::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
+use hyper::{
+    Request, StatusCode,
+    header::{CONNECTION, HOST, UPGRADE},
+    upgrade::Upgraded,
+};
+use hyper_util::rt::TokioIo;
+use sandbox::{Error, ErrorKind, Result};
+use tokio::{
+    io::{AsyncWriteExt, BufReader, WriteHalf},
+    sync::mpsc,
+};
+
+use super::line::{self, Line};
+use crate::{
+    client::{Client, ClientOptions, empty_body},
+    error::CommandError,
+};
+
+/// Longest answer that is passed on. What tools answer is bounded far below it.
+const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
+
+/// How to reach the daemon.
+#[derive(Debug)]
+pub(crate) struct Link {
+    options: ClientOptions,
+    greeting: String,
+}
+
+impl Link {
+    pub(crate) fn new(options: ClientOptions, greeting: &Greeting) -> Self {
+        Self { options, greeting: greeting.encode() }
+    }
+
+    /// Starts a daemon if none runs.
+    pub(super) async fn connect(&self) -> Result<Connection> {
+        let client = Client::connect(self.options.clone()).await?;
+        let request = Request::get("/mcp/stdio")
+            .header(HOST, "warren")
+            .header(CONNECTION, "Upgrade")
+            .header(UPGRADE, UPGRADE_PROTOCOL)
+            .header(SETTINGS_HEADER, &self.greeting)
+            .body(empty_body())
+            .map_err(|error| Error::new(ErrorKind::Internal, "no request").with_source(error))?;
+        let response = client.send(request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(refusal(response).await);
+        }
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the connection to the daemon broke").with_source(error)
+        })?;
+        let (read, write) = tokio::io::split(TokioIo::new(upgraded));
+        Ok(Connection { lines: line::queue(BufReader::new(read), MAX_ANSWER_BYTES), write })
+    }
+}
+
+async fn refusal(response: hyper::Response<hyper::body::Incoming>) -> Error {
+    let status = response.status();
+    if status == StatusCode::NOT_FOUND {
+        return Error::new(ErrorKind::Unsupported, "the daemon is of a version without MCP").with_hint(
+            "End it, and the next command starts a new one: `warren version` tells its process id.",
+        );
+    }
+    match crate::client::checked(response).await {
+        Err(CommandError::Failed { error, .. }) => error,
+        _ => Error::new(ErrorKind::Internal, format!("the daemon answered {status}")),
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    lines: mpsc::Receiver<Line>,
+    write: WriteHalf<TokioIo<Upgraded>>,
+}
+
+impl Connection {
+    pub(super) async fn send(&mut self, line: &[u8]) -> io::Result<()> {
+        self.write.write_all(line).await?;
+        self.write.flush().await
+    }
+
+    /// No more is said; answers still come.
+    pub(super) async fn finish(&mut self) -> io::Result<()> {
+        self.write.shutdown().await
+    }
+
+    /// The next line of the daemon, or nothing when it is gone.
+    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
+        match self.lines.recv().await {
+            Some(Line::Whole(line)) => Some(line),
+            Some(Line::TooLong) | None => None,
+        }
+    }
+}
