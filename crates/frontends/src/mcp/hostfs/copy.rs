@@ -157,7 +157,7 @@ impl Source {
         let host_path = self.shown.to_string_lossy().into_owned();
         let engine = call.engine();
         let (reader, written) = match self.opened {
-            Opened::File { mut file, mode, .. } => {
+            Opened::File { mut file, mode } => {
                 let reader = tokio::task::spawn_blocking(move || {
                     let mut tally = Tally::default();
                     stopped(source::send_file(&mut file, &self.shown, &chunks, &mut tally), &chunks)?;

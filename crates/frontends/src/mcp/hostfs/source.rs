@@ -34,7 +34,7 @@ const READ_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 /// What is copied from, held open.
 #[derive(Debug)]
 pub(super) enum Opened {
-    File { file: File, size: u64, mode: u32 },
+    File { file: File, mode: u32 },
     Directory(OwnedFd),
 }
 
@@ -61,9 +61,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Failure> {
             let fd = place.open(READ).map_err(told)?;
             let stat = fstat(&fd).map_err(told)?;
             match kind(&stat) {
-                FileType::RegularFile => {
-                    Ok(Opened::File { file: File::from(fd), size: size(&stat), mode: mode(&stat) })
-                }
+                FileType::RegularFile => Ok(Opened::File { file: File::from(fd), mode: mode(&stat) }),
                 _ => Err(not_copied(&place.shown)),
             }
         }
