@@ -59,6 +59,16 @@ impl Client {
         Self { call, backend, home }
     }
 
+    /// The same after the daemon was closed and started again. The sandboxes lived on meanwhile.
+    pub(crate) async fn restarted(mut self) -> Self {
+        self.call.engine().close().await;
+        let store = Store::open(self.home.path()).unwrap();
+        let config = EngineConfig::new(self.home.path());
+        let engine = Engine::open(config, store, Arc::new(self.backend.clone())).await.unwrap();
+        self.call.mcp = Mcp::new(engine, Settings::clone(&self.call.settings));
+        self
+    }
+
     /// The whole envelope.
     pub(crate) async fn ask(&self, tool: &str, arguments: Value) -> Value {
         ask(self.call.clone(), tool, arguments).await
