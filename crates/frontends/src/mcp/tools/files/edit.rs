@@ -51,6 +51,7 @@ pub(super) fn tools() -> Vec<Tool> {
 struct EditArguments {
     name: String,
     path: String,
+    /// [{oldText, newText, replaceAll?}], made in this order.
     #[schemars(length(min = 1))]
     edits: Vec<Edit>,
     /// Only tell what would change.
