@@ -26,7 +26,7 @@ use engine::Engine;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
-    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
