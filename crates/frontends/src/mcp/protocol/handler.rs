@@ -202,7 +202,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<model::ReadResourceResponse, ErrorData> {
         let bodies = resources::read(&self.call(&context), &request.uri).await;
-        let contents = bodies.map_err(convert::resource_error)?.into_iter().map(convert::contents);
+        let contents = bodies
+            .map_err(|error| convert::resource_error(&request.uri, error))?
+            .into_iter()
+            .map(convert::contents);
         Ok(model::ReadResourceResult::new(contents.collect()).into())
     }
 
@@ -218,7 +221,7 @@ impl ServerHandler for Handler {
             ));
         }
         let changes = resources::watch(&self.call(&context), &request.uri).await;
-        let changes = changes.map_err(convert::resource_error)?;
+        let changes = changes.map_err(|error| convert::resource_error(&request.uri, error))?;
         self.subscriptions.add(request.uri, changes, context.peer)
     }
 
