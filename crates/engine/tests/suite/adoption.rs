@@ -245,6 +245,8 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
 
     let warnings = world.engine.warnings(&world.who);
     assert!(warnings.len() == 1 && warnings[0].contains(bad.id.as_str()), "{warnings:?}");
+    let ana = engine::Principal::of_namespace("ana", "default".parse().unwrap());
+    assert_eq!(world.engine.warnings(&ana), [""; 0], "nobody knows whose it is");
     let which: SandboxRef = good.id.clone().into();
     assert_eq!(world.output(&which, &exec.id).await, "fine\n");
     assert_eq!(world.run(&which, "true").await.exit_code, Some(0));

@@ -14,7 +14,7 @@ use axum::{
     response::Response,
 };
 use engine::{CallRecord, Engine, Frontend, Principal};
-use sandbox::{ErrorKind, Namespace};
+use sandbox::{ErrorKind, KeyId, Namespace, SandboxName};
 use tokio::runtime::Handle;
 
 use super::error::Failure;
@@ -33,11 +33,23 @@ impl Asker {
     }
 }
 
-/// An answer's extension: about which sandbox the request was, where its address does not say.
+/// An answer's extension: what the request was about, where its route does not say.
 #[derive(Debug, Clone)]
-pub(crate) struct About {
-    pub(crate) sandbox: String,
-    pub(crate) namespace: Namespace,
+pub(crate) enum About {
+    Sandbox { name: SandboxName, namespace: Namespace },
+    Key(KeyId),
+}
+
+impl About {
+    fn complete(&self, call: &mut CallRecord) {
+        match self {
+            Self::Sandbox { name, namespace } => {
+                call.sandbox = Some(name.to_string());
+                call.namespace = Some(namespace.clone());
+            }
+            Self::Key(id) => call.action = format!("{} ({id})", call.action),
+        }
+    }
 }
 
 /// Writes down what happened, whether or not the caller waited for it.
@@ -98,9 +110,8 @@ impl Pending {
             return None;
         }
         call.outcome = outcome(response);
-        if let Some(About { sandbox, namespace }) = response.extensions().get() {
-            call.sandbox = Some(sandbox.clone());
-            call.namespace = Some(namespace.clone());
+        if let Some(about) = response.extensions().get::<About>() {
+            about.complete(&mut call);
         }
         Some(call)
     }

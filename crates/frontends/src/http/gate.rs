@@ -109,6 +109,8 @@ pub(super) async fn pass(
         parts.extensions.insert(QueryKey::of(&parts.uri));
         parts.uri = uri;
     }
+    // Nothing behind this line needs the key, so nothing there can tell it.
+    parts.headers.remove(AUTHORIZATION);
     parts.extensions.insert(who.clone());
     let limits = gate.network.as_ref().map(|network| &network.limits);
     if let Some(limits) = limits {

@@ -152,6 +152,11 @@ impl Hosts {
         let host = self.host(request, local)?;
         let origin = single(&request.headers, &ORIGIN)?;
         match origin {
+            None if is_sent_by_a_foreign_page(&request.headers) => {
+                Err(Error::new(ErrorKind::Denied, "a page from elsewhere may not use this daemon").with_hint(
+                    "If you trust it, have it ask with CORS and start the daemon with --allowed-origin.",
+                ))
+            }
             None => Ok(()),
             Some(text) if self.takes_origin(text, &host) => Ok(()),
             Some(text) => Err(Error::new(
@@ -204,6 +209,15 @@ impl Hosts {
         let text = single(headers, &ORIGIN).ok()??;
         self.allows(&Origin::parse(text)?).then_some(text)
     }
+}
+
+/// Browsers send no `Origin` with a picture or a script. Their answers cannot be read by the page, but wrong keys in them
+/// would use up what this address may get wrong. Following a link is the user's own doing.
+fn is_sent_by_a_foreign_page(headers: &HeaderMap) -> bool {
+    let says = |name: &str, words: &[&[u8]]| {
+        headers.get(name).is_some_and(|value| words.contains(&value.as_bytes()))
+    };
+    says("sec-fetch-site", &[b"cross-site", b"same-site"]) && !says("sec-fetch-dest", &[b"document"])
 }
 
 /// A header that may be there once.
@@ -379,6 +393,23 @@ mod tests {
         assert!(check(&plain, "/", &two).is_err());
         // An origin does not excuse a host.
         assert!(!takes(&open, "app.example", "https://app.example"));
+    }
+
+    #[test]
+    fn a_picture_on_a_hostile_page_is_refused_and_a_link_is_not() {
+        let hosts = Hosts { allowed_origins: vec!["https://a.example".parse().unwrap()], ..Hosts::default() };
+        let takes = |headers: &[(&str, &str)]| {
+            check(&hosts, "/", &[&[("host", "localhost")], headers].concat()).is_ok()
+        };
+        for site in ["cross-site", "same-site"] {
+            assert!(!takes(&[("sec-fetch-site", site)]));
+            assert!(!takes(&[("sec-fetch-site", site), ("sec-fetch-dest", "image")]));
+            assert!(!takes(&[("sec-fetch-site", site), ("sec-fetch-dest", "iframe")]));
+            assert!(takes(&[("sec-fetch-site", site), ("sec-fetch-dest", "document")]));
+            assert!(takes(&[("sec-fetch-site", site), ("origin", "https://a.example")]));
+        }
+        assert!(takes(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")]));
+        assert!(takes(&[("sec-fetch-site", "none"), ("sec-fetch-dest", "document")]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) use self::{
     audit::About,
     error::{ApiError, ApiResult, Refusal, body as error_body, chain},
     key_auth::QueryKey,
-    limits::{StreamLease, StreamPlace, too_long},
+    limits::{StreamLease, StreamPlace},
     listen::ActivityGuard,
     request::HttpRequestId,
 };
@@ -34,8 +34,8 @@ pub use self::{
     hosts::{Authority, Hosts, Origin},
     key_auth::KeyAuth,
     limits::{
-        DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits, MAX_JSON_BYTES,
-        TOTAL_STREAMS_FACTOR, bounded,
+        DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits,
+        TOTAL_STREAMS_FACTOR,
     },
     listen::{Activity, Tls, serve_tcp, serve_unix},
     request::{REQUEST_ID_HEADER, SERVER_NAME},

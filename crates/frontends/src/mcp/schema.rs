@@ -7,10 +7,10 @@ pub(crate) type JsonObject = Map<String, Value>;
 
 /// A nested schema longer than this is left out of the short form.
 const MAX_NESTED_BYTES: usize = 180;
-/// Where the long form of nested parameters is read.
-const FULL_SCHEMA: &str = "full schema: warren://schemas/sandbox-create";
+/// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`.
+const FULL_ONLY: &str = "x-full-only";
 
-/// What a tool takes: an object that refuses names it does not know.
+/// What a tool takes: an object that refuses names it does not know. Parameters for the long form only are marked.
 pub(crate) fn input<A: JsonSchema>() -> JsonObject {
     let mut schema = of::<A>();
     close(&mut schema);
@@ -27,10 +27,23 @@ pub(crate) fn output<D: JsonSchema>() -> JsonObject {
     }))
 }
 
-/// The same with large nested parts left out.
+/// The long form: all there is, without marks.
+pub(crate) fn full(mut schema: JsonObject) -> JsonObject {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for property in properties.values_mut().filter_map(Value::as_object_mut) {
+            property.remove(FULL_ONLY);
+        }
+    }
+    schema
+}
+
+/// The short form, without large nested parts and without what is marked. It does not say that there is nothing else;
+/// what is unknown is refused all the same.
 pub(crate) fn brief(schema: &JsonObject) -> JsonObject {
     let mut schema = schema.clone();
+    schema.remove("additionalProperties");
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.retain(|_, property| property.get(FULL_ONLY).is_none());
         for property in properties.values_mut() {
             shorten(property);
         }
@@ -46,13 +59,11 @@ fn shorten(property: &mut Value) {
     if !is_nested || property.to_string().len() <= MAX_NESTED_BYTES {
         return;
     }
-    let is_list = property.get("items").is_some();
-    let description = match property.get("description").and_then(Value::as_str) {
-        Some(text) => format!("{text} ({FULL_SCHEMA})"),
-        None => FULL_SCHEMA.to_owned(),
-    };
-    let kind = if is_list { "array" } else { "object" };
-    *property = json!({ "type": kind, "description": description });
+    let mut short = json!({ "type": if property.get("items").is_some() { "array" } else { "object" } });
+    if let Some(description) = property.get("description") {
+        short["description"] = description.clone();
+    }
+    *property = short;
 }
 
 /// The bare schema of a type.
@@ -63,6 +74,10 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     tidy(&mut schema);
+    if let Value::Object(root) = &mut schema {
+        // Written for who reads the code; a tool has a description of its own.
+        root.remove("description");
+    }
     schema
 }
 
@@ -162,6 +177,7 @@ mod tests {
 
     use super::*;
 
+    /// Not for clients.
     #[derive(Deserialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     #[expect(dead_code, reason = "only its schema is looked at")]
@@ -198,5 +214,36 @@ mod tests {
             "additionalProperties": false,
         });
         assert_eq!(Value::Object(input::<Sample>()), expected);
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Large {
+        /// Much.
+        nested: Option<Vec<Nested>>,
+        #[schemars(extend("x-full-only" = true))]
+        rare: Option<String>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Nested {
+        /// What is said at such length that it is better looked up than listed with every tool, every time.
+        one: String,
+        two: Option<BTreeMap<String, String>>,
+    }
+
+    #[test]
+    fn the_short_form_leaves_out_what_is_large_or_rare_and_the_long_form_nothing() {
+        let marked = input::<Large>();
+        let expected = json!({
+            "type": "object",
+            "properties": { "nested": { "type": "array", "description": "Much." } },
+        });
+        assert_eq!(Value::Object(brief(&marked)), expected);
+        let full = Value::Object(full(marked));
+        assert_eq!(full["properties"]["rare"], json!({ "type": "string" }));
+        assert_eq!(full["additionalProperties"], false);
+        assert!(full.pointer("/properties/nested/items/properties/two").is_some(), "{full}");
     }
 }

@@ -1,6 +1,6 @@
 //! Tools under test: an engine over the fake back end, called as a client would, every answer held against its schema.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use backends::fake::FakeBackend;
 use engine::{Engine, EngineConfig, Principal};
@@ -18,7 +18,7 @@ use super::{
 pub(crate) struct Client {
     pub(crate) call: Call,
     pub(crate) backend: FakeBackend,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl Client {
@@ -27,8 +27,21 @@ impl Client {
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let backend = FakeBackend::new();
+        Self::over(FakeBackend::new(), settings).await
+    }
+
+    pub(crate) async fn over(backend: FakeBackend, settings: Settings) -> Self {
+        Self::at(tempfile::tempdir().unwrap(), backend, settings).await
+    }
+
+    /// The same client of the next daemon, after something was done to the files of the first.
+    pub(crate) async fn restarted(self, meddle: impl FnOnce(&Path)) -> Self {
+        self.call.engine().close().await;
+        meddle(self.home.path());
+        Self::at(self.home, self.backend, Settings::clone(&self.call.settings)).await
+    }
+
+    async fn at(home: tempfile::TempDir, backend: FakeBackend, settings: Settings) -> Self {
         let store = Store::open(home.path()).unwrap();
         let config = EngineConfig::new(home.path());
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
@@ -43,7 +56,17 @@ impl Client {
             cancelled: CancellationToken::new(),
             progress: Progress::default(),
         };
-        Self { call, backend, _home: home }
+        Self { call, backend, home }
+    }
+
+    /// The same after the daemon was closed and started again. The sandboxes lived on meanwhile.
+    pub(crate) async fn restarted(mut self) -> Self {
+        self.call.engine().close().await;
+        let store = Store::open(self.home.path()).unwrap();
+        let config = EngineConfig::new(self.home.path());
+        let engine = Engine::open(config, store, Arc::new(self.backend.clone())).await.unwrap();
+        self.call.mcp = Mcp::new(engine, Settings::clone(&self.call.settings));
+        self
     }
 
     /// The whole envelope.

@@ -43,9 +43,9 @@ pub(crate) struct Schemas {
 }
 
 impl Schemas {
-    fn new(full: JsonObject) -> Self {
-        let brief = Arc::new(schema::brief(&full));
-        Self { full: Arc::new(full), brief }
+    fn new(marked: JsonObject) -> Self {
+        let brief = Arc::new(schema::brief(&marked));
+        Self { full: Arc::new(schema::full(marked)), brief }
     }
 
     pub(crate) fn listed(&self, sets: &Toolsets) -> Arc<JsonObject> {

@@ -14,7 +14,10 @@ use sandbox::{Error, ErrorKind, ExecId, Namespace};
 use serde::de::DeserializeOwned;
 
 use super::v1;
-use crate::http::{self, ApiError, MAX_JSON_BYTES};
+use crate::http::ApiError;
+
+/// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
+const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
 
 /// A query that may say in which namespace a name is looked up.
 pub(super) trait InNamespace: DeserializeOwned {
@@ -184,7 +187,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 async fn read_bounded(body: Body) -> Result<Bytes, ApiError> {
     match Limited::new(body, MAX_JSON_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(http::too_long(MAX_JSON_BYTES)),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the body has more than {MAX_JSON_BYTES} bytes");
+            Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Write large data to a file in the sandbox with PUT …/files/content.")
+                .into())
+        }
         Err(error) => Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into()),
     }
 }

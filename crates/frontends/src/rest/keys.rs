@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Extension, Json, extract::State, http::StatusCode};
 use engine::NewKey;
 use sandbox::{Error, KeySpec, KeyView, Namespace};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -12,7 +12,7 @@ use super::{
     extract::{Caller, JsonBody, PathKey},
     v1,
 };
-use crate::http::ApiResult;
+use crate::http::{About, ApiResult};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
@@ -63,9 +63,10 @@ async fn create(
     State(rest): State<Rest>,
     Caller(who): Caller,
     JsonBody(request): JsonBody<v1::KeyRequest>,
-) -> ApiResult<(StatusCode, Json<v1::NewKey>)> {
+) -> ApiResult<(StatusCode, Extension<About>, Json<v1::NewKey>)> {
     let NewKey { key, secret } = rest.engine.create_key(&who, spec(request)?).await?;
-    Ok((StatusCode::CREATED, Json(v1::NewKey { key: key.into(), secret })))
+    let about = Extension(About::Key(key.id.clone()));
+    Ok((StatusCode::CREATED, about, Json(v1::NewKey { key: key.into(), secret })))
 }
 
 /// Lists keys, oldest first; those that were revoked too.
@@ -83,6 +84,7 @@ async fn revoke(
     State(rest): State<Rest>,
     Caller(who): Caller,
     PathKey(key): PathKey,
-) -> ApiResult<Json<v1::Key>> {
-    Ok(Json(rest.engine.revoke_key(&who, &key).await?.into()))
+) -> ApiResult<(Extension<About>, Json<v1::Key>)> {
+    let key = rest.engine.revoke_key(&who, &key).await?;
+    Ok((Extension(About::Key(key.id.clone())), Json(key.into())))
 }

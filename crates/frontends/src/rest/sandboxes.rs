@@ -110,7 +110,7 @@ async fn create(
     JsonBody(request): JsonBody<CreateRequest>,
 ) -> ApiResult<(StatusCode, Extension<About>, Json<v1::Sandbox>)> {
     let view = rest.engine.create_sandbox(&who, request.spec(&who)).await?;
-    let about = About { sandbox: view.name.to_string(), namespace: view.namespace.clone() };
+    let about = About::Sandbox { name: view.name.clone(), namespace: view.namespace.clone() };
     Ok((StatusCode::CREATED, Extension(about), Json(view.into())))
 }
 

@@ -1,7 +1,9 @@
+use engine::Principal;
+use frontends::http::LimitSettings;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{PATIENCE, Server, Setup};
 
 #[tokio::test]
 async fn a_connection_is_counted_kept_and_let_go_at_the_end() {
@@ -55,35 +57,23 @@ async fn what_is_no_http_is_answered_and_closed() {
 }
 
 #[tokio::test]
-async fn a_port_stream_runs_over_tcp_too() {
-    let server = Server::dev().await;
-    let create = "{\"name\":\"box\"}";
-    let mut client = server.connect().await;
-    client
-        .send(&[
-            "POST /v1/sandboxes HTTP/1.1",
-            "host: localhost",
-            "content-type: application/json",
-            "content-length: 14",
-        ])
-        .await;
-    client.0.write_all(create.as_bytes()).await.unwrap();
-    client.answer().await.expect(201);
-    let body = "{\"command\":[\"listen\",\"8080\"]}";
-    let length = format!("content-length: {}", body.len());
-    client
-        .send(&[
-            "POST /v1/sandboxes/box/execs HTTP/1.1",
-            "host: localhost",
-            "content-type: application/json",
-            &length,
-        ])
-        .await;
-    client.0.write_all(body.as_bytes()).await.unwrap();
-    client.answer().await.expect(201);
+async fn a_port_stream_is_a_stream_that_is_counted_and_ends_with_its_key() {
+    let limits = LimitSettings { streams_per_principal: 1, ..LimitSettings::default() };
+    let server = Server::start(Setup { has_keys: true, limits, ..Setup::default() }).await;
+    let bearer = format!("authorization: Bearer {}", server.new_key("ci").await);
+    let post = async |target: &str, body: &str| {
+        let mut client = server.connect().await;
+        let (line, length) = (format!("POST {target} HTTP/1.1"), format!("content-length: {}", body.len()));
+        client.send(&[&line, "host: localhost", &bearer, "content-type: application/json", &length]).await;
+        client.0.write_all(body.as_bytes()).await.unwrap();
+        client.answer().await.expect(201);
+    };
+    post("/v1/sandboxes", "{\"name\":\"box\"}").await;
+    post("/v1/sandboxes/box/execs", "{\"command\":[\"listen\",\"8080\"]}").await;
     let connect = [
         "POST /v1/sandboxes/box/connect?port=8080 HTTP/1.1",
         "host: localhost",
+        &bearer,
         "connection: upgrade",
         "upgrade: warren-stream",
     ];
@@ -99,5 +89,8 @@ async fn a_port_stream_runs_over_tcp_too() {
     stream.0.write_all(b"ping").await.unwrap();
     let mut echo = Vec::new();
     stream.read_until(&mut echo, |bytes| bytes == b"ping").await;
+    server.ask(&connect).await.expect_error(429, "limit_reached");
+    server.engine.revoke_key(&Principal::operator("test"), "ci").await.unwrap();
+    assert!(stream.rest().await.is_empty());
     server.end().await;
 }

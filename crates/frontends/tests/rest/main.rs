@@ -6,12 +6,15 @@
     reason = "what a test cannot do, it reports by panicking"
 )]
 
+mod audit;
 mod entries;
 mod errors;
 mod events;
 mod execs;
 mod files;
+mod keys;
 mod listen;
+mod namespaces;
 mod openapi;
 mod ports;
 mod sandboxes;

@@ -5,16 +5,16 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    http::{HeaderMap, Method, Request, StatusCode, header},
+    http::{HeaderMap, Method, Request, StatusCode, header, request::Parts},
 };
 use backends::fake::FakeBackend;
 use bytes::Bytes;
-use engine::{Engine, EngineConfig};
+use engine::{Engine, EngineConfig, Principal};
 use frontends::{
-    http::{self, Activity, Gate, Peer, PeerCredentials},
+    http::{self, Activity, Authenticate, Gate, Peer, PeerCredentials},
     rest::{self, Rest},
 };
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt, future::BoxFuture};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use store::Store;
@@ -26,13 +26,36 @@ pub(crate) const OWNER: u32 = 1000;
 /// A test that waits longer than this has found a bug.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+#[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) router: Router,
+    pub(crate) engine: Engine,
     pub(crate) backend: FakeBackend,
     pub(crate) activity: Activity,
     pub(crate) stop: CancellationToken,
     pub(crate) peer: Peer,
-    _home: tempfile::TempDir,
+    _home: Arc<tempfile::TempDir>,
+}
+
+/// A door that knows everyone as the same principal.
+#[derive(Debug)]
+struct Known(Principal);
+
+impl Authenticate for Known {
+    fn authenticate<'a>(&'a self, _request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
+        let who = self.0.clone();
+        async move { Ok(who) }.boxed()
+    }
+}
+
+fn router(
+    engine: &Engine,
+    auth: Arc<dyn Authenticate>,
+    activity: &Activity,
+    stop: &CancellationToken,
+) -> Router {
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+    http::app(routes, Gate::unix(engine.clone(), auth))
 }
 
 /// An answer, read to its end.
@@ -79,12 +102,20 @@ impl Api {
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
-        let router = http::app(
-            rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())),
-            Gate::unix(engine, auth),
-        );
+        let router = router(&engine, auth, &activity, &stop);
         let peer = Peer::Unix { uid: OWNER, pid: None };
-        Self { router, backend, activity, stop, peer, _home: home }
+        Self { router, engine, backend, activity, stop, peer, _home: Arc::new(home) }
+    }
+
+    /// The same daemon by another door.
+    pub(crate) fn through(&self, auth: impl Authenticate + 'static) -> Self {
+        let router = router(&self.engine, Arc::new(auth), &self.activity, &self.stop);
+        Self { router, ..self.clone() }
+    }
+
+    /// The same daemon, asked by someone else.
+    pub(crate) fn by(&self, who: Principal) -> Self {
+        self.through(Known(who))
     }
 
     /// With a running sandbox called `box`.

@@ -180,9 +180,9 @@ fn access(key: &v1::Key) -> &'static str {
 async fn revoke(context: &Context, args: &RevokeArgs) -> CommandResult {
     let key = context.client().await?.revoke_key(&args.key).await?;
     if context.json {
-        output::json(&key)?
+        output::json(&key)?;
     } else {
-        output::line(key.id.as_str())?
+        output::line(key.id.as_str())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -25,8 +25,8 @@ const MAX_STREAMS: u64 = 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren serve
-  warren serve --dev                    # no keys, this machine only
-  warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem --allowed-host warren.example
+  warren serve --dev
+  warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --backend fake --home /tmp/try --log debug")]
 pub(crate) struct Args {
     /// How sandboxes are made: `fake` makes none and pretends [env: WARREN_BACKEND]

@@ -83,7 +83,11 @@ impl Plan {
     pub(super) fn new(options: &NetworkOptions, is_detached: bool) -> Result<Option<Self>> {
         let of_variable = env::text(env::LISTEN).map(|text| text.parse()).transpose().map_err(of_variable)?;
         let unasked = if is_detached { Listen::Nowhere } else { Listen::At(DEFAULT_ADDRESS) };
-        let Listen::At(address) = options.listen.or(of_variable).unwrap_or(unasked) else { return Ok(None) };
+        let address = match options.listen.or(of_variable).unwrap_or(unasked) {
+            Listen::At(address) => address,
+            Listen::Nowhere if options.is_dev || options.tls.is_some() => return Err(needs_address()),
+            Listen::Nowhere => return Ok(None),
+        };
         let dev = options.is_dev.then(|| DevAuth::for_address(address)).transpose()?;
         let tls = options
             .tls
@@ -227,6 +231,11 @@ fn of_variable(error: Error) -> Error {
     Error::invalid(format!("{} is wrong: {}", env::LISTEN, error.message())).with_hint(hint)
 }
 
+fn needs_address() -> Error {
+    Error::invalid("--dev and --tls-cert are for TCP, and this daemon is to listen on none")
+        .with_hint("Give an address, like --listen 127.0.0.1:5555.")
+}
+
 fn cannot_listen(address: SocketAddr, error: io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -272,6 +281,13 @@ mod tests {
         let dev = |listen| Plan::new(&NetworkOptions { is_dev: true, ..options(listen) }, false);
         assert!(dev("127.0.0.1:0").unwrap().unwrap().dev.is_some());
         assert!(dev("0.0.0.0:0").unwrap_err().message().contains("0.0.0.0:0"));
+    }
+
+    #[test]
+    fn what_is_for_tcp_needs_tcp() {
+        assert!(Plan::new(&options("none"), false).unwrap().is_none());
+        let error = Plan::new(&NetworkOptions { is_dev: true, ..options("none") }, false).unwrap_err();
+        assert!(error.hint().unwrap().contains("--listen"), "{error}");
     }
 
     #[tokio::test]

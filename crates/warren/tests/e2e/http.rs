@@ -264,6 +264,21 @@ fn a_daemon_that_a_command_started_listens_only_when_told() {
 }
 
 #[test]
+fn a_note_of_a_daemon_that_was_killed_does_not_stay() {
+    let world = World::new();
+    let start = |listen: &str| {
+        finish(world.command(&["ps"]).env("WARREN_LISTEN", listen).spawn().unwrap()).expect(0);
+    };
+    start("127.0.0.1:0");
+    let daemon = world.daemon().unwrap();
+    daemon.signal(Signal::KILL);
+    assert!(daemon.ends_within(PATIENCE));
+    assert!(world.http_note().is_some(), "nobody could clean up");
+    start("none");
+    assert!(world.http_note().is_none());
+}
+
+#[test]
 fn a_connection_keeps_an_idle_daemon() {
     let world = World::new();
     let start =

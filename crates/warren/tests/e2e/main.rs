@@ -10,6 +10,7 @@ mod copying;
 mod daemon;
 mod execs;
 mod http;
+mod keys;
 mod lifecycle;
 mod links;
 mod namespace;

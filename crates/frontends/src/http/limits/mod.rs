@@ -1,6 +1,5 @@
-//! How much one asker gets: requests a second, failed authentications, open streams, bytes in a body.
+//! How much one asker gets: requests a second, failed authentications, open streams. Bodies are bounded by whoever reads them.
 
-mod body;
 mod bucket;
 mod streams;
 
@@ -13,11 +12,7 @@ use std::{
 use engine::Principal;
 use sandbox::{Error, ErrorKind, KeyId};
 
-pub use self::body::{MAX_JSON_BYTES, bounded};
-pub(crate) use self::{
-    body::too_long,
-    streams::{StreamLease, StreamPlace},
-};
+pub(crate) use self::streams::{StreamLease, StreamPlace};
 use self::{bucket::Buckets, streams::Streams};
 use super::{auth::Peer, error::Refusal};
 

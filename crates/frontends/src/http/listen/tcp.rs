@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use axum::Router;
+use rustix::net::sockopt;
 use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
@@ -21,6 +22,10 @@ const MAX_CONNECTIONS: usize = 2048;
 /// Shorter than on the Unix socket: here anyone can take a place.
 const HEAD_TIME: Duration = Duration::from_secs(15);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// A peer that is silent for the first of these is asked so often, so many times, and is then gone.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_TRIES: u32 = 4;
 
 /// Serves `app` on TCP until `stop`; then lets requests in flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_tcp(
@@ -33,6 +38,17 @@ pub async fn serve_tcp(
 ) {
     let terms = Terms { app, activity, stop, grace, max_connections: MAX_CONNECTIONS };
     serve(Tcp { listener, tls }, terms, || {}).await;
+}
+
+/// Answers are small and streams are live: nothing waits for more to send. A silent stream whose other end lost its network
+/// would hold its place for ever: the kernel asks now and then.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_TRIES)?;
+    Ok(())
 }
 
 struct Tcp {
@@ -55,8 +71,9 @@ impl Door for Tcp {
     ) -> impl Future<Output = ()> + Send + 'static {
         let tls = self.tls.clone();
         async move {
-            // Answers are small and streams are live: nothing may wait for more to send. It fails for a closed one only.
-            stream.set_nodelay(true).ok();
+            if let Err(error) = prepare(&stream) {
+                tracing::debug!(%peer, "could not set up a connection: {error}");
+            }
             let ends = Ends { peer: Peer::Tcp(peer), local: stream.local_addr().ok().map(LocalAddress) };
             let Some(tls) = tls else {
                 return connection::converse(stream, ends, HEAD_TIME, app, stop).await;
@@ -67,5 +84,49 @@ impl Door for Tcp {
                 Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_too_many_waits_until_another_leaves() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let terms = Terms {
+            app: Router::new().route("/", get(|| async { "hello" })),
+            activity: Activity::default(),
+            stop: stop.clone(),
+            grace: Duration::ZERO,
+            max_connections: 1,
+        };
+        let serving = tokio::spawn(serve(Tcp { listener, tls: None }, terms, || {}));
+        let connect = async || {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            stream
+        };
+        let mut first = connect().await;
+        assert!(first.read_u8().await.is_ok());
+        let mut second = connect().await;
+        let mut answer = second.read_u8().boxed();
+        // The first is still served; the second is not.
+        first.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut both = Vec::new();
+        while String::from_utf8_lossy(&both).matches("hello").count() < 2 {
+            first.read_buf(&mut both).await.unwrap();
+            assert!(answer.as_mut().now_or_never().is_none());
+        }
+        drop(first);
+        assert!(answer.await.is_ok());
+        stop.cancel();
+        serving.await.unwrap();
     }
 }

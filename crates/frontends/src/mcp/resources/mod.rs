@@ -6,6 +6,8 @@
 mod inventory;
 mod media;
 mod read;
+#[cfg(test)]
+mod tests;
 mod uri;
 mod watch;
 

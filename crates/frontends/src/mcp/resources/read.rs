@@ -5,8 +5,8 @@ use futures_util::TryStreamExt;
 use sandbox::{Error, ErrorKind, ExecId, Result};
 use serde_json::{Value, json};
 
-use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri};
-use crate::mcp::{call::Call, output::Collector, resources::uri::Target, tool::Registry};
+use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri::Target};
+use crate::mcp::{call::Call, output::Collector, tools::create::create_schema};
 
 /// What is at an address now. JSON stands there bare, without the envelope of tools.
 pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
@@ -19,7 +19,10 @@ pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
         Target::Sandboxes => pretty(&inventory::told_by(call, "sandbox_list", json!({})).await?)?,
         Target::Volumes | Target::Snapshots => pretty(&json!([]))?,
         Target::Images => pretty(&inventory::images())?,
-        Target::CreateSchema => create_schema(uri)?,
+        Target::CreateSchema => {
+            let (_, schema) = pretty(&create_schema())?;
+            ("application/schema+json", schema)
+        }
         Target::Policy => pretty(&inventory::policy(call))?,
         Target::Sandbox { name } => {
             pretty(&inventory::told_by(call, "sandbox_inspect", json!({ "name": name })).await?)?
@@ -40,12 +43,6 @@ fn unwritable(error: serde_json::Error) -> Error {
 
 fn pretty(value: &Value) -> Result<(&'static str, Content)> {
     Ok((JSON, Content::Text(serde_json::to_string_pretty(value).map_err(unwritable)?)))
-}
-
-fn create_schema(uri: &str) -> Result<(&'static str, Content)> {
-    let tool = Registry::get().find("sandbox_create").ok_or_else(|| uri::unknown(uri))?;
-    let text = serde_json::to_string_pretty(&*tool.input.full).map_err(unwritable)?;
-    Ok(("application/schema+json", Content::Text(text)))
 }
 
 async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static str, Content)> {

@@ -261,3 +261,108 @@ async fn samples(call: Call, arguments: StreamArguments) -> ToolResult<Samples> 
     let name = view.name.to_string();
     Ok(Answer::new(Samples { name, interval_ms, samples }).warn_all(warning))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::mcp::{call::Progress, testing::Client};
+
+    async fn with(names: &[&str]) -> Client {
+        let client = Client::new().await;
+        for name in names {
+            client.data("sandbox_create", json!({ "name": name, "memoryMib": 64 })).await;
+        }
+        client
+    }
+
+    fn check(metrics: &Value) {
+        assert_eq!(metrics["memoryLimitBytes"], 64 * 1024 * 1024, "{metrics:#}");
+        assert_eq!((&metrics["cpuPercent"], &metrics["vcpuTimeNs"]), (&json!(0.0), &json!(0)));
+        for unknown in
+            ["diskReadBytes", "diskWriteBytes", "netRxBytes", "netTxBytes", "memoryHostResidentBytes"]
+        {
+            assert_eq!(metrics.get(unknown), Some(&Value::Null), "{unknown}");
+        }
+        for known in ["memoryBytes", "pids", "diskBytes", "oomKills", "uptimeMs", "uptimeSecs"] {
+            assert!(metrics[known].is_u64(), "{known} in {metrics:#}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_processor_is_time_used_over_time_passed() {
+        let over = Duration::from_millis(50);
+        assert_eq!(cpu_percent(Some(1_000), Some(51_000), over), Some(100.0));
+        assert_eq!(cpu_percent(Some(0), Some(125_000), over), Some(250.0));
+        // A counter that began anew.
+        assert_eq!(cpu_percent(Some(9), Some(0), over), Some(0.0));
+        assert_eq!((cpu_percent(None, Some(1), over), cpu_percent(Some(1), None, over)), (None, None));
+        assert_eq!(cpu_percent(Some(0), Some(0), Duration::ZERO), Some(0.0));
+    }
+
+    #[tokio::test]
+    async fn live_sandboxes_are_measured_one_or_all() {
+        let client = with(&["a", "b", "c"]).await;
+        check(&client.data("sandbox_metrics", json!({ "name": "a" })).await);
+        client.data("sandbox_stop", json!({ "name": "b" })).await;
+        client.data("sandbox_pause", json!({ "name": "c" })).await;
+        let all = client.data("sandbox_metrics_all", json!({})).await;
+        assert_eq!(all.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
+        check(&all["a"]);
+        client.error("sandbox_metrics", json!({ "name": "nope" }), "not_found").await;
+        client.error("sandbox_metrics_stream", json!({ "name": "b" }), "wrong_state").await;
+    }
+
+    #[tokio::test]
+    async fn samples_are_collected_and_told_one_by_one() {
+        let mut client = with(&["a"]).await;
+        let (send, mut told) = tokio::sync::mpsc::unbounded_channel();
+        client.call.progress = Progress::new(move |step| {
+            send.send(step.done).unwrap();
+            Box::pin(async {})
+        });
+        let arguments = json!({ "name": "a", "intervalMs": 1, "samples": 3 });
+        let data = client.data("sandbox_metrics_stream", arguments).await;
+        assert_eq!((&data["name"], &data["intervalMs"]), (&json!("a"), &json!(1)));
+        assert_eq!(data["samples"].as_array().unwrap().len(), 3);
+        check(&data["samples"][2]);
+        assert_eq!([told.try_recv(), told.try_recv(), told.try_recv()], [Ok(1.0), Ok(2.0), Ok(3.0)]);
+        for (samples, interval) in [(0, 1), (101, 1), (1, 0)] {
+            let arguments = json!({ "name": "a", "samples": samples, "intervalMs": interval });
+            client.error("sandbox_metrics_stream", arguments, "invalid_request").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_stream_ends_with_what_it_has() {
+        let mut client = with(&["a"]).await;
+        let cancelled = client.call.cancelled.clone();
+        client.call.progress = Progress::new(move |step| {
+            if step.done >= 2.0 {
+                cancelled.cancel();
+            }
+            Box::pin(async {})
+        });
+        let arguments = json!({ "name": "a", "intervalMs": 1, "samples": 100 });
+        let envelope = client.ask("sandbox_metrics_stream", arguments).await;
+        assert_eq!(envelope["data"]["samples"].as_array().unwrap().len(), 2, "{envelope:#}");
+        assert_eq!(envelope["warnings"], json!(["Cancelled after 2 of 100 samples."]));
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_a_sandbox_that_ends_keeps_its_samples() {
+        let mut client = with(&["a"]).await;
+        let backend = client.backend.clone();
+        client.call.progress = Progress::new(move |step| {
+            if step.done >= 1.0 {
+                assert!(backend.live().iter().all(|id| backend.vanish(id)));
+            }
+            Box::pin(async {})
+        });
+        let arguments = json!({ "name": "a", "intervalMs": 1, "samples": 5 });
+        let envelope = client.ask("sandbox_metrics_stream", arguments).await;
+        assert_eq!(envelope["data"]["samples"].as_array().unwrap().len(), 1, "{envelope:#}");
+        assert!(envelope["warnings"][0].as_str().unwrap().starts_with("Ended after 1 samples"), "{envelope}");
+    }
+}

@@ -9,10 +9,12 @@ mod lifecycle;
 mod metrics;
 mod runtime;
 pub(crate) mod select;
+mod sessions;
 #[cfg(test)]
 mod surface;
 mod toolsets;
 
+pub(super) use self::sessions::Sessions;
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
@@ -21,6 +23,7 @@ pub(super) fn all() -> Vec<Tool> {
         create::tools(),
         lifecycle::tools(),
         exec::tools(),
+        sessions::tools(),
         files::tools(),
         metrics::tools(),
         runtime::tools(),

@@ -134,3 +134,56 @@ async fn install(call: Call, _: NoArguments) -> ToolResult<Installed> {
     let installed = Installed { installed: true, message, mended: Vec::new(), missing };
     Ok(Answer::new(installed).warn_all(call.engine().warnings(&call.who)))
 }
+
+#[cfg(test)]
+mod tests {
+    use backends::fake::FakeBackend;
+    use sandbox::{BackendKind, Capabilities};
+    use serde_json::json;
+
+    use crate::mcp::{HostPolicy, HostRoot, Settings, testing::Client};
+
+    #[tokio::test]
+    async fn a_check_tells_what_works_and_which_settings_hold() {
+        let root = HostRoot { path: "/srv/data".into(), write: false };
+        let settings = Settings {
+            host: HostPolicy { roots: vec![root], ..HostPolicy::default() },
+            dangerous_enabled: true,
+            ..Settings::default()
+        };
+        let client = Client::with(settings).await;
+        let data = client.data("runtime_check", json!({})).await;
+        assert_eq!((&data["installed"], &data["backend"]), (&json!(true), &json!("fake")));
+        assert_eq!(data["serverVersion"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            data["capabilities"],
+            json!(["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"])
+        );
+        assert_eq!(
+            (&data["hostPathPolicy"], &data["hostPaths"]),
+            (&json!("allowlist"), &json!(["/srv/data"]))
+        );
+        assert_eq!((&data["writableHostPaths"], &data["dangerousEnabled"]), (&json!([]), &json!(true)));
+        for gone in ["nodeVersion", "msbPath", "libkrunfwPath"] {
+            assert!(data.get(gone).unwrap().is_null(), "{gone}");
+        }
+        client.error("runtime_check", json!({ "verbose": true }), "invalid_request").await;
+    }
+
+    #[tokio::test]
+    async fn an_installation_names_what_an_operator_can_do() {
+        let client = Client::new().await;
+        let data = client.data("runtime_install", json!({})).await;
+        assert_eq!(data["message"], "Runtime dependencies are installed.");
+        assert_eq!((&data["installed"], &data["missing"]), (&json!(true), &json!([])));
+
+        let backend = FakeBackend::new();
+        let missing = vec!["No cgroup was delegated, so memory is not limited.".to_owned()];
+        backend.set_capabilities(Capabilities { backend: BackendKind::Fake, has: vec![], missing });
+        let client = Client::over(backend, Settings::default()).await;
+        let data = client.data("runtime_install", json!({})).await;
+        assert_eq!(data["missing"], json!(["No cgroup was delegated, so memory is not limited."]));
+        assert!(data["message"].as_str().unwrap().contains("operator"), "{data}");
+        assert_eq!(client.data("runtime_check", json!({})).await["missing"], data["missing"]);
+    }
+}

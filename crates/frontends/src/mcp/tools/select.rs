@@ -30,7 +30,8 @@ pub(crate) struct Selector {
     pub(crate) status: Option<Status>,
 }
 
-/// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`.
+// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`. No doc comment: it would be
+// listed with every tool that takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -113,7 +114,7 @@ impl Selector {
         };
         let all = found.into_values().filter(fits).collect();
         let is_asked = self.has_names() || self.has_labels() || self.status.is_some();
-        Ok(Targets { all, is_one_by_name: self.is_one_by_name(), is_asked })
+        Ok(Targets { all, is_one_by_name: self.only_name().is_some(), is_asked })
     }
 
     pub(crate) fn has_names(&self) -> bool {
@@ -124,8 +125,10 @@ impl Selector {
         self.labels.as_ref().is_some_and(|labels| !labels.is_empty())
     }
 
-    fn is_one_by_name(&self) -> bool {
-        self.name.is_some() && self.names.as_ref().is_none_or(Vec::is_empty) && !self.has_labels()
+    /// The name of the only sandbox that is meant, where one is named and nothing else.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        let has_others = self.names.as_ref().is_some_and(|names| !names.is_empty()) || self.has_labels();
+        self.name.as_deref().filter(|_| !has_others)
     }
 
     /// Whether sandboxes are meant that the caller did not name one by one.
@@ -206,6 +209,12 @@ pub(crate) struct Row<R> {
     pub(crate) done: Option<R>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Map<String, Value>>,
+}
+
+impl<R> Row<R> {
+    pub(crate) fn done(name: &str, done: R) -> Self {
+        Self { name: name.to_owned(), ok: true, done: Some(done), error: None }
+    }
 }
 
 impl Targets {
@@ -309,7 +318,7 @@ fn answer<R: Serialize>(
 
 fn row<R>(name: String, result: Result<R, Failure>) -> Row<R> {
     match result {
-        Ok(done) => Row { name, ok: true, done: Some(done), error: None },
+        Ok(done) => Row::done(&name, done),
         Err(failure) => {
             let error = match json!(failure) {
                 Value::Object(error) => error,

@@ -1,1 +1,236 @@
-//! x
+//! Our tools against the surface that they follow, tool by tool, and what listing them costs a model.
+//!
+//! `tests/data/microsandbox-mcp-tools.json` holds the facts of that surface: names of tools and of their parameters
+//! (nested ones with dots, items of lists with `[]`), values, what is required, and annotations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::mcp::{
+    Toolsets,
+    schema::JsonObject,
+    tool::{Hints, Registry, Tool},
+};
+
+const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.json");
+/// What a model pays for being shown the default tools.
+const MAX_LISTING_BYTES: usize = 16 * 1024;
+
+/// Tools that come with volumes, images, snapshots and SSH. One that is there must not be listed here.
+const NOT_YET: [&str; 35] = [
+    "sandbox_restore",
+    "volume_create",
+    "volume_list",
+    "volume_inspect",
+    "volume_remove",
+    "volume_fs_read",
+    "volume_fs_write",
+    "volume_fs_list",
+    "volume_fs_mkdir",
+    "volume_fs_remove",
+    "volume_fs_copy",
+    "volume_fs_rename",
+    "volume_fs_stat",
+    "volume_fs_exists",
+    "image_list",
+    "image_inspect",
+    "image_remove",
+    "image_prune",
+    "snapshot_create",
+    "snapshot_list",
+    "snapshot_inspect",
+    "snapshot_verify",
+    "snapshot_remove",
+    "snapshot_reindex",
+    "snapshot_save",
+    "snapshot_load",
+    "sandbox_ssh_exec",
+    "sandbox_sftp_read",
+    "sandbox_sftp_write",
+    "sandbox_sftp_mkdir",
+    "sandbox_sftp_remove",
+    "sandbox_sftp_rename",
+    "sandbox_sftp_realpath",
+    "sandbox_sftp_readlink",
+    "sandbox_sftp_symlink",
+];
+
+/// Where our annotations differ, what they are, and why.
+const OTHER_HINTS: [(&str, Hints, &str); 4] = [
+    ("sandbox_fs_write", Hints::DESTROYS_MORE, "it overwrites what is there, or adds to it each time"),
+    ("sandbox_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),
+    (
+        "sandbox_fs_copy_from_host",
+        Hints::DESTROYS,
+        "it overwrites what is there; the same again changes nothing more",
+    ),
+    (
+        "sandbox_fs_copy_to_host",
+        Hints::DESTROYS,
+        "it overwrites what is there; the same again changes nothing more",
+    ),
+];
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ToolFacts {
+    name: String,
+    read_only: bool,
+    destructive: bool,
+    idempotent: bool,
+    parameters: BTreeMap<String, Parameter>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Parameter {
+    required: bool,
+    /// Empty: any.
+    values: Vec<Value>,
+}
+
+fn facts() -> Vec<ToolFacts> {
+    serde_json::from_str(FACTS).unwrap()
+}
+
+/// The same facts of a schema of ours.
+fn parameters(schema: &JsonObject) -> BTreeMap<String, Parameter> {
+    let mut found = BTreeMap::new();
+    walk(schema, "", &mut found);
+    found
+}
+
+fn walk(schema: &JsonObject, at: &str, found: &mut BTreeMap<String, Parameter>) {
+    for branch in ["oneOf", "anyOf"].iter().filter_map(|word| schema.get(*word)?.as_array()).flatten() {
+        walk(branch.as_object().unwrap(), at, found);
+    }
+    let constant = schema.get("const").into_iter();
+    let values = schema.get("enum").and_then(Value::as_array).into_iter().flatten().chain(constant);
+    if !at.is_empty() {
+        found.entry(at.to_owned()).or_default().values.extend(values.cloned());
+    }
+    let required: Vec<_> = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        let is_required = required.iter().any(|required| required == name);
+        found.entry(path.clone()).or_default().required |= is_required;
+        walk(property.as_object().unwrap(), &path, found);
+    }
+    if let Some(Value::Object(items)) = schema.get("items") {
+        walk(items, &format!("{at}[]"), found);
+    }
+}
+
+fn differences(theirs: &ToolFacts, ours: &Tool) -> Vec<String> {
+    let name = ours.name;
+    let own = parameters(&ours.input.full);
+    let mut found = Vec::new();
+    for (path, parameter) in &theirs.parameters {
+        let Some(own) = own.get(path) else {
+            found.push(format!("{name}: no parameter {path}"));
+            continue;
+        };
+        if own.required && !parameter.required {
+            found.push(format!("{name}: {path} is required here only"));
+        }
+        let is_taken = |value: &&Value| own.values.is_empty() || own.values.contains(value);
+        for value in parameter.values.iter().filter(|value| !is_taken(value)) {
+            found.push(format!("{name}: {path} does not take {value}"));
+        }
+    }
+    let is_new = |path: &String| !path.contains('.') && !theirs.parameters.contains_key(path);
+    for (path, _) in own.iter().filter(|(path, parameter)| is_new(path) && parameter.required) {
+        found.push(format!("{name}: {path} is new and must be optional"));
+    }
+    let stated =
+        Hints { read_only: theirs.read_only, destructive: theirs.destructive, idempotent: theirs.idempotent };
+    let expected = OTHER_HINTS.iter().find(|(tool, ..)| *tool == name).map_or(stated, |(_, hints, _)| *hints);
+    if ours.hints != expected {
+        found.push(format!("{name}: {:?} instead of {expected:?}", ours.hints));
+    }
+    found
+}
+
+#[test]
+fn every_tool_takes_what_the_surface_we_follow_takes() {
+    let registry = Registry::get();
+    let mut found = Vec::new();
+    for theirs in facts() {
+        let is_not_yet = NOT_YET.contains(&theirs.name.as_str()) || COMING.contains(&theirs.name.as_str());
+        match registry.find(&theirs.name) {
+            Some(ours) => found.extend(differences(&theirs, ours)),
+            None if is_not_yet => {}
+            None => found.push(format!("{}: no such tool", theirs.name)),
+        }
+    }
+    for name in NOT_YET.iter().filter(|name| registry.find(name).is_some()) {
+        found.push(format!("{name}: is there, and listed as not there yet"));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_facts_are_of_a_whole_surface() {
+    let facts = facts();
+    let names: BTreeSet<_> = facts.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!((facts.len(), names.len()), (70, 70));
+    assert!(NOT_YET.iter().all(|name| names.contains(name)));
+    let create = facts.iter().find(|tool| tool.name == "sandbox_create").unwrap();
+    assert_eq!(create.parameters["rootfs.registry.auth.kind"].values, [json!("anonymous"), json!("basic")]);
+    assert!(create.parameters["patches[].kind"].required);
+}
+
+#[test]
+fn the_default_list_is_small() {
+    let sets = Toolsets::default();
+    let listed: Vec<_> = Registry::get().shown(&sets).map(|tool| (tool.name, listing(tool, &sets))).collect();
+    let all: Vec<_> = listed.iter().map(|(_, listing)| listing).collect();
+    let n_bytes = json!({ "tools": all }).to_string().len();
+    let sizes: Vec<_> = listed
+        .iter()
+        .map(|(name, listing)| {
+            let part = |part: &str| listing[part].to_string().len();
+            let (input, output) = (part("inputSchema"), part("outputSchema"));
+            format!("{name}: {} (input {input}, output {output})", listing.to_string().len())
+        })
+        .collect();
+    assert!(n_bytes <= MAX_LISTING_BYTES, "{n_bytes} bytes; {sizes:#?}");
+}
+
+/// As `tools/list` shows it.
+fn listing(tool: &Tool, sets: &Toolsets) -> Value {
+    json!({
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input.listed(sets),
+        "outputSchema": tool.output.listed(sets),
+        "annotations": {
+            "readOnlyHint": tool.hints.read_only,
+            "destructiveHint": tool.hints.destructive,
+            "idempotentHint": tool.hints.idempotent,
+            "openWorldHint": false,
+        },
+    })
+}
+
+#[test]
+fn descriptions_are_short() {
+    for tool in Registry::get().all() {
+        assert!(tool.description.chars().count() <= 160, "{}: {}", tool.name, tool.description);
+    }
+}
+
+/// Tools of this version that are built elsewhere at the same time.
+const COMING: [&str; 8] = [
+    "sandbox_run",
+    "sandbox_exec_start",
+    "sandbox_exec_poll",
+    "sandbox_exec_write_stdin",
+    "sandbox_exec_signal",
+    "sandbox_exec_close",
+    "sandbox_logs_read",
+    "sandbox_logs_stream",
+];

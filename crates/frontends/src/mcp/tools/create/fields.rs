@@ -13,6 +13,7 @@ pub(crate) struct CreateFields {
     pub(crate) name: Option<String>,
     /// host: the programs of this machine (default).
     pub(crate) image: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) rootfs: Option<Rootfs>,
     #[schemars(range(min = 0.01, max = 4096.0))]
     pub(crate) cpus: Option<f64>,
@@ -23,11 +24,15 @@ pub(crate) struct CreateFields {
     pub(crate) workdir: Option<String>,
     pub(crate) env: Option<BTreeMap<String, String>>,
     pub(crate) labels: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) volumes: Option<Vec<Mount>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) mounts: Option<Vec<Mount>>,
     /// Files to write before it is handed over.
     pub(crate) patches: Option<Vec<Patch>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) entrypoint: Option<Vec<String>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) hostname: Option<String>,
     /// Seconds until it expires.
     #[schemars(range(min = 1))]
@@ -38,10 +43,13 @@ pub(crate) struct CreateFields {
     pub(crate) on_expiry: Option<OnExpiry>,
     /// The same again returns the sandbox made first.
     pub(crate) request_id: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) resources: Option<Resources>,
     pub(crate) process: Option<Process>,
     pub(crate) lifecycle: Option<Lifecycle>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) network: Option<Network>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) secrets: Option<Vec<Secret>>,
 }
 
@@ -317,7 +325,6 @@ pub(crate) enum Protocol {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Dns {
     allow_rebind: Option<bool>,
     nameservers: Option<Vec<String>>,
@@ -327,7 +334,6 @@ pub(crate) struct Dns {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Tls {
     #[schemars(inner(range(min = 1)))]
     ports: Option<Vec<u16>>,

@@ -4,6 +4,9 @@ mod fields;
 mod image;
 mod prepare;
 mod steps;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, RequestId};
@@ -30,7 +33,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Lifecycle,
             "sandbox_create",
             "Create sandbox",
-            "Create a sandbox and return when it runs. It lives on until stopped, removed or expired.",
+            "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.",
             Hints::ADDS,
             create,
         )
@@ -40,7 +43,7 @@ pub(super) fn tools() -> Vec<Tool> {
 
 /// The whole schema of what can be asked of a new sandbox.
 pub(crate) fn create_schema() -> Value {
-    Value::Object(schema::input::<CreateFields>())
+    Value::Object(schema::full(schema::input::<CreateFields>()))
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -79,16 +82,19 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<SandboxView,
 
 async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failure> {
     let Prepared { spec, replace, steps, .. } = prepared;
-    if let Some(request) = &spec.request_id
-        && let Some(view) = requested(&call, request).await?
-    {
-        // Made by the same request before: it has its files, and replaced what was to be replaced.
-        return Ok(view);
+    let mut _turn = None;
+    if let Some(request) = &spec.request_id {
+        _turn = Some(turns::take(&spec.namespace, request).await);
+        if let Some(view) = requested(&call, request).await? {
+            // Made by the same request before: it has its files, and replaced what was to be replaced.
+            return Ok(view);
+        }
     }
+    let steps = steps::open(&call, steps).await?;
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
         remove_earlier(&call, name.as_str(), replace).await?;
     }
-    let view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
+    let mut view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
         Failure::from(error).or_hint(
             ErrorKind::AlreadyExists,
             "Choose another name, or set lifecycle.replace: true to remove the one that has it.",
@@ -101,7 +107,10 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failu
         finished = steps::apply(&call, &which, steps) => finished,
     };
     match finished {
-        Ok(()) => Ok(view),
+        Ok(warnings) => {
+            view.warnings.extend(warnings);
+            Ok(view)
+        }
         Err(failure) => {
             call.engine().remove_sandbox(&call.who, &which, Force::Yes).await?;
             Err(failure)

@@ -161,9 +161,11 @@ fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Option<String> {
     let mut not_held = Vec::new();
     let bounded = |value: u64, most: u64| u32::try_from(value.min(most)).unwrap_or(u32::MAX);
     for limit in given {
+        // The most that may be had; a soft limit below it is each program's own affair.
+        let most = limit.hard.unwrap_or(limit.soft);
         match limit.resource.to_lowercase().trim_start_matches("rlimit_") {
-            "nofile" => limits.open_files = Some(bounded(limit.soft, MAX_OPEN_FILES)),
-            "nproc" => limits.pids = Some(bounded(limit.soft, MAX_PIDS)),
+            "nofile" => limits.open_files = Some(bounded(most, MAX_OPEN_FILES)),
+            "nproc" => limits.pids = Some(bounded(most, MAX_PIDS)),
             other => not_held.push(other.chars().take(32).collect::<String>()),
         }
     }

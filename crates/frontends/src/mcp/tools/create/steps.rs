@@ -9,10 +9,7 @@ use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, WriteMode};
 
 use super::fields::{Patch, PatchKind};
-use crate::mcp::{
-    call::Call,
-    envelope::{Failure, HOST_PATH_DENIED},
-};
+use crate::mcp::{call::Call, envelope::Failure, hostfs};
 
 /// Most patches and scripts of one sandbox.
 const MAX_STEPS: usize = 256;
@@ -36,6 +33,14 @@ enum Deed {
     Mkdir { path: String, mode: Option<u32> },
     Remove { path: String },
     Symlink { target: String, path: String, replace: bool },
+    Copy { from: HostSource, path: String, mode: Option<u32>, replace: bool },
+}
+
+/// What is copied from the host: held open from before the sandbox is made, so that what may not be read makes nothing.
+#[derive(Debug)]
+enum HostSource {
+    Named { host_path: String, kind: PatchKind },
+    Open(hostfs::Source),
 }
 
 /// Patches in their order, then scripts.
@@ -94,12 +99,8 @@ fn patch_deed(place: &str, patch: Patch) -> Result<Deed, Failure> {
         }),
         PatchKind::CopyFile | PatchKind::CopyDir => {
             let host_path = patch.host_path.ok_or_else(|| wants("hostPath"))?;
-            path.ok_or_else(|| wants("path"))?;
-            Err(Failure::new(
-                HOST_PATH_DENIED,
-                format!("{place}: the host path {host_path:?} is not allowed"),
-            )
-            .with_hint("Give the content itself, in a text or file patch."))
+            let path = path.ok_or_else(|| wants("path"))?;
+            Ok(Deed::Copy { from: HostSource::Named { host_path, kind: patch.kind }, path, mode, replace })
         }
     }
 }
@@ -120,38 +121,98 @@ fn script(name: &str, text: String) -> Result<Step, Failure> {
     Ok(Step { place, deed: Deed::Write { path, bytes: Bytes::from(text), options } })
 }
 
-/// Does them in their order; the first that fails is told by its place.
-pub(super) async fn apply(call: &Call, which: &SandboxRef, steps: Vec<Step>) -> Result<(), Failure> {
+/// Opens what is copied from the host.
+pub(super) async fn open(call: &Call, steps: Vec<Step>) -> Result<Vec<Step>, Failure> {
+    let mut opened = Vec::with_capacity(steps.len());
     for step in steps {
-        let Step { place, deed } = step;
-        perform(call, which, deed).await.map_err(|error| {
-            let failure = Failure::from(error);
-            let message = format!("{place} failed, so the sandbox was not made: {}", failure.message);
-            Failure { message, ..failure }.or_hint(
-                ErrorKind::AlreadyExists,
-                "Set replace: true on this patch to overwrite what is there.",
-            )
-        })?;
+        let deed = match step.deed {
+            Deed::Copy { from: HostSource::Named { host_path, kind }, path, mode, replace } => {
+                let source = open_source(call, &host_path, kind).await;
+                let source = source.map_err(|failure| at_place(&step.place, failure))?;
+                Deed::Copy { from: HostSource::Open(source), path, mode, replace }
+            }
+            other => other,
+        };
+        opened.push(Step { deed, ..step });
     }
-    Ok(())
+    Ok(opened)
 }
 
-async fn perform(call: &Call, which: &SandboxRef, deed: Deed) -> Result<(), Error> {
+async fn open_source(call: &Call, host_path: &str, kind: PatchKind) -> Result<hostfs::Source, Failure> {
+    let source = hostfs::Source::open(call, host_path).await?;
+    let (is, right) = match source.is_directory() {
+        true => ("a directory", PatchKind::CopyDir),
+        false => ("a file", PatchKind::CopyFile),
+    };
+    if kind != right {
+        let message = format!("{host_path} on the host is {is}");
+        return Err(Failure::invalid(message).with_hint(format!("Use a patch of kind {}.", right.as_str())));
+    }
+    Ok(source)
+}
+
+fn at_place(place: &str, failure: Failure) -> Failure {
+    let message = format!("{place} failed, so the sandbox was not made: {}", failure.message);
+    Failure { message, ..failure }
+        .or_hint(ErrorKind::AlreadyExists, "Set replace: true on this patch to overwrite what is there.")
+}
+
+/// Does them in their order; the first that fails is told by its place. Returns what the caller should know.
+pub(super) async fn apply(call: &Call, which: &SandboxRef, steps: Vec<Step>) -> Result<Vec<String>, Failure> {
+    let mut warnings = Vec::new();
+    for Step { place, deed } in steps {
+        let performed = perform(call, which, deed).await;
+        warnings.extend(performed.map_err(|failure| at_place(&place, failure))?);
+    }
+    Ok(warnings)
+}
+
+async fn perform(call: &Call, which: &SandboxRef, deed: Deed) -> Result<Option<String>, Failure> {
     let (engine, who) = (call.engine(), &call.who);
     match deed {
         Deed::Write { path, bytes, options } => {
             let body = futures_util::stream::iter([Ok(bytes)]).boxed();
-            engine.write_file(who, which, &path, options, body).await.map(drop)
+            engine.write_file(who, which, &path, options, body).await?;
         }
-        Deed::Mkdir { path, mode } => engine.mkdir(who, which, &path, true, mode).await,
-        Deed::Remove { path } => gone(engine.remove_path(who, which, &path, true).await),
+        Deed::Mkdir { path, mode } => engine.mkdir(who, which, &path, true, mode).await?,
+        Deed::Remove { path } => gone(engine.remove_path(who, which, &path, true).await)?,
         Deed::Symlink { target, path, replace } => {
             if replace {
                 gone(engine.remove_path(who, which, &path, false).await)?;
             }
-            engine.symlink(who, which, &target, &path).await
+            engine.symlink(who, which, &target, &path).await?;
+        }
+        Deed::Copy { from, path, mode, replace } => {
+            let HostSource::Open(source) = from else {
+                return Err(Error::new(ErrorKind::Internal, "a host path was not opened").into());
+            };
+            return copy(call, which, source, &path, mode, replace).await;
         }
     }
+    Ok(None)
+}
+
+async fn copy(
+    call: &Call,
+    which: &SandboxRef,
+    source: hostfs::Source,
+    path: &str,
+    mode: Option<u32>,
+    replace: bool,
+) -> Result<Option<String>, Failure> {
+    let (engine, who) = (call.engine(), &call.who);
+    if !replace {
+        match engine.stat(who, which, path, false).await {
+            Ok(_) => return Err(Error::new(ErrorKind::AlreadyExists, format!("{path} exists")).into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let copied = source.copy_into(call, which, path).await?;
+    if let Some(mode) = mode {
+        engine.chmod(who, which, path, mode, false).await?;
+    }
+    Ok(copied.warning())
 }
 
 /// What is not there need not be removed.

@@ -4,7 +4,7 @@ mod fields;
 mod follow;
 mod launch;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn finish(
 }
 
 /// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
-async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
+pub(crate) async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
     let (which, exec) = (&launched.which, &launched.exec.id);
     let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
     while let Some(item) = items.next().await {

@@ -1,23 +1,43 @@
 //! `sandbox_fs_*`: files inside a sandbox.
 
+mod change;
+mod copy;
+mod edit;
+mod host;
 mod list;
+mod ports;
 mod read;
+mod search;
+#[cfg(test)]
+mod stories;
+mod tree;
 mod write;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use engine::ByteStream;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use engine::{ByteStream, SandboxRef};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::mcp::{envelope::Failure, tool::Tool};
+use crate::mcp::{call::Call, envelope::Failure, tool::Tool};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {
-    [read::tools(), write::tools(), list::tools()].into_iter().flatten().collect()
+    let groups = [
+        read::tools(),
+        write::tools(),
+        edit::tools(),
+        list::tools(),
+        tree::tools(),
+        search::tools(),
+        change::tools(),
+        copy::tools(),
+        host::tools(),
+        ports::tools(),
+    ];
+    groups.into_iter().flatten().collect()
 }
 
 /// How bytes stand in JSON.
@@ -108,6 +128,32 @@ pub(super) fn explained(error: Error) -> Failure {
 /// One piece of memory as a stream.
 pub(super) fn once(bytes: Vec<u8>) -> ByteStream {
     Box::pin(futures_util::stream::once(std::future::ready(Ok(bytes.into()))))
+}
+
+/// A file's bytes from `offset`, at most `max`; whether there are more; and the file as it was when opened.
+pub(super) async fn read_up_to(
+    call: &Call,
+    which: &SandboxRef,
+    path: &str,
+    offset: u64,
+    max: usize,
+) -> Result<(FileEntry, Vec<u8>, bool), Error> {
+    // One more than fits, to see whether that was all.
+    let length = Some(max as u64 + 1);
+    let (entry, stream) = call.engine().read_file(&call.who, which, path, offset, length).await?;
+    let (mut bytes, mut is_cut) = collect(stream, max).await?;
+    // A file of /proc tells no size and gives a page or so at a time.
+    let mut is_over = entry.size > 0 || bytes.is_empty();
+    while !is_over && !is_cut {
+        let (at, room) = (offset + bytes.len() as u64, max - bytes.len());
+        let length = Some(room as u64 + 1);
+        let (_, stream) = call.engine().read_file(&call.who, which, path, at, length).await?;
+        let (more, is_more_cut) = collect(stream, room).await?;
+        is_over = more.is_empty();
+        is_cut = is_more_cut;
+        bytes.extend_from_slice(&more);
+    }
+    Ok((entry, bytes, is_cut))
 }
 
 /// All of a stream, but no more than `max` bytes; whether there was more.

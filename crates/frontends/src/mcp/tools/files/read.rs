@@ -7,7 +7,7 @@ use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Encoding, collect, explained};
+use super::{Encoding, explained, read_up_to};
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -86,14 +86,15 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let max = call.max_bytes(arguments.max_bytes);
     let wanted = arguments.length.unwrap_or(u64::MAX);
     let asked_offset = arguments.offset.unwrap_or(0);
-    // One more than fits, to see whether that was all.
-    let length = wanted.min(max as u64 + 1);
-    let opened = call.engine().read_file(&call.who, which, &arguments.path, asked_offset, Some(length)).await;
-    let (entry, stream) = opened.map_err(explained)?;
-    let (bytes, is_cut) = collect(stream, max).await?;
+    let is_short = wanted < max as u64;
+    let room = usize::try_from(wanted).unwrap_or(usize::MAX).min(max);
+    let read = read_up_to(call, which, &arguments.path, asked_offset, room).await;
+    let (entry, bytes, is_more) = read.map_err(explained)?;
+    // What was not asked for is not missing.
+    let is_cut = is_more && !is_short;
     let encoding = arguments.encoding.unwrap_or_default();
     let part = match encoding {
-        Encoding::Utf8 => Part::text(&bytes, asked_offset, is_cut),
+        Encoding::Utf8 => Part::text(&bytes, asked_offset, is_more),
         Encoding::Base64 => {
             Part { skipped: 0, used: bytes.len(), content: BASE64_STANDARD.encode(&bytes), is_lossy: false }
         }
@@ -102,7 +103,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let end = offset + part.used as u64;
     // Files of /proc tell no size.
     let size = entry.size.max(end);
-    let is_whole = offset == 0 && !is_cut && end >= entry.size;
+    let is_whole = offset == 0 && !is_more;
     let is_plain = encoding == Encoding::Utf8 && !part.is_lossy;
     let cut = is_cut.then(|| Truncated {
         field: "content".to_owned(),

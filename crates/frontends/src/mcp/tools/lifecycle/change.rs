@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use engine::{Force, SandboxRef, SandboxView};
-use sandbox::{Lifetime, SandboxState};
+use sandbox::{ErrorKind, Lifetime, SandboxState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
     call::Call,
-    envelope::ToolResult,
+    envelope::{Answer, ToolResult},
     tools::{
         create::OnExpiry,
         select::{Row, Selector, Status, refused},
@@ -107,13 +107,19 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     selector.check_force(&call, "sandbox_remove", force, confirm.unwrap_or(false))?;
     let force = if force { Force::Yes } else { Force::No };
     let targets = selector.resolve(&call).await?;
-    targets
-        .each(&call, |call, view| async move {
-            let removed = call.engine().remove_sandbox(&call.who, &SandboxRef::from(&view.id), force).await;
-            removed.map_err(|error| refused(error, &view))?;
-            Ok(Removed { removed: true })
-        })
-        .await
+    let removed = targets.each(&call, |call, view| async move {
+        let removed = call.engine().remove_sandbox(&call.who, &SandboxRef::from(&view.id), force).await;
+        removed.map_err(|error| refused(error, &view))?;
+        Ok(Removed { removed: true })
+    });
+    match (removed.await, selector.only_name()) {
+        // One whose record cannot be read is not found; by its id and by force it can be removed all the same.
+        (Err(failure), Some(id)) if failure.code == ErrorKind::Internal.as_str() && force == Force::Yes => {
+            call.engine().remove_sandbox(&call.who, &call.sandbox(id)?, force).await?;
+            Ok(Answer::new(vec![Row::done(id, Removed { removed: true })]))
+        }
+        (removed, _) => removed,
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -3,6 +3,8 @@
 mod change;
 mod look;
 mod redact;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use crate::mcp::{

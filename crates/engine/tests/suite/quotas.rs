@@ -1,0 +1,109 @@
+use engine::{Force, Principal, SandboxRef};
+use futures_util::future::join_all;
+use sandbox::{ByteSize, ErrorKind, KeySpec, Limits, Namespace, RequestId, SandboxSpec};
+
+use super::support::{World, in_time};
+
+async fn holder(world: &World, max_sandboxes: Option<u32>, max_memory: Option<ByteSize>) -> Principal {
+    let namespace = Some(Namespace::default());
+    let spec = KeySpec { namespace, max_sandboxes, max_memory, ..KeySpec::default() };
+    let made = world.engine.create_key(&world.who, spec).await.unwrap();
+    world.engine.authenticate_key(&made.secret).await.unwrap()
+}
+
+fn of_memory(memory: ByteSize) -> SandboxSpec {
+    SandboxSpec { limits: Limits { memory: Some(memory), ..Limits::default() }, ..SandboxSpec::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fifty_at_once_get_exactly_what_the_quota_allows() {
+    let world = World::new().await;
+    let who = holder(&world, Some(10), None).await;
+    let creates = (0..50).map(|_| {
+        let (engine, who) = (world.engine.clone(), who.clone());
+        tokio::spawn(async move { engine.create_sandbox(&who, SandboxSpec::default()).await })
+    });
+    let results = in_time(join_all(creates)).await;
+    let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().map(Result::unwrap).partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (10, 40));
+    for error in refused.into_iter().map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
+        assert!(
+            error.message().contains("10") && error.hint().unwrap().contains("--max-sandboxes"),
+            "{error:?}"
+        );
+    }
+    assert_eq!(world.backend.live().len(), 10);
+    // Others are not held back by it.
+    world.create().await;
+    let other = holder(&world, Some(1), None).await;
+    world.engine.create_sandbox(&other, SandboxSpec::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_stopped_counts_and_what_is_removed_does_not() {
+    let world = World::new().await;
+    let who = holder(&world, Some(1), None).await;
+    let made = world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap();
+    assert_eq!(made.owner, who.key);
+    let which: SandboxRef = made.id.into();
+    world.engine.stop_sandbox(&who, &which, None).await.unwrap();
+    let full = world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::LimitReached);
+    world.engine.remove_sandbox(&who, &which, Force::No).await.unwrap();
+    world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_create_that_fails_gives_its_place_back() {
+    let world = World::new().await;
+    let who = holder(&world, Some(1), Some(ByteSize::gib(1))).await;
+    world
+        .backend
+        .fail_next_create(sandbox::BackendError::Failed { what: "it broke".to_owned(), source: None });
+    world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap_err();
+    let taken = SandboxSpec { name: Some("box".parse().unwrap()), ..SandboxSpec::default() };
+    world.create_named("box").await;
+    let error = world.engine.create_sandbox(&who, taken).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn memory_is_summed_over_all_that_the_key_made() {
+    let world = World::new().await;
+    let who = holder(&world, None, Some(ByteSize::gib(1))).await;
+    let create = async |memory| world.engine.create_sandbox(&who, of_memory(memory)).await;
+    let first = create(ByteSize::mib(600)).await.unwrap();
+    let error = create(ByteSize::mib(425)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached);
+    assert!(error.message().contains("1GiB") && error.message().contains("600MiB"), "{error}");
+    assert!(error.hint().unwrap().contains("--max-memory"), "{error:?}");
+    create(ByteSize::mib(424)).await.unwrap();
+    world.engine.remove_sandbox(&who, &first.id.into(), Force::Yes).await.unwrap();
+    create(ByteSize::mib(600)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_next_daemon_knows_whose_sandboxes_they_are() {
+    let world = World::new().await;
+    let who = holder(&world, Some(2), Some(ByteSize::gib(1))).await;
+    world.engine.create_sandbox(&who, of_memory(ByteSize::mib(512))).await.unwrap();
+    let world = world.crash().await;
+    let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(513))).await.unwrap_err();
+    assert!(error.message().contains("512MiB"), "{error}");
+    world.engine.create_sandbox(&who, of_memory(ByteSize::mib(512))).await.unwrap();
+    let world = world.restart().await;
+    let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(4))).await.unwrap_err();
+    assert!(error.message().contains("may have 2 sandboxes and has 2"), "{error}");
+}
+
+#[tokio::test]
+async fn the_same_request_again_needs_no_second_place() {
+    let world = World::new().await;
+    let who = holder(&world, Some(1), None).await;
+    let request_id: Option<RequestId> = Some("once".parse().unwrap());
+    let spec = SandboxSpec { request_id, ..SandboxSpec::default() };
+    let first = world.engine.create_sandbox(&who, spec.clone()).await.unwrap();
+    assert_eq!(world.engine.create_sandbox(&who, spec).await.unwrap().id, first.id);
+}

@@ -1,0 +1,174 @@
+//! Whoever may only look changes nothing, by whatever method.
+
+use std::{collections::BTreeSet, path::Path};
+
+use engine::{Access, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target};
+use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
+use sandbox::{ErrorKind, ExecSpec, KeySpec, Lifetime, Result, SandboxSpec, SandboxState, TerminalSize};
+
+use super::support::{World, bytes};
+
+/// Methods that change nothing, or that are no request of a caller.
+const LOOKING: &[&str] = &[
+    "authenticate_key",
+    "calls",
+    "close",
+    "events",
+    "exec_entries",
+    "exec_sandbox",
+    "exec_view",
+    "execs",
+    "glob",
+    "grep",
+    "is_idle",
+    "list",
+    "open",
+    "open_with_clock",
+    "pack",
+    "principal_ended",
+    "processes",
+    "read_file",
+    "read_link",
+    "record_call",
+    "record_unknown_call",
+    "sandbox",
+    "sandboxes",
+    "settled",
+    "stat",
+    "usage",
+    "wait_exec",
+    "wait_sandbox",
+    "watch",
+];
+
+type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
+
+/// `name: call` for each, with what it returns thrown away.
+macro_rules! attempts {
+    ($engine:expr, $($name:ident($($argument:expr),*)),* $(,)?) => {
+        vec![$((stringify!($name), async { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
+    };
+}
+
+/// Every method that changes something, tried on a running sandbox with a running exec.
+fn attempts<'a>(
+    world: &'a World,
+    who: &'a Principal,
+    which: &'a SandboxRef,
+    exec: &'a sandbox::ExecId,
+) -> Attempts<'a> {
+    attempts!(
+        world.engine,
+        create_sandbox(who, SandboxSpec::default()),
+        start_sandbox(who, which),
+        stop_sandbox(who, which, None),
+        pause_sandbox(who, which),
+        resume_sandbox(who, which),
+        restart_sandbox(who, which, None),
+        remove_sandbox(who, which, Force::Yes),
+        drain_sandbox(who, which, None),
+        renew_sandbox(who, which, Lifetime::default()),
+        exec(who, which, ExecSpec::shell("touch /made")),
+        exec_stdin(who, which, exec, bytes("x"), true),
+        exec_signal(who, which, exec, 9, SignalScope::Group),
+        exec_resize(who, which, exec, TerminalSize { rows: 1, cols: 1 }),
+        write_file(who, which, "/made", Default::default(), bytes("x")),
+        mkdir(who, which, "/made", true, None),
+        remove_path(who, which, "/kept", true),
+        copy_path(who, which, "/kept", "/made", true),
+        rename_path(who, which, "/kept", "/made", true),
+        symlink(who, which, "/kept", "/made"),
+        chmod(who, which, "/kept", 0o777, false),
+        chown(who, which, "/kept", Some(1), None, false),
+        unpack(who, which, "/", false, bytes("")),
+        connect(who, which, Target::Tcp(80)),
+        create_key(who, KeySpec::default()),
+        keys(who),
+        revoke_key(who, "ci"),
+    )
+}
+
+/// The names of all `pub async fn` in the engine's sources that belong to `Engine`.
+fn methods_of_the_engine() -> BTreeSet<String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(sources).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let declared = text.lines().filter_map(|line| line.strip_prefix("    pub async fn "));
+        names.extend(declared.map(|rest| rest.split(['(', '<']).next().unwrap().to_owned()));
+    }
+    names
+}
+
+async fn reader(world: &World) -> Principal {
+    let spec = KeySpec { read_only: true, namespace: Some(Default::default()), ..KeySpec::default() };
+    let made = world.engine.create_key(&world.who, spec).await.unwrap();
+    world.engine.authenticate_key(&made.secret).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_read_only_key_is_refused_by_every_method_that_changes_something() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/kept", "as it was").await;
+    let exec = world.start_exec(&which, "sleep 1000").await.id;
+    let who = reader(&world).await;
+    let before = (world.view(&which).await, world.read(&which, "/kept").await);
+    let mut tried = BTreeSet::new();
+    for (name, attempt) in attempts(&world, &who, &which, &exec) {
+        let error = attempt.await.expect_err(name);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{name}: {error}");
+        assert!(error.hint().is_some(), "{name}");
+        tried.insert(name.to_owned());
+    }
+    let mut after = (world.view(&which).await, world.read(&which, "/kept").await);
+    // Looking at a file is a touch.
+    after.0.last_active_at = before.0.last_active_at;
+    assert_eq!(after, before);
+    assert!(world.engine.stat(&who, &which, "/made", false).await.is_err());
+    assert_eq!(world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(world.engine.keys(&world.who).await.unwrap().len(), 1);
+
+    // A method that is in neither list was forgotten: decide which it is.
+    let known: BTreeSet<_> = LOOKING.iter().map(|name| (*name).to_owned()).chain(tried).collect();
+    assert_eq!(methods_of_the_engine(), known);
+}
+
+#[tokio::test]
+async fn the_same_attempts_are_not_refused_to_who_may_write() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/kept", "as it was").await;
+    let exec = world.start_exec(&which, "sleep 1000").await.id;
+    // Nothing is denied for another reason; what cannot be done now fails in its own way.
+    for (name, attempt) in attempts(&world, &world.who, &which, &exec).into_iter().rev() {
+        if let Err(error) = attempt.await {
+            assert_ne!(error.kind(), ErrorKind::Denied, "{name}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_key_sees_everything_in_its_namespace() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.write(&which, "/file", "text").await;
+    let exec = world.run(&which, "echo hello").await.id;
+    let who = reader(&world).await;
+    assert_eq!(who.access, Access::ReadOnly);
+    let engine = &world.engine;
+    assert_eq!(engine.sandbox(&who, &which).await.unwrap().state, SandboxState::Running);
+    let (_, content) = engine.read_file(&who, &which, "/file", 0, None).await.unwrap();
+    assert_eq!(super::support::collect(content).await.unwrap(), "text");
+    assert!(!engine.list(&who, &which, "/", false, 10).await.unwrap().entries.is_empty());
+    assert!(engine.exec_view(&who, &which, &exec).await.unwrap().outcome.is_some());
+    let entries = engine.exec_entries(&who, &which, &exec, 1, Follow::No).await.unwrap();
+    assert!(!entries.try_collect::<Vec<_>>().await.unwrap().is_empty());
+    assert!(engine.pack(&who, &which, "/file").await.is_ok());
+    assert!(engine.usage(&who, &which).await.is_ok() && engine.processes(&who, &which).await.is_ok());
+    assert!(engine.watch(&who, &which, "/", false).await.is_ok());
+}

@@ -1,0 +1,189 @@
+//! Which directory a host path lies beneath, and whether it may be touched.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use engine::Scope;
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+};
+use sandbox::{Error, ErrorKind};
+use serde_json::json;
+
+use super::beneath::{self, Bounds};
+use crate::mcp::{
+    HostPolicy,
+    call::Call,
+    envelope::{Failure, HOST_PATH_DENIED},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// A path of the host: a directory that was allowed, held open, and what comes beneath it.
+#[derive(Debug)]
+pub(super) struct Place {
+    root: OwnedFd,
+    /// Names only; `.` for the root itself.
+    pub(super) beneath: PathBuf,
+    /// As it is told to people.
+    pub(super) shown: PathBuf,
+    bounds: Bounds,
+}
+
+impl Place {
+    /// Finds the allowed directory. Touches the host's files only to open that one, so it blocks.
+    pub(super) fn find(policy: &HostPolicy, path: &Path, access: Access) -> Result<Self, Failure> {
+        if policy.unrestricted {
+            return Self::at_root(Path::new("/"), path, path, Bounds::Free);
+        }
+        let mut best: Option<(PathBuf, &Path)> = None;
+        for root in policy.roots.iter().filter(|root| root.write || access == Access::Read) {
+            // Named as the operator named it, or by where that leads.
+            let names = [Some(normal(&root.path)), root.path.canonicalize().ok()];
+            let rest = names.iter().flatten().find_map(|name| path.strip_prefix(name).ok());
+            let Some(rest) = rest else { continue };
+            // The longest root leaves the shortest rest; which one is taken does not change what is allowed.
+            if best.as_ref().is_none_or(|(other, _)| rest.as_os_str().len() < other.as_os_str().len()) {
+                best = Some((rest.to_owned(), &root.path));
+            }
+        }
+        match best {
+            Some((rest, root)) => Self::at_root(root, &rest, path, Bounds::Beneath),
+            None => Err(not_allowed(policy, path, access)),
+        }
+    }
+
+    /// The root itself is opened by its path: it is the operator's choice, and may well be a link.
+    fn at_root(root: &Path, rest: &Path, shown: &Path, bounds: Bounds) -> Result<Self, Failure> {
+        let fd = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| failed("open", root, error))?;
+        let rest = rest.strip_prefix("/").unwrap_or(rest);
+        let beneath = if rest.as_os_str().is_empty() { PathBuf::from(".") } else { rest.to_owned() };
+        Ok(Self { root: fd, beneath, shown: shown.to_owned(), bounds })
+    }
+
+    pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if self.is_root() {
+            // The allowed thing itself, which may be a file.
+            return self.reopen_root(flags);
+        }
+        beneath::open(self.root.as_fd(), &self.beneath, flags, self.bounds)
+    }
+
+    fn reopen_root(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match beneath::open(self.root.as_fd(), Path::new("."), flags, self.bounds) {
+            // Our own descriptor, which leads nowhere but to what was allowed.
+            Err(Errno::NOTDIR) => {
+                use std::os::fd::AsRawFd;
+                let own = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+                openat(CWD, own, beneath::quiet(flags), Mode::empty())
+            }
+            result => result,
+        }
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.beneath == Path::new(".")
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+}
+
+/// Whether this caller may touch the host at all, and the absolute path that it means.
+pub(super) fn meant(call: &Call, path: &str) -> Result<PathBuf, Failure> {
+    if call.who.scope != Scope::All {
+        return Err(denied(Path::new(path), "is on the host, which a caller of one namespace cannot touch")
+            .with_hint("Pass content with sandbox_fs_write and sandbox_fs_read instead."));
+    }
+    if path.is_empty() || path.contains('\0') {
+        return Err(Failure::invalid("the host path is empty or contains a NUL byte")
+            .with_hint("Give an absolute path."));
+    }
+    if path == "~" || path.starts_with("~/") {
+        return Err(Failure::invalid(format!(
+            "the host path {path:?} begins with ~, which means nothing here"
+        ))
+        .with_hint("Write the home directory out."));
+    }
+    let path = Path::new(path);
+    match (path.is_absolute(), &call.settings.host.working_directory) {
+        (true, _) => Ok(normal(path)),
+        (false, Some(directory)) if directory.is_absolute() => Ok(normal(&directory.join(path))),
+        (false, _) => Err(Failure::invalid(format!("the host path {} is not absolute", path.display()))
+            .with_hint("Give a path that begins with /.")),
+    }
+}
+
+/// Without `.` and `..`, which are meant as text. The kernel sees names only.
+pub(super) fn normal(path: &Path) -> PathBuf {
+    let mut result = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => result.push(name),
+            Component::ParentDir => drop(result.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    result
+}
+
+fn not_allowed(policy: &HostPolicy, path: &Path, access: Access) -> Failure {
+    let is_readable = access == Access::Write
+        && policy.roots.iter().any(|root| path.starts_with(normal(&root.path)) && !root.write);
+    let why = match (access, is_readable) {
+        (Access::Write, true) => "may be read only",
+        _ if policy.roots.is_empty() => "is on the host, and no host path is allowed",
+        _ => "is not beneath a host path that is allowed",
+    };
+    denied(path, why)
+}
+
+pub(super) fn denied(path: &Path, why: &str) -> Failure {
+    Failure::new(HOST_PATH_DENIED, format!("{} {why}", path.display()))
+        .with_details(json!({ "path": path }))
+        .with_hint(
+            "Only a person at the host can allow it: `warren mcp --allow-host-path DIR` to read beneath DIR, \
+             `warren mcp --allow-host-path DIR:rw` to write too.",
+        )
+}
+
+/// What the kernel said of a host path.
+pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Failure {
+    let at = path.display();
+    let error = match errno {
+        Errno::XDEV => return denied(path, "leads out of the directory that is allowed"),
+        Errno::LOOP => return denied(path, "leads through a symbolic link that is not followed"),
+        Errno::NOENT => Error::not_found(format!("{at} is not there on the host"))
+            .with_hint("Check hostPath; it is a path of the host, not of the sandbox."),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            Error::new(ErrorKind::Denied, format!("could not {what} {at} on the host: {errno}"))
+                .with_hint("The user that runs the daemon has no right to it.")
+        }
+        Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => {
+            Error::new(ErrorKind::WrongState, format!("could not {what} {at} on the host: {errno}"))
+                .with_hint("Something of another kind is there; choose another hostPath.")
+        }
+        Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => {
+            Error::new(ErrorKind::Unavailable, format!("could not {what} {at} on the host: {errno}"))
+        }
+        Errno::AGAIN => Error::new(
+            ErrorKind::Unavailable,
+            format!("{at} was being moved about on the host while it was opened"),
+        ),
+        _ => Error::new(ErrorKind::Internal, format!("could not {what} {at} on the host: {errno}")),
+    };
+    Failure::from(error.with_source(std::io::Error::from(errno)))
+}

@@ -1,0 +1,364 @@
+//! `sandbox_create` as a client meets it.
+
+use std::time::Duration;
+
+use engine::ByteStream;
+use futures_util::TryStreamExt;
+use sandbox::BackendError;
+use serde_json::{Value, json};
+
+use super::create_schema;
+use crate::mcp::{HostPolicy, HostRoot, Settings, call::Call, testing::Client};
+
+async fn read(call: &Call, sandbox: &str, path: &str) -> String {
+    let which = call.sandbox(sandbox).unwrap();
+    let (_, bytes): (_, ByteStream) =
+        call.engine().read_file(&call.who, &which, path, 0, None).await.unwrap();
+    let bytes: Vec<_> = bytes.try_collect().await.unwrap();
+    String::from_utf8(bytes.concat()).unwrap()
+}
+
+/// Everything left behind: sandboxes on record, places, files.
+async fn left(client: &Client) -> (usize, usize, usize) {
+    let listed = client.data("sandbox_list", json!({})).await;
+    (listed.as_array().unwrap().len(), client.backend.live().len(), client.backend.kept().len())
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_as_asked_and_runs() {
+    let client = Client::new().await;
+    let envelope = client
+        .ask(
+            "sandbox_create",
+            json!({
+                "name": "web", "image": "host", "cpus": 2, "memoryMib": 64, "workdir": "/srv",
+                "env": { "A": "flat", "B": "flat" }, "labels": { "team": "red" }, "hostname": "inside",
+                "maxDuration": 3600, "idleTimeout": 60, "onExpiry": "remove",
+                "resources": { "cpus": 0.5, "diskMib": 100 },
+                "process": { "env": { "B": "grouped" }, "labels": { "tier": "x" }, "user": "1000:1000" },
+                "lifecycle": { "maxDurationSecs": 7200, "detached": true },
+                "network": { "disabled": true },
+            }),
+        )
+        .await;
+    assert_eq!(envelope["data"]["name"], "web", "{envelope:#}");
+    assert_eq!(envelope["data"]["status"], "running");
+    assert!(envelope["data"]["id"].as_str().unwrap().starts_with("sbx-"));
+    assert!(envelope["data"]["expiresAt"].as_str().unwrap().ends_with('Z'));
+    let warnings = envelope["warnings"].to_string();
+    assert!(warnings.contains("simulated") && !warnings.contains("network"), "{warnings}");
+
+    let detail = client.data("sandbox_inspect", json!({ "name": "web" })).await;
+    let config = &detail["config"];
+    assert_eq!(config["resources"]["cpus"], 0.5);
+    assert_eq!(
+        (&config["resources"]["memoryMib"], &config["resources"]["diskMib"]),
+        (&json!(64), &json!(100))
+    );
+    assert_eq!(
+        (&config["process"]["env"]["A"], &config["process"]["env"]["B"]),
+        (&json!("flat"), &json!("grouped"))
+    );
+    assert_eq!(config["process"]["labels"], json!({ "team": "red", "tier": "x" }));
+    assert_eq!(
+        (&config["process"]["workdir"], &config["process"]["user"]),
+        (&json!("/srv"), &json!("1000:1000"))
+    );
+    assert_eq!(config["hostname"], "inside");
+    assert_eq!(
+        config["lifecycle"],
+        json!({ "maxDurationSecs": 7200.0, "idleTimeoutSecs": 60.0, "onExpiry": "remove" })
+    );
+}
+
+#[tokio::test]
+async fn a_name_is_made_up_and_a_request_sent_twice_makes_one() {
+    let client = Client::new().await;
+    let ask =
+        json!({ "requestId": "r-1", "patches": [{ "kind": "append", "path": "/root/log", "content": "x" }] });
+    let first = client.data("sandbox_create", ask.clone()).await;
+    let again = client.data("sandbox_create", ask).await;
+    assert_eq!(first["id"], again["id"]);
+    assert_eq!(left(&client).await, (1, 1, 1));
+    assert_eq!(read(&client.call, first["name"].as_str().unwrap(), "/root/log").await, "x");
+}
+
+#[tokio::test]
+async fn requests_sent_at_once_make_one_with_its_files_written_once() {
+    let client = Client::new().await;
+    let patch = json!({ "kind": "append", "path": "/root/log", "content": "x" });
+    let fields =
+        json!({ "name": "web", "requestId": "r-2", "lifecycle": { "replace": true }, "patches": [patch] });
+    let asked = (0..8).map(|_| client.data("sandbox_create", fields.clone()));
+    let made = futures_util::future::join_all(asked).await;
+    assert!(made.iter().all(|one| one["id"] == made[0]["id"]), "{made:#?}");
+    assert_eq!(read(&client.call, "web", "/root/log").await, "x");
+    assert_eq!(left(&client).await, (1, 1, 1));
+}
+
+#[tokio::test]
+async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
+    let client = Client::new().await;
+    let mount = json!([{ "kind": "tmpfs", "guestPath": "/x" }]);
+    for (fields, named) in [
+        (json!({ "image": "alpine:3" }), "alpine:3"),
+        (json!({ "image": "/srv/rootfs" }), "/srv/rootfs"),
+        (json!({ "rootfs": { "kind": "oci", "reference": "alpine", "pullPolicy": "never" } }), "alpine"),
+        (json!({ "rootfs": { "kind": "bind", "path": "/srv" } }), "bind"),
+        (json!({ "rootfs": { "kind": "disk", "path": "/srv" } }), "disk"),
+        (json!({ "rootfs": { "kind": "snapshot", "pathOrName": "s" } }), "snapshot"),
+        (json!({ "volumes": mount }), "volumes"),
+        (json!({ "mounts": mount }), "mounts"),
+        (json!({ "secrets": [{ "envVar": "A", "allowedHost": "b" }] }), "secrets"),
+        (json!({ "entrypoint": ["sh"] }), "entrypoint"),
+        (json!({ "process": { "entrypoint": ["sh"] } }), "process.entrypoint"),
+        (json!({ "process": { "init": { "path": "/sbin/init" } } }), "process.init"),
+        (json!({ "network": { "ports": [{ "hostPort": 1, "guestPort": 2 }] } }), "network.ports"),
+        (json!({ "network": { "dns": {} } }), "network.dns"),
+        (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
+        (json!({ "network": { "maxConnections": 1 } }), "network.maxConnections"),
+        (json!({ "network": { "ipv4Pool": "x" } }), "network.ipv4Pool"),
+        (json!({ "network": { "ipv6Pool": "x" } }), "network.ipv6Pool"),
+        (json!({ "network": { "trustHostCas": true } }), "network.trustHostCas"),
+    ] {
+        let error = client.error("sandbox_create", fields, "unsupported").await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+        assert!(error["hint"].as_str().unwrap().ends_with('.'), "{error}");
+        assert_eq!(error["retryable"], false);
+    }
+    assert_eq!(left(&client).await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
+    let client = Client::new().await;
+    for (fields, named) in [
+        (json!({ "name": "a/b" }), "a/b"),
+        (json!({ "hostname": "-x" }), "-x"),
+        (json!({ "requestId": "a b" }), "a b"),
+        (json!({ "memoryMib": 1 }), "memoryMib"),
+        (json!({ "memoryMib": u64::MAX }), "memory"),
+        (json!({ "cpus": 0 }), "cpus"),
+        (json!({ "maxDuration": 0 }), "maxDuration"),
+        (json!({ "workdir": "srv" }), "srv"),
+        (json!({ "env": { "A=B": "x" } }), "A=B"),
+        (json!({ "labels": { "": "x" } }), "label"),
+        (json!({ "process": { "scripts": { "../x": "" } } }), "../x"),
+        (json!({ "patches": [{ "kind": "text", "path": "/x" }] }), "patches[0]: a text patch needs content"),
+        (json!({ "patches": [{ "kind": "mkdir" }] }), "patches[0]: a mkdir patch needs path"),
+        (json!({ "patches": [{ "kind": "symlink", "path": "/x" }] }), "a symlink patch needs target"),
+        (json!({ "patches": [{ "kind": "copyFile", "path": "/x" }] }), "a copyFile patch needs hostPath"),
+        (json!({ "patches": [{ "kind": "file", "path": "/x", "contentBase64": "?" }] }), "contentBase64"),
+        (json!({ "patches": vec![json!({ "kind": "mkdir", "path": "/x" }); 257] }), "257"),
+        (json!({ "lifecycle": { "onExpiry": "explode" } }), "explode"),
+    ] {
+        let error = client.error("sandbox_create", fields, "invalid_request").await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{named} in {error}");
+    }
+    assert_eq!(left(&client).await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn unknown_fields_are_refused_with_the_nearest_known_one() {
+    let client = Client::new().await;
+    for (fields, nearest) in [
+        (json!({ "name": "a", "memoryMb": 512 }), "memoryMib"),
+        (json!({ "name": "a", "lifecycle": { "max_duration_secs": 5 } }), "maxDurationSecs"),
+        (json!({ "name": "a", "patches": [{ "kind": "txt", "path": "/x" }] }), "text"),
+    ] {
+        let error = client.error("sandbox_create", fields, "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains(nearest), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_met_otherwise_is_accepted_and_told() {
+    let client = Client::new().await;
+    let envelope = client
+        .ask(
+            "sandbox_create",
+            json!({
+                "name": "web", "volumes": [], "secrets": [], "network": { "disabled": false, "ports": [] },
+                "lifecycle": { "logLevel": "debug", "quietLogs": true, "detached": false },
+                "process": {
+                    "shell": "/bin/bash",
+                    "rlimits": [
+                        { "resource": "nofile", "soft": 100 },
+                        { "resource": "RLIMIT_NPROC", "soft": 10, "hard": 20 },
+                        { "resource": "core", "soft": 0 },
+                    ],
+                },
+            }),
+        )
+        .await;
+    let warnings = envelope["warnings"].to_string();
+    for part in
+        ["no network", "lifecycle.logLevel, lifecycle.quietLogs", "outlives", "process.shell", "rlimits core"]
+    {
+        assert!(warnings.contains(part), "{part:?} in {warnings}");
+    }
+    let config = client.data("sandbox_inspect", json!({ "name": "web" })).await["config"].clone();
+    assert_eq!((&config["resources"]["openFiles"], &config["resources"]["pids"]), (&json!(100), &json!(20)));
+    assert_eq!(config["process"]["env"]["SHELL"], "/bin/bash");
+}
+
+#[tokio::test]
+async fn patches_and_scripts_are_there_when_the_call_answers() {
+    let client = Client::new().await;
+    client
+        .data(
+            "sandbox_create",
+            json!({
+                "name": "web",
+                "patches": [
+                    { "kind": "text", "path": "/srv/app/a.txt", "content": "one" },
+                    { "kind": "append", "type": "append", "guestPath": "/srv/app/a.txt", "content": " two" },
+                    { "kind": "file", "path": "/srv/b", "contentBase64": "aGk=", "mode": 33279 },
+                    { "kind": "text", "path": "/srv/b", "content": "replaced", "replace": true },
+                    { "kind": "mkdir", "path": "/srv/dir" },
+                    { "kind": "mkdir", "path": "/srv/dir" },
+                    { "kind": "symlink", "target": "app/a.txt", "linkPath": "/srv/link" },
+                    { "kind": "symlink", "target": "app/a.txt", "linkPath": "/srv/link", "replace": true },
+                    { "kind": "text", "path": "/srv/gone", "content": "" },
+                    { "kind": "remove", "path": "/srv/gone" },
+                    { "kind": "remove", "path": "/srv/never" },
+                ],
+                "process": { "scripts": { "build": "#!/bin/sh\necho built\n" } },
+            }),
+        )
+        .await;
+    assert_eq!(read(&client.call, "web", "/srv/link").await, "one two");
+    assert_eq!(read(&client.call, "web", "/srv/b").await, "replaced");
+    let which = client.call.sandbox("web").unwrap();
+    let (engine, who) = (client.call.engine(), &client.call.who);
+    assert_eq!(engine.stat(who, &which, "/usr/local/bin/build", false).await.unwrap().mode, 0o755);
+    assert!(engine.stat(who, &which, "/srv/gone", false).await.is_err());
+}
+
+#[tokio::test]
+async fn a_patch_that_fails_is_named_and_the_sandbox_is_not_made() {
+    let client = Client::new().await;
+    let text = |content: &str| json!({ "kind": "text", "path": "/srv/a", "content": content });
+    let fields = json!({ "name": "web", "patches": [text("one"), text("two")] });
+    let error = client.error("sandbox_create", fields, "already_exists").await;
+    assert!(error["message"].as_str().unwrap().starts_with("patches[1] failed"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("replace: true"), "{error}");
+    assert_eq!(left(&client).await, (0, 0, 0));
+    client.data("sandbox_create", json!({ "name": "web", "patches": [text("one")] })).await;
+}
+
+#[tokio::test]
+async fn host_files_are_copied_where_the_policy_lets_them_and_nothing_is_made_where_not() {
+    let host = tempfile::tempdir().unwrap();
+    let root = host.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("tree")).unwrap();
+    std::fs::write(root.join("tree/a"), "aa").unwrap();
+    std::fs::write(root.join("one"), "1").unwrap();
+    let roots = vec![HostRoot { path: root.clone(), write: false }];
+    let settings = Settings { host: HostPolicy { roots, ..HostPolicy::default() }, ..Settings::default() };
+    let client = Client::with(settings).await;
+    let copy =
+        |kind: &str, from: &str, to: &str| json!({ "kind": kind, "hostPath": root.join(from), "path": to });
+    let replaced = json!({ "kind": "copyFile", "hostPath": root.join("one"), "path": "/srv/a", "mode": 0o600, "replace": true });
+    let patches = json!([copy("copyDir", "tree", "/srv"), replaced]);
+    client.data("sandbox_create", json!({ "name": "web", "patches": patches })).await;
+    assert_eq!(read(&client.call, "web", "/srv/a").await, "1");
+    let which = client.call.sandbox("web").unwrap();
+    assert_eq!(
+        client.call.engine().stat(&client.call.who, &which, "/srv/a", false).await.unwrap().mode,
+        0o600
+    );
+
+    let outside = json!({ "kind": "copyFile", "hostPath": "/etc/passwd", "path": "/x" });
+    for (patches, code, named) in [
+        (json!([outside]), "host_path_denied", "/etc/passwd"),
+        (json!([copy("copyFile", "tree", "/x")]), "invalid_request", "is a directory"),
+        (json!([copy("copyDir", "one", "/x")]), "invalid_request", "is a file"),
+        (json!([copy("copyFile", "none", "/x")]), "not_found", "none"),
+        (
+            json!([copy("copyFile", "one", "/x"), copy("copyFile", "one", "/x")]),
+            "already_exists",
+            "patches[1]",
+        ),
+    ] {
+        // The last one is only found out inside, after what it would replace is gone.
+        let fields = match code {
+            "already_exists" => json!({ "patches": patches }),
+            _ => json!({ "patches": patches, "name": "web", "lifecycle": { "replace": true } }),
+        };
+        let error = client.error("sandbox_create", fields, code).await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+    }
+    // What could not be opened did not cost the one that was to be replaced.
+    assert_eq!(read(&client.call, "web", "/srv/a").await, "1");
+    assert_eq!(left(&client).await, (1, 1, 1));
+}
+
+#[tokio::test]
+async fn a_back_end_that_fails_leaves_nothing_and_the_name_is_free() {
+    let client = Client::new().await;
+    let full = BackendError::Exhausted { what: "no memory is left".to_owned(), hint: None };
+    client.backend.fail_next_create(full);
+    let error = client.error("sandbox_create", json!({ "name": "web" }), "limit_reached").await;
+    assert_eq!(error["retryable"], true);
+    assert_eq!(left(&client).await, (0, 0, 0));
+    client.data("sandbox_create", json!({ "name": "web" })).await;
+    let error = client.error("sandbox_create", json!({ "name": "web" }), "already_exists").await;
+    assert!(error["hint"].as_str().unwrap().contains("lifecycle.replace: true"), "{error}");
+}
+
+#[tokio::test]
+async fn replacing_removes_the_one_before_and_only_for_a_sandbox_that_can_be_made() {
+    let client = Client::new().await;
+    let replace = json!({ "replace": true });
+    let first = client.data("sandbox_create", json!({ "name": "web", "lifecycle": replace })).await;
+    let bad = json!({ "name": "web", "lifecycle": replace, "workdir": "relative" });
+    client.error("sandbox_create", bad, "invalid_request").await;
+    let kept = client.data("sandbox_inspect", json!({ "name": "web" })).await;
+    assert_eq!(kept["id"], first["id"]);
+
+    let second = client.data("sandbox_create", json!({ "name": "web", "lifecycle": replace })).await;
+    assert_ne!(first["id"], second["id"]);
+    let quick = json!({ "replaceTimeoutMs": 0 });
+    let third = client.data("sandbox_create", json!({ "name": "web", "lifecycle": quick })).await;
+    assert_ne!(second["id"], third["id"]);
+    assert_eq!(left(&client).await, (1, 1, 1));
+}
+
+#[tokio::test]
+async fn a_cancelled_call_leaves_no_sandbox() {
+    let client = Client::new().await;
+    client.call.cancelled.cancel();
+    client.error("sandbox_create", json!({ "name": "web" }), "cancelled").await;
+    assert_eq!((client.backend.live().len(), client.backend.kept().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_a_whole_sandbox() {
+    let client = Client::new().await;
+    client.backend.delay_starts(Duration::from_millis(20));
+    let fields = json!({ "name": "web", "patches": [{ "kind": "text", "path": "/srv/a", "content": "x" }] });
+    let mut asked = Box::pin(client.ask("sandbox_create", fields));
+    assert!(futures_util::poll!(&mut asked).is_pending());
+    drop(asked);
+    let wrote = async {
+        let which = client.call.sandbox("web").unwrap();
+        while client.call.engine().stat(&client.call.who, &which, "/srv/a", false).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wrote).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_schema_has_every_field_in_full() {
+    let schema = create_schema();
+    assert_eq!(
+        schema.pointer("/properties/patches/items/properties/kind/type"),
+        Some(&Value::from("string"))
+    );
+    assert!(
+        schema.pointer("/properties/network/properties/tls/properties/caKeyPath").is_some(),
+        "{schema:#}"
+    );
+}

@@ -1,0 +1,130 @@
+//! `sandbox_fs_mkdir`, `sandbox_fs_remove`, `sandbox_fs_rename`.
+
+use sandbox::{Error, ErrorKind, FileKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{explained, octal};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tool::{Hints, Tool},
+};
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_mkdir",
+            "Make a directory",
+            "Make a directory in a sandbox, with those above it that are missing.",
+            Hints::SETS,
+            mkdir,
+        ),
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_remove",
+            "Remove a path",
+            "Remove a file, or a directory with everything in it, from a sandbox.",
+            Hints::DESTROYS,
+            remove,
+        ),
+        Tool::new(
+            Toolset::Files,
+            "sandbox_fs_rename",
+            "Rename a path",
+            "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.",
+            Hints::ADDS,
+            rename,
+        ),
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct MkdirArguments {
+    name: String,
+    path: String,
+    /// Octal, such as 755.
+    mode: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Made {
+    path: String,
+    created: bool,
+}
+
+async fn mkdir(call: Call, arguments: MkdirArguments) -> ToolResult<Made> {
+    let which = call.sandbox(&arguments.name)?;
+    let mode = octal(arguments.mode.as_deref())?;
+    call.engine().mkdir(&call.who, &which, &arguments.path, true, mode).await.map_err(explained)?;
+    Ok(Answer::new(Made { path: arguments.path, created: true }))
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum RemoveKind {
+    #[default]
+    Auto,
+    File,
+    Dir,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct RemoveArguments {
+    name: String,
+    path: String,
+    /// Refuse anything else; auto takes both.
+    kind: Option<RemoveKind>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Removed {
+    path: String,
+    removed: bool,
+}
+
+async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Removed> {
+    let which = call.sandbox(&arguments.name)?;
+    let path = arguments.path;
+    let kind = arguments.kind.unwrap_or_default();
+    if kind != RemoveKind::Auto {
+        let entry = call.engine().stat(&call.who, &which, &path, false).await.map_err(explained)?;
+        if (entry.kind == FileKind::Directory) != (kind == RemoveKind::Dir) {
+            let what = if kind == RemoveKind::Dir { "not a directory" } else { "a directory" };
+            return Err(Failure::from(Error::new(ErrorKind::WrongState, format!("{path} is {what}")))
+                .with_hint("Leave kind out to remove it whatever it is."));
+        }
+    }
+    let recursive = kind != RemoveKind::File;
+    call.engine().remove_path(&call.who, &which, &path, recursive).await.map_err(explained)?;
+    Ok(Answer::new(Removed { path, removed: true }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct RenameArguments {
+    name: String,
+    from: String,
+    to: String,
+    /// Put it in the place of what is there.
+    replace: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Renamed {
+    from: String,
+    to: String,
+    renamed: bool,
+}
+
+async fn rename(call: Call, arguments: RenameArguments) -> ToolResult<Renamed> {
+    let which = call.sandbox(&arguments.name)?;
+    let RenameArguments { from, to, replace, .. } = arguments;
+    let renamed = call.engine().rename_path(&call.who, &which, &from, &to, replace.unwrap_or(false)).await;
+    renamed.map_err(|error| {
+        explained(error)
+            .or_hint(ErrorKind::AlreadyExists, "Set replace to put it in the place of what is there.")
+    })?;
+    Ok(Answer::new(Renamed { from, to, renamed: true }))
+}

@@ -1,0 +1,239 @@
+//! A key of one namespace and every route there is: what belongs to another namespace does not exist for it.
+
+use std::collections::BTreeSet;
+
+use axum::{
+    body::Body,
+    http::{Method, Request, header},
+};
+use engine::Principal;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Api};
+
+/// What stands in red's file, and must never be in an answer to blue.
+const SECRET: &str = "red-and-nobody-elses";
+
+/// What one request to a route carries, so that nothing but the namespace can be wrong with it.
+#[derive(Clone, Default)]
+struct Form {
+    query: &'static str,
+    json: Option<Value>,
+    bytes: Option<&'static str>,
+    is_upgrade: bool,
+    /// A stream without end: only its head is read.
+    is_endless: bool,
+}
+
+/// Routes about one sandbox. Everything else is in [`routes_about_none`].
+fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
+    let plain = Form::default;
+    let query = |query| Form { query, ..Form::default() };
+    let with = |json: Value| Form { json: Some(json), ..Form::default() };
+    let bytes = |query, bytes| Form { query, bytes: Some(bytes), ..Form::default() };
+    let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
+    vec![
+        (get.clone(), "", plain()),
+        (delete, "", query("force=true")),
+        (post.clone(), "/connect", Form { query: "port=80", is_upgrade: true, ..Form::default() }),
+        (post.clone(), "/drain", query("timeoutMs=1")),
+        (get.clone(), "/execs", plain()),
+        (post.clone(), "/execs", with(json!({ "command": ["true"] }))),
+        (get.clone(), "/execs/{exec}", plain()),
+        (get.clone(), "/execs/{exec}/entries", plain()),
+        (get.clone(), "/execs/{exec}/output", plain()),
+        (post.clone(), "/execs/{exec}/resize", with(json!({ "rows": 9, "cols": 9 }))),
+        (post.clone(), "/execs/{exec}/signal", with(json!({ "signal": 9 }))),
+        (post.clone(), "/execs/{exec}/stdin", bytes("", "x")),
+        (get.clone(), "/execs/{exec}/wait", query("timeoutMs=1")),
+        (get.clone(), "/files/archive", query("path=/kept")),
+        (put.clone(), "/files/archive", bytes("path=/", "")),
+        (post.clone(), "/files/chmod", with(json!({ "path": "/kept", "mode": "0777" }))),
+        (post.clone(), "/files/chown", with(json!({ "path": "/kept", "uid": 7 }))),
+        (get.clone(), "/files/content", query("path=/kept")),
+        (put, "/files/content", bytes("path=/kept", "x")),
+        (post.clone(), "/files/copy", with(json!({ "from": "/kept", "to": "/made" }))),
+        (get.clone(), "/files/glob", query("root=/&pattern=*")),
+        (get.clone(), "/files/grep", query("root=/&pattern=red")),
+        (get.clone(), "/files/link", query("path=/link")),
+        (get.clone(), "/files/list", query("path=/")),
+        (post.clone(), "/files/mkdir", with(json!({ "path": "/made" }))),
+        (post.clone(), "/files/remove", with(json!({ "path": "/kept" }))),
+        (post.clone(), "/files/rename", with(json!({ "from": "/kept", "to": "/made" }))),
+        (get.clone(), "/files/stat", query("path=/kept")),
+        (post.clone(), "/files/symlink", with(json!({ "target": "/kept", "path": "/made" }))),
+        (get.clone(), "/files/watch", Form { query: "path=/", is_endless: true, ..Form::default() }),
+        (post.clone(), "/pause", plain()),
+        (get.clone(), "/processes", plain()),
+        (post.clone(), "/renew", with(json!({ "ttlMs": 1 }))),
+        (post.clone(), "/restart", query("graceMs=1")),
+        (post.clone(), "/resume", plain()),
+        (post.clone(), "/start", plain()),
+        (post, "/stop", query("graceMs=1")),
+        (get.clone(), "/usage", plain()),
+        (get, "/wait", query("state=running&timeoutMs=1")),
+    ]
+}
+
+/// The other routes, with what blue gets: a status, and where it is a success nothing of red's.
+fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
+    let with = |json: Value| Form { json: Some(json), ..Form::default() };
+    let query = |query| Form { query, ..Form::default() };
+    let (get, post) = (Method::GET, Method::POST);
+    vec![
+        (get.clone(), "/v1/calls", query("from=1&limit=10000"), 200),
+        (get.clone(), "/v1/capabilities", Form::default(), 200),
+        (get.clone(), "/v1/events", Form::default(), 200),
+        (get.clone(), "/v1/health", Form::default(), 200),
+        (get.clone(), "/v1/keys", Form::default(), 403),
+        (post.clone(), "/v1/keys", with(json!({ "namespace": "red" })), 403),
+        (Method::DELETE, "/v1/keys/{key}", Form::default(), 403),
+        (get.clone(), "/v1/openapi.json", Form::default(), 200),
+        (get.clone(), "/v1/sandboxes", Form::default(), 200),
+        (get.clone(), "/v1/sandboxes", query("namespace=red"), 200),
+        (post, "/v1/sandboxes", with(json!({ "namespace": "red" })), 403),
+        (get, "/v1/version", Form::default(), 200),
+    ]
+}
+
+async fn send(api: &Api, method: &Method, path: &str, namespace: Option<&str>, form: &Form) -> Answer {
+    let namespace = namespace.map(|namespace| format!("namespace={namespace}"));
+    let query: Vec<_> =
+        [form.query].into_iter().chain(namespace.as_deref()).filter(|q| !q.is_empty()).collect();
+    let mut request = Request::builder().method(method).uri(format!("{path}?{}", query.join("&")));
+    if form.is_upgrade {
+        request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "warren-stream");
+    }
+    let body = match (&form.json, form.bytes) {
+        (Some(json), _) => {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            Body::from(json.to_string())
+        }
+        (None, bytes) => Body::from(bytes.unwrap_or_default()),
+    };
+    let request = request.body(body).unwrap();
+    if form.is_endless {
+        let response = api.open(request).await;
+        if response.status().is_success() {
+            return Answer {
+                status: response.status(),
+                headers: response.headers().clone(),
+                bytes: "".into(),
+            };
+        }
+        panic!("{method} {path}: {}", response.status());
+    }
+    api.send(request).await
+}
+
+/// A sandbox with a file, a link and a running exec.
+struct Home {
+    id: String,
+    exec: String,
+}
+
+async fn furnish(api: &Api, name: &str) -> Home {
+    let made = api.post("/v1/sandboxes", json!({ "name": name })).await.expect(201).json();
+    let target = format!("/v1/sandboxes/{name}");
+    let file = format!("{target}/files/content?path=/kept");
+    api.send_bytes(Method::PUT, &file, SECRET).await.expect(200);
+    let link = json!({ "target": SECRET, "path": "/link" });
+    api.post(&format!("{target}/files/symlink"), link).await.expect(204);
+    let spec = json!({ "command": ["sleep", "1000"], "stdin": true, "terminal": { "rows": 3, "cols": 3 } });
+    let exec = api.post(&format!("{target}/execs"), spec).await.expect(201).json();
+    Home { id: made["id"].as_str().unwrap().to_owned(), exec: exec["id"].as_str().unwrap().to_owned() }
+}
+
+fn of(api: &Api, namespace: &str) -> Api {
+    api.by(Principal::of_namespace(format!("key of {namespace}"), namespace.parse().unwrap()))
+}
+
+/// Everything that can be seen of red's sandbox by its owner.
+async fn picture(red: &Api) -> Vec<Value> {
+    let mut seen = Vec::new();
+    for path in ["", "/execs", "/files/list?path=/", "/files/stat?path=/kept", "/processes"] {
+        let mut value = red.get(&format!("/v1/sandboxes/crimson{path}")).await.expect(200).json();
+        // Looking is a touch.
+        value.as_object_mut().unwrap().remove("lastActiveAt");
+        seen.push(value);
+    }
+    seen.push(red.get("/v1/sandboxes/crimson/files/content?path=/kept").await.expect(200).text().into());
+    seen.push(
+        red.get("/v1/sandboxes").await.expect(200).json()["sandboxes"].as_array().unwrap().len().into(),
+    );
+    seen
+}
+
+#[tokio::test]
+async fn every_route_of_the_document_is_walked() {
+    let document = serde_json::to_value(frontends::rest::document()).unwrap();
+    let mut described = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        described.extend(
+            item.as_object().unwrap().keys().map(|method| format!("{} {path}", method.to_uppercase())),
+        );
+    }
+    let one = routes_about_one()
+        .into_iter()
+        .map(|(method, tail, _)| format!("{method} /v1/sandboxes/{{sandbox}}{tail}"));
+    let none = routes_about_none().into_iter().map(|(method, path, ..)| format!("{method} {path}"));
+    let walked: BTreeSet<_> = one.chain(none).collect();
+    assert_eq!(walked, described, "a new route must be added to the walk above");
+}
+
+#[tokio::test]
+async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
+    let api = Api::new().await;
+    let (red, blue) = (of(&api, "red"), of(&api, "blue"));
+    let (theirs, own) = (furnish(&red, "crimson").await, furnish(&blue, "azure").await);
+    let before = picture(&red).await;
+
+    for (method, tail, form) in routes_about_one() {
+        let form = Form { is_endless: false, ..form };
+        let ways = [
+            (theirs.id.as_str(), None),
+            (theirs.id.as_str(), Some("red")),
+            (theirs.id.as_str(), Some("blue")),
+            ("crimson", None),
+            ("crimson", Some("red")),
+        ];
+        let tail = tail.replace("{exec}", &theirs.exec);
+        for (sandbox, namespace) in ways {
+            let path = format!("/v1/sandboxes/{sandbox}{tail}");
+            let answer = send(&blue, &method, &path, namespace, &form).await;
+            answer.expect_error(404, "not_found");
+        }
+        // Nor by the door of its own sandbox.
+        if tail.contains(&theirs.exec) {
+            let path = format!("/v1/sandboxes/{}{tail}", own.id);
+            send(&blue, &method, &path, None, &form).await.expect_error(404, "not_found");
+        }
+    }
+    for (method, path, form, status) in routes_about_none() {
+        let answer = send(&blue, &method, &path.replace("{key}", "red"), None, &form).await.expect(status);
+        let text = answer.text();
+        for what in [theirs.id.as_str(), theirs.exec.as_str(), SECRET, "crimson", "key of red"] {
+            let is_own_attempt = path == "/v1/calls" && what != "key of red";
+            assert!(is_own_attempt || !text.contains(what), "{method} {path} tells {what}: {text}");
+        }
+    }
+    assert_eq!(picture(&red).await, before);
+}
+
+#[tokio::test]
+async fn the_same_requests_reach_what_is_ones_own() {
+    let api = Api::new().await;
+    let red = of(&api, "red");
+    for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
+        let own = furnish(&red, &format!("own-{n}")).await;
+        let path = format!("/v1/sandboxes/{}{}", own.id, tail.replace("{exec}", &own.exec));
+        let status = send(&red, &method, &path, None, &form).await.status.as_u16();
+        // The fake has no ports; everything else is done, or is not possible in this state.
+        let is_reached = status < 300 || [409, 504].contains(&status) || tail == "/connect";
+        assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
+    }
+    let made = red.post("/v1/sandboxes", json!({})).await.expect(201).json();
+    assert_eq!(made["namespace"], "red", "who names no namespace means its own");
+    let other = red.post("/v1/sandboxes", json!({ "namespace": "default" })).await;
+    assert!(other.expect_error(403, "denied")["hint"].as_str().unwrap().contains("red"));
+}
