@@ -17,9 +17,7 @@ async fn with_dev(server: &Server) -> Session<'_> {
 
 async fn running(session: &Session<'_>) -> usize {
     let list = session.data("sandbox_exec_list", json!({ "name": "dev" })).await;
-    let list =
-        list.as_array().or_else(|| list["execs"].as_array()).unwrap_or_else(|| panic!("{list}")).clone();
-    list.iter().filter(|exec| exec["status"] == "running").count()
+    list.as_array().unwrap().iter().filter(|exec| exec["state"] == "running").count()
 }
 
 async fn none_runs(session: &Session<'_>) {

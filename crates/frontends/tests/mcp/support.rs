@@ -92,8 +92,8 @@ impl Server {
         assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
         let id = answer.headers["mcp-session-id"].to_str().unwrap().to_owned();
         let greeting = answer.messages().remove(0);
-        let session =
-            Session { server: self, id, version: version.to_owned(), who: who.to_owned(), greeting };
+        let version = greeting["result"]["protocolVersion"].as_str().unwrap().to_owned();
+        let session = Session { server: self, id, version, who: who.to_owned(), greeting };
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         assert_eq!(session.post(ready).await.status, StatusCode::ACCEPTED);
         session
