@@ -112,12 +112,13 @@ impl Drop for Place {
 
 async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> ApiResult<Response> {
     let (parts, _) = request.into_parts();
-    let client = Client::of(&parts, front.profile.settings(), Way::Connection)?;
+    let mut client = Client::of(&parts, front.profile.settings(), Way::Connection)?;
     let id = fresh_id()?;
     let (messages, inbox) = mpsc::channel(QUEUE);
     let (outbox, answers) = mpsc::channel(QUEUE);
     front.open.add(id.clone(), Session { owner: Owner::of(&client.who), messages })?;
     let ended = front.stop.child_token();
+    client.ended = ended.clone();
     let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.extensions.get()));
     let place = Place { open: Arc::clone(&front.open), id, ended: ended.clone() };
     let handler = front.profile.handler(client);

@@ -99,6 +99,7 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
         client.settings = Arc::new(greeting.settings);
         client.namespace = greeting.namespace;
     }
+    client.ended = front.stop.child_token();
     let handler = front.profile.handler(client);
     let outside = hyper::upgrade::on(&mut Request::from_parts(parts, body));
     tokio::spawn(serve(outside, handler, front.stop, front.activity.enter()));
