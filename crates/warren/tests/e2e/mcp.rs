@@ -57,7 +57,7 @@ impl Client {
     }
 
     fn hear(&self) -> Value {
-        let message = self.lines.recv_timeout(PATIENCE).expect("a message in time");
+        let message = self.lines.recv_timeout(PATIENCE).unwrap();
         assert_eq!(message["jsonrpc"], "2.0", "not a message: {message}");
         message
     }
