@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use self::tools::Sessions;
 pub use self::{
-    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
