@@ -39,6 +39,11 @@ async def refused(client, tool, arguments, code):
 
 
 async def tell(client, name):
+    """As `tell_all`, which takes seconds; whoever waits longer has found a bug."""
+    await asyncio.wait_for(tell_all(client, name), 120)
+
+
+async def tell_all(client, name):
     """`client` offers tools, call, read, prompt, complete, changes; `name` is a sandbox that nobody else uses."""
     listed = {tool.name: tool for tool in await client.tools()}
     check(set(listed) == CORE, f"the default toolset is {sorted(listed)}")
