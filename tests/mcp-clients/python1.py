@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from types import SimpleNamespace
 
@@ -70,7 +71,7 @@ async def connected(streams):
 async def main(warren, url, key):
     bearer = {"Authorization": f"Bearer {key}"}
     ways = {
-        "stdio": lambda: stdio_client(StdioServerParameters(command=warren, args=["mcp"], env=None)),
+        "stdio": lambda: stdio_client(StdioServerParameters(command=warren, args=["mcp"], env=dict(os.environ))),
         "http": lambda: streamablehttp_client(f"{url}/mcp", headers=bearer),
         "sse": lambda: sse_client(f"{url}/sse", headers=bearer),
         "sse-query": lambda: sse_client(f"{url}/sse?api_key={key}"),

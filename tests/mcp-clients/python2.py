@@ -2,6 +2,7 @@
 handshake of the older ones, and HTTP+SSE."""
 
 import asyncio
+import os
 import sys
 from types import SimpleNamespace
 
@@ -82,7 +83,7 @@ async def through(way, server, mode, version):
 
 async def main(warren, url, key):
     def stdio():
-        return StdioServerParameters(command=warren, args=["mcp"])
+        return StdioServerParameters(command=warren, args=["mcp"], env=dict(os.environ))
 
     def http():
         client = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60)

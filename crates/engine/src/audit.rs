@@ -7,7 +7,7 @@ use sandbox::{Call, Frontend, KeyId, Namespace, Result};
 use store::{CallQuery, NewCall, Store, StoreError};
 use tokio::{
     sync::{mpsc, mpsc::error::TrySendError, oneshot},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,8 @@ const MAX_LISTED_CALLS: u32 = 10_000;
 /// The first pause before a store that refused is tried again; each next one is twice as long.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
+/// How long a reader waits for calls on their way to be stored.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(3);
 
 /// One call, as the front end that answered it saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,8 +180,8 @@ impl Engine {
     pub async fn calls(&self, who: &Principal, filter: CallFilter) -> Result<Vec<Call>> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
-        // Whoever asks sees what it did before.
-        core.audit.flush().await;
+        // Whoever asks sees what it did before; where the store takes nothing now, what it has can still be read.
+        drop(timeout(FLUSHED_WITHIN, core.audit.flush()).await);
         let namespace = match &who.scope {
             Scope::All => None,
             Scope::One(own) => Some(own.clone()),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, KeyId, KeySpec, KeyView, Result};
+use sandbox::{Error, ErrorKind, KeyId, KeyLabel, KeySpec, KeyView, Result};
 use store::{KeyRecord, Store, StoreError};
 use tokio::sync::watch;
 
@@ -21,10 +21,10 @@ use crate::{
     secret::{self, Hash},
 };
 
-/// Keys that were not revoked.
+/// Keys that open something.
 const MAX_KEYS: usize = 10_000;
-/// Revoked keys that are remembered, so that a list and a refusal can say what became of them.
-const MAX_REVOKED_KEYS: usize = 1000;
+/// Revoked and expired keys that are remembered, so that a list and a refusal can say what became of them.
+const MAX_ENDED_KEYS: usize = 1000;
 /// How fine the time of the last use is.
 const LAST_USED_EVERY: Duration = Duration::from_secs(60);
 
@@ -72,9 +72,13 @@ impl Keys {
 
     /// The key that this secret opens, whether it has ended or not.
     fn find(&self, secret: &str) -> Option<KeyView> {
-        let record = secret::id_of(secret).and_then(|id| self.lock().get(&id).cloned());
-        let expected: Option<&Hash> = record.as_ref().map(|record| &record.hash);
-        secret::matches(secret, expected).then_some(record).flatten().map(|record| record.key)
+        let id = secret::id_of(secret);
+        // Only the hash is fetched before the comparison: whether there is such an id should not show in the time either.
+        let expected: Option<Hash> = id.as_ref().and_then(|id| self.lock().get(id).map(|record| record.hash));
+        if !secret::matches(secret, expected.as_ref()) {
+            return None;
+        }
+        self.lock().get(&id?).map(|record| record.key.clone())
     }
 
     /// Notes that a key is in use. Says whether that is worth writing down.
@@ -100,18 +104,45 @@ impl Keys {
         found.first().map(|key| (*key).clone())
     }
 
-    /// Revoked keys beyond those that are remembered, taken out.
-    fn take_forgotten(&self) -> Vec<KeyId> {
+    /// The key that expired and still has this label, which nobody revoked.
+    fn expired_holder(&self, label: &KeyLabel, now: Timestamp) -> Option<KeyId> {
+        let keys = self.lock();
+        let mut all = keys.values().map(|record| &record.key);
+        let holder = all.find(|key| key.label.as_ref() == Some(label) && key.revoked_at.is_none())?;
+        holder.ended_at(now).map(|_| holder.id.clone())
+    }
+
+    fn count_living(&self, now: Timestamp) -> usize {
+        self.lock().values().filter(|record| record.key.ended_at(now).is_none()).count()
+    }
+
+    fn note_revocation(&self, id: &KeyId, now: Timestamp) {
+        if let Some(record) = self.lock().get_mut(id) {
+            record.key.revoked_at = Some(now);
+        }
+        self.revocations.send_modify(|count| *count += 1);
+    }
+
+    /// Ended keys beyond those that are remembered, taken out.
+    fn take_forgotten(&self, now: Timestamp) -> Vec<KeyId> {
         let mut keys = self.lock();
-        let mut revoked: Vec<_> = keys
+        let mut ended: Vec<_> = keys
             .values()
-            .filter_map(|record| record.key.revoked_at.map(|at| (at, record.key.id.clone())))
+            .filter_map(|record| record.key.ended_at(now).map(|at| (at, record.key.id.clone())))
             .collect();
-        revoked.sort();
-        revoked.truncate(revoked.len().saturating_sub(MAX_REVOKED_KEYS));
-        let gone: Vec<_> = revoked.into_iter().map(|(_, id)| id).collect();
+        ended.sort();
+        ended.truncate(ended.len().saturating_sub(MAX_ENDED_KEYS));
+        let gone: Vec<_> = ended.into_iter().map(|(_, id)| id).collect();
         gone.iter().for_each(|id| drop(keys.remove(id)));
         gone
+    }
+}
+
+impl Core {
+    async fn revoke(&self, id: KeyId, now: Timestamp) -> Result<()> {
+        self.store.revoke_key(id.clone(), now).await.map_err(error::from_store)?;
+        self.keys.note_revocation(&id, now);
+        Ok(())
     }
 }
 
@@ -121,15 +152,14 @@ impl Engine {
         who.may_manage_keys()?;
         let core = self.core();
         let label = spec.check()?;
-        let n_living = core.keys.lock().values().filter(|record| record.key.revoked_at.is_none()).count();
-        if n_living >= MAX_KEYS {
+        let now = core.clock.now();
+        if core.keys.count_living(now) >= MAX_KEYS {
             return Err(Error::new(ErrorKind::LimitReached, format!("there are {MAX_KEYS} keys already"))
                 .with_hint(
                     "Revoke keys that are not needed: `warren key list` shows when each was last used.",
                 ));
         }
         let (id, secret) = secret::make()?;
-        let now = core.clock.now();
         let key = KeyView {
             id,
             label,
@@ -144,13 +174,19 @@ impl Engine {
         };
         let record = KeyRecord { key: key.clone(), hash: secret::hash(&secret) };
         whole(core, |core| async move {
+            // What has expired needs its label no longer.
+            if let Some(label) = &record.key.label
+                && let Some(id) = core.keys.expired_holder(label, now)
+            {
+                core.revoke(id, now).await?;
+            }
             core.store.insert_key(record.clone()).await.map_err(error::from_store)?;
             core.keys.lock().insert(record.key.id.clone(), record);
-            let forgotten = core.keys.take_forgotten();
+            let forgotten = core.keys.take_forgotten(now);
             if !forgotten.is_empty()
                 && let Err(error) = core.store.remove_keys(forgotten).await
             {
-                tracing::warn!(%error, "records of keys revoked long ago stay");
+                tracing::warn!(%error, "records of keys that ended long ago stay");
             }
             Ok(())
         })
@@ -177,15 +213,7 @@ impl Engine {
         let now = core.clock.now();
         key.revoked_at = Some(now);
         let id = key.id.clone();
-        whole(core, |core| async move {
-            core.store.revoke_key(id.clone(), now).await.map_err(error::from_store)?;
-            if let Some(record) = core.keys.lock().get_mut(&id) {
-                record.key.revoked_at = Some(now);
-            }
-            core.keys.revocations.send_modify(|count| *count += 1);
-            Ok(())
-        })
-        .await?;
+        whole(core, |core| async move { core.revoke(id, now).await }).await?;
         Ok(key)
     }
 
@@ -208,7 +236,7 @@ impl Engine {
         let mut revocations = core.keys.revocations.subscribe();
         loop {
             let key = core.keys.lock().get(id).map(|record| record.key.clone());
-            let Some(key) = key.filter(|key| !key.is_ended(core.clock.now())) else { return };
+            let Some(key) = key.filter(|key| key.ended_at(core.clock.now()).is_none()) else { return };
             let expired = async {
                 match key.expires_at {
                     Some(at) => core.clock.sleep_until(at).await,
@@ -235,7 +263,7 @@ where
 }
 
 fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
-    if !key.is_ended(now) {
+    if key.ended_at(now).is_none() {
         return Ok(());
     }
     let how = if key.revoked_at.is_some() { "was revoked" } else { "has expired" };

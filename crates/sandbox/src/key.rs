@@ -73,9 +73,10 @@ impl KeyView {
         self.label.as_ref().map_or(self.id.as_str(), KeyLabel::as_str)
     }
 
-    /// Whether it no longer opens anything at `now`.
-    pub fn is_ended(&self, now: Timestamp) -> bool {
-        self.revoked_at.is_some() || self.expires_at.is_some_and(|at| at <= now)
+    /// Since when it opens nothing; none while it does.
+    pub fn ended_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let expired_at = self.expires_at.filter(|at| *at <= now);
+        self.revoked_at.into_iter().chain(expired_at).min()
     }
 }
 

@@ -182,6 +182,40 @@ async fn labels_name_one_key_that_lives() {
 }
 
 #[tokio::test]
+async fn a_key_that_expired_gives_its_label_to_the_next() {
+    let world = World::new().await;
+    let spec = KeySpec { expires_in: Some(HOUR), ..named("nightly") };
+    let first = world.engine.create_key(&world.who, spec.clone()).await.unwrap();
+    world.clock.advance(HOUR);
+    let second = world.engine.create_key(&world.who, spec.clone()).await.unwrap();
+    let taken = world.engine.create_key(&world.who, spec).await.unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists, "this one lives");
+    let world = world.restart().await;
+    assert_eq!(kind_of(&world.engine, &first.secret).await, Err(ErrorKind::Unauthenticated));
+    assert!(kind_of(&world.engine, &second.secret).await.is_ok());
+}
+
+#[tokio::test]
+async fn keys_that_ended_are_not_remembered_for_ever() {
+    let world = World::new().await;
+    let brief = || KeySpec { expires_in: Some(HOUR), ..KeySpec::default() };
+    let first = world.engine.create_key(&world.who, brief()).await.unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    for _ in 0..1000 {
+        world.engine.create_key(&world.who, brief()).await.unwrap();
+    }
+    let kept = world.engine.create_key(&world.who, named("kept")).await.unwrap();
+    world.clock.advance(HOUR);
+    assert_eq!(world.engine.keys(&world.who).await.unwrap().len(), 1002);
+    world.engine.create_key(&world.who, named("next")).await.unwrap();
+    let world = world.restart().await;
+    let keys = world.engine.keys(&world.who).await.unwrap();
+    assert_eq!(keys.len(), 1002, "a thousand that ended, and two that live");
+    assert!(keys.iter().all(|key| key.id != first.key.id), "the one that ended first is gone");
+    assert!(kind_of(&world.engine, &kept.secret).await.is_ok());
+}
+
+#[tokio::test]
 async fn the_last_use_is_known_to_the_minute_and_survives() {
     let world = World::new().await;
     let made = world.engine.create_key(&world.who, named("ci")).await.unwrap();

@@ -16,7 +16,7 @@ use super::{
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
-    key_auth::without_key,
+    key_auth::{QueryKey, without_key},
     limits::{Limits, StreamLease},
 };
 
@@ -106,6 +106,7 @@ pub(super) async fn pass(
         asker.tell(&who);
     }
     if let Some(uri) = without_key(&parts.uri) {
+        parts.extensions.insert(QueryKey::of(&parts.uri));
         parts.uri = uri;
     }
     // Nothing behind this line needs the key, so nothing there can tell it.

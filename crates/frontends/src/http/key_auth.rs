@@ -1,5 +1,7 @@
 //! Keys: in the `Authorization` header, or in the query for clients that can send no header.
 
+use std::fmt;
+
 use axum::{
     extract::Query,
     http::{
@@ -77,14 +79,32 @@ fn refusal(message: &str) -> Error {
         .with_hint("Send the header Authorization: Bearer <key>. `warren key create` makes a key.")
 }
 
+/// The pieces of a query that carry a key, as they came. Who was told to come back by an address alone needs them in it.
+#[derive(Clone)]
+pub(crate) struct QueryKey(pub(crate) String);
+
+impl fmt::Debug for QueryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QueryKey")
+    }
+}
+
+impl QueryKey {
+    pub(super) fn of(uri: &Uri) -> Self {
+        let pieces: Vec<_> = uri.query().unwrap_or_default().split('&').filter(is_key).collect();
+        Self(pieces.join("&"))
+    }
+}
+
+fn is_key(piece: &&str) -> bool {
+    let alone = format!("/?{piece}").parse().ok();
+    alone.is_some_and(|alone| from_query(&alone).is_ok_and(|found| !found.is_empty()))
+}
+
 /// The address without the key, for everything that comes after: no route takes the parameter, and nothing should be able
 /// to log it. None: there is no key in it.
 pub(super) fn without_key(uri: &Uri) -> Option<Uri> {
     let query = uri.query()?;
-    let is_key = |piece: &&str| {
-        let alone = format!("/?{piece}").parse().ok();
-        alone.is_some_and(|alone| from_query(&alone).is_ok_and(|found| !found.is_empty()))
-    };
     if !query.split('&').any(|piece| is_key(&piece)) {
         return None;
     }

@@ -23,6 +23,7 @@ pub use axum::Router;
 pub(crate) use self::{
     audit::About,
     error::{ApiError, ApiResult, Refusal, body as error_body, chain},
+    key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
     listen::ActivityGuard,
     request::HttpRequestId,

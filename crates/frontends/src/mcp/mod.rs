@@ -21,13 +21,14 @@ mod tool;
 mod tools;
 mod toolset;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use engine::Engine;
 use tokio_util::task::TaskTracker;
 
+use self::tools::Sessions;
 pub use self::{
-    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, router},
+    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
@@ -45,12 +46,25 @@ struct Shared {
     settings: Arc<Settings>,
     /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
     background: TaskTracker,
+    sessions: Arc<Sessions>,
+}
+
+/// Does not keep the engine alive.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakMcp {
+    shared: Weak<Shared>,
+}
+
+impl WeakMcp {
+    pub(crate) fn upgrade(&self) -> Option<Mcp> {
+        self.shared.upgrade().map(|shared| Mcp { shared })
+    }
 }
 
 impl Mcp {
     pub fn new(engine: Engine, settings: Settings) -> Self {
         let (settings, background) = (Arc::new(settings), TaskTracker::new());
-        Self { shared: Arc::new(Shared { engine, settings, background }) }
+        Self { shared: Arc::new(Shared { engine, settings, background, sessions: Arc::default() }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -59,6 +73,15 @@ impl Mcp {
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
         &self.shared.settings
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakMcp {
+        WeakMcp { shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// Exec sessions whose stdin is open.
+    pub(crate) fn sessions(&self) -> &Arc<Sessions> {
+        &self.shared.sessions
     }
 
     /// Goes on with something after its call was answered.

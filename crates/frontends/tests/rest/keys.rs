@@ -107,7 +107,9 @@ async fn a_stream_ends_with_the_key_that_opened_it() {
     let api = Api::with_box().await;
     let (_, secret) = make(&api, json!({ "label": "ci" })).await;
     let door = api.through(KeyAuth::new(api.engine.clone()));
-    let mut stream = pieces(door.open(bearer("/v1/events?follow=true&from=1", &secret)).await);
+    let mut request = bearer("/v1/events?follow=true&from=1", &secret);
+    request.headers_mut().insert(header::ACCEPT, "text/event-stream".parse().unwrap());
+    let mut stream = pieces(door.open(request).await);
     next_with(&mut stream, "sandbox_created").await;
     let mut own = pieces(api.open(Request::get("/v1/events?follow=true").body(Body::empty()).unwrap()).await);
     api.delete("/v1/keys/ci").await.expect(200);

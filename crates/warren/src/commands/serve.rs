@@ -10,7 +10,7 @@ use frontends::{
 use super::Context;
 use crate::{
     arguments,
-    daemon::{self, BackendChoice, Listen, NetworkOptions, ServeOptions, TlsFiles},
+    daemon::{self, BackendChoice, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
     mcp::McpArgs,
 };
@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Leave the terminal, and tell on stdout when ready: how a command starts a daemon
     #[arg(long, hide = true)]
     detached: bool,
+    /// What MCP clients are served
+    #[arg(long, value_enum, hide = true, default_value_t)]
+    mcp_profile: McpProfile,
     #[command(flatten)]
     mcp: McpArgs,
 }
@@ -83,6 +86,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         log: args.log.clone(),
         is_detached: args.detached,
         mcp,
+        mcp_profile: args.mcp_profile,
         takes_over: args.take_over,
         network: network(args),
     })

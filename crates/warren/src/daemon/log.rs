@@ -7,8 +7,9 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::env;
 
-/// The MCP library tells of every connection at `info`.
-const DEFAULT_FILTER: &str = "info,rmcp=warn";
+/// The MCP library tells of every connection at `info`, of every mistake of a client at `warn`, and of clients that left at
+/// `error`: what matters of it is told by our own code.
+const DEFAULT_FILTER: &str = "info,rmcp=error,rmcp::service=off";
 
 pub(super) fn init(flag: Option<&str>) -> Result<()> {
     let asked = flag.map(str::to_owned).or_else(|| env::text(env::LOG));

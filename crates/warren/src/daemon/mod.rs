@@ -47,6 +47,15 @@ const MAX_BLOCKING_THREADS: usize = 32;
 /// What requests in flight get at the end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// What MCP clients are served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum McpProfile {
+    #[default]
+    Warren,
+    /// What the official conformance suite expects, over the same transports.
+    Conformance,
+}
+
 #[derive(Debug)]
 pub(crate) struct ServeOptions {
     pub(crate) directories: Directories,
@@ -58,6 +67,7 @@ pub(crate) struct ServeOptions {
     pub(crate) is_detached: bool,
     /// For MCP clients that bring none of their own, which is all on HTTP.
     pub(crate) mcp: mcp::Settings,
+    pub(crate) mcp_profile: McpProfile,
     /// Has a daemon end that is in the way.
     pub(crate) takes_over: bool,
     pub(crate) network: NetworkOptions,
@@ -132,11 +142,8 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     }
 
     // Other front ends are merged here: `routes.merge(..)`.
-    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())).merge(mcp::router(
-        Mcp::new(engine.clone(), options.mcp.clone()),
-        stop.clone(),
-        activity.clone(),
-    ));
+    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+    let routes = routes.merge(mcp_routes(options, &engine, &activity, &stop));
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
@@ -152,6 +159,19 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     tracing::info!("stopped");
     drop(locks);
     failure.map_or(Ok(()), Err)
+}
+
+fn mcp_routes(
+    options: &ServeOptions,
+    engine: &Engine,
+    activity: &Activity,
+    stop: &CancellationToken,
+) -> http::Router {
+    let (stop, activity) = (stop.clone(), activity.clone());
+    match options.mcp_profile {
+        McpProfile::Warren => mcp::router(Mcp::new(engine.clone(), options.mcp.clone()), stop, activity),
+        McpProfile::Conformance => mcp::conformance_router(stop, activity),
+    }
 }
 
 /// Serves TCP until `stop`, where the daemon listens there.

@@ -48,8 +48,10 @@ impl Bridge<'_> {
             tokio::select! {
                 biased;
                 heard = hear(&mut connection) => match heard {
-                    Some(line) if self.memory.received(&line) => self.tell(&line).await?,
-                    Some(_for_us) => {}
+                    Some(line) => {
+                        self.memory.received(&line);
+                        self.tell(&line).await?;
+                    }
                     None => {
                         connection = None;
                         self.answer_open().await?;
@@ -102,17 +104,17 @@ impl Bridge<'_> {
     async fn revive(&mut self, line: &[u8]) -> Result<Connection> {
         let mut connection = self.link.connect().await?;
         let is_beginning = Message::read(line).is_some_and(|it| it.method.as_deref() == Some("initialize"));
-        if !is_beginning && let Some((id, beginning)) = self.memory.beginning() {
-            connection.send(beginning).await.map_err(broken)?;
-            // Nothing else has been asked, so the first answer is this one, which the client has had.
-            loop {
-                let heard = connection.next().await.ok_or_else(gone)?;
-                if Message::read(&heard).is_some_and(|it| it.is_answer() && it.id.as_ref() == Some(id)) {
-                    break;
+        if !is_beginning {
+            // One after the other, as the client said them; it has had the answers already.
+            for said in self.memory.retold() {
+                connection.send(&said).await.map_err(broken)?;
+                let id = Message::read(&said).and_then(|message| message.id);
+                while let Some(id) = &id {
+                    let heard = connection.next().await.ok_or_else(gone)?;
+                    if Message::read(&heard).is_some_and(|it| it.is_answer() && it.id.as_ref() == Some(id)) {
+                        break;
+                    }
                 }
-            }
-            for line in self.memory.rest() {
-                connection.send(&line).await.map_err(broken)?;
             }
         }
         connection.send(line).await.map_err(broken)?;

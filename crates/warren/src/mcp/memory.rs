@@ -13,7 +13,7 @@ const REPLAY_PREFIX: &str = "warren-replay-";
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    initialize: Option<(Value, Vec<u8>)>,
+    initialize: Option<Vec<u8>>,
     initialized: Option<Vec<u8>>,
     /// By what they are about, so that the last one counts; with the order they came in.
     again: HashMap<String, (u64, Value)>,
@@ -28,7 +28,7 @@ impl Memory {
         let Some(message) = Message::read(line) else { return };
         match message.method.as_deref() {
             Some("initialize") => {
-                self.initialize = message.id.clone().map(|id| (id, line.to_vec()));
+                self.initialize = Some(line.to_vec());
                 self.initialized = None;
                 self.again.clear();
             }
@@ -53,12 +53,11 @@ impl Memory {
         }
     }
 
-    /// A message of the daemon. Returns whether it is for the client.
-    pub(super) fn received(&mut self, line: &[u8]) -> bool {
-        let Some(message) = Message::read(line).filter(Message::is_answer) else { return true };
-        let Some(id) = message.id else { return true };
-        self.open.remove(&id.to_string());
-        !id.as_str().is_some_and(|id| id.starts_with(REPLAY_PREFIX))
+    /// A message of the daemon.
+    pub(super) fn received(&mut self, line: &[u8]) {
+        if let Some(Message { id: Some(id), method: None, .. }) = Message::read(line) {
+            self.open.remove(&id.to_string());
+        }
     }
 
     fn remember(&mut self, what: &str, which: Option<&Value>, line: &[u8]) {
@@ -74,13 +73,8 @@ impl Memory {
         self.open.drain().map(|(_, id)| id).collect()
     }
 
-    /// How the session began: the id whose answer the client has had already, and the message.
-    pub(super) fn beginning(&self) -> Option<(&Value, &[u8])> {
-        self.initialize.as_ref().map(|(id, line)| (id, line.as_slice()))
-    }
-
-    /// What else a new daemon has to hear, after the beginning.
-    pub(super) fn rest(&self) -> Vec<Vec<u8>> {
+    /// What a new daemon has to hear before it can go on where the last one was.
+    pub(super) fn retold(&self) -> Vec<Vec<u8>> {
         let mut again: Vec<_> = self.again.values().collect();
         again.sort_by_key(|(order, _)| *order);
         let renamed = again.into_iter().map(|(order, message)| {
@@ -88,7 +82,8 @@ impl Memory {
             message["id"] = Value::from(format!("{REPLAY_PREFIX}{order}"));
             format!("{message}\n").into_bytes()
         });
-        self.initialized.iter().cloned().chain(renamed).collect()
+        let beginning = self.initialize.iter().chain(&self.initialized).cloned();
+        beginning.chain(renamed).collect()
     }
 }
 
@@ -116,19 +111,19 @@ mod tests {
         let hello = request(0, "initialize", json!({ "protocolVersion": "2025-11-25" }));
         let ready = line(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         memory.sent(&hello);
-        assert!(memory.received(&line(json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))));
+        memory.received(&line(json!({ "jsonrpc": "2.0", "id": 0, "result": {} })));
         memory.sent(&ready);
         memory.sent(&request(1, "resources/subscribe", json!({ "uri": "warren://a" })));
         memory.sent(&request(2, "resources/subscribe", json!({ "uri": "warren://b" })));
         memory.sent(&request(3, "resources/unsubscribe", json!({ "uri": "warren://a" })));
         let enable = json!({ "name": "toolset_enable", "arguments": { "toolsets": ["files"] } });
         memory.sent(&request(4, "tools/call", enable));
-        assert_eq!(memory.beginning(), Some((&json!(0), hello.as_slice())));
-        let rest: Vec<Value> =
-            memory.rest().iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
-        let methods: Vec<_> = rest.iter().map(|message| message["method"].clone()).collect();
-        assert_eq!(methods, ["notifications/initialized", "resources/subscribe", "tools/call"]);
-        assert!(!memory.received(&line(json!({ "jsonrpc": "2.0", "id": rest[1]["id"], "result": {} }))));
+        let retold = memory.retold();
+        assert_eq!(retold[0], hello);
+        let retold: Vec<Value> = retold.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let methods: Vec<_> = retold.iter().map(|message| message["method"].clone()).collect();
+        assert_eq!(methods, ["initialize", "notifications/initialized", "resources/subscribe", "tools/call"]);
+        assert!(retold[2]["id"].as_str().unwrap().starts_with(REPLAY_PREFIX), "{retold:?}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod http;
 mod keys;
 mod lifecycle;
 mod links;
+mod mcp;
 mod namespace;
 mod output;
 mod reference;

@@ -38,12 +38,12 @@ impl Copied {
     /// What the caller should know of what was left out.
     pub(crate) fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
+            let what = if self.skipped == 1 { "1 entry was" } else { &format!("{} entries were", self.skipped) };
+            let more = if self.skipped > self.skipped_paths.len() as u64 { ", …" } else { "" };
             format!(
-                "{} entries were left out, as they are pipes, sockets, devices, links that lead out of the tree, or went \
-                 away meanwhile: {}{}.",
-                self.skipped,
+                "{what} left out: pipes, sockets, devices, links that lead out of the tree, and what went away meanwhile \
+                 ({}{more}).",
                 self.skipped_paths.join(", "),
-                if self.skipped > self.skipped_paths.len() as u64 { ", …" } else { "" },
             )
         })
     }
@@ -157,7 +157,7 @@ impl Source {
         let host_path = self.shown.to_string_lossy().into_owned();
         let engine = call.engine();
         let (reader, written) = match self.opened {
-            Opened::File { mut file, mode, .. } => {
+            Opened::File { mut file, mode } => {
                 let reader = tokio::task::spawn_blocking(move || {
                     let mut tally = Tally::default();
                     stopped(source::send_file(&mut file, &self.shown, &chunks, &mut tally), &chunks)?;

@@ -12,6 +12,8 @@ mod source;
 mod tests;
 
 pub(crate) use self::copy::{Copied, Source, copy_out};
+#[cfg(test)]
+use self::place::Access;
 
 /// Files, directories and links that one copy takes at most.
 const MAX_ENTRIES: u64 = 100_000;

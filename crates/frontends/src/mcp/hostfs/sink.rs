@@ -203,3 +203,52 @@ fn unused_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!(".warren-{}-{}.part", process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::mcp::{HostPolicy, HostRoot, hostfs::Access};
+
+    /// Follows some orders and then hears nothing more.
+    fn follow(directory: &Path, orders: Vec<Order>) -> Result<(), Failure> {
+        let roots = vec![HostRoot { path: directory.to_owned(), write: true }];
+        let policy = HostPolicy { roots, ..HostPolicy::default() };
+        let place = Place::find(&policy, &directory.join("out"), Access::Write).unwrap();
+        let (sender, inbox) = mpsc::channel(16);
+        for order in orders {
+            sender.try_send(order).unwrap();
+        }
+        drop(sender);
+        run(&place, Top::Directory, inbox)
+    }
+
+    #[test]
+    fn a_copy_that_is_given_up_leaves_no_part_of_a_file() {
+        let home = tempfile::tempdir().unwrap();
+        let file = || Order::File { name: "a".into(), mode: 0o4755 };
+        let half = vec![file(), Order::Bytes("half".into())];
+        assert_eq!(follow(home.path(), half).unwrap_err().code, "cancelled");
+        assert_eq!(fs::read_dir(home.path().join("out")).unwrap().count(), 0);
+        let whole = vec![file(), Order::Bytes("whole".into()), Order::Close, Order::Finish];
+        follow(home.path(), whole).unwrap();
+        assert_eq!(fs::read_to_string(home.path().join("out/a")).unwrap(), "whole");
+        // A bit that lends the owner's rights does not come out of a sandbox.
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(home.path().join("out/a")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755);
+    }
+
+    #[test]
+    fn a_link_replaces_a_link_only() {
+        let home = tempfile::tempdir().unwrap();
+        let link = |target: &str| Order::Link { name: "l".into(), target: target.into() };
+        follow(home.path(), vec![link("one"), link("two"), Order::Finish]).unwrap();
+        assert_eq!(fs::read_link(home.path().join("out/l")).unwrap(), Path::new("two"));
+        let file = Order::File { name: "f".into(), mode: 0o644 };
+        let over = Order::Link { name: "f".into(), target: "x".into() };
+        let failure = follow(home.path(), vec![file, Order::Close, over, Order::Finish]).unwrap_err();
+        assert_eq!(failure.code, "wrong_state");
+    }
+}

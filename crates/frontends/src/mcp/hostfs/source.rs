@@ -34,7 +34,7 @@ const READ_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 /// What is copied from, held open.
 #[derive(Debug)]
 pub(super) enum Opened {
-    File { file: File, size: u64, mode: u32 },
+    File { file: File, mode: u32 },
     Directory(OwnedFd),
 }
 
@@ -61,9 +61,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Failure> {
             let fd = place.open(READ).map_err(told)?;
             let stat = fstat(&fd).map_err(told)?;
             match kind(&stat) {
-                FileType::RegularFile => {
-                    Ok(Opened::File { file: File::from(fd), size: size(&stat), mode: mode(&stat) })
-                }
+                FileType::RegularFile => Ok(Opened::File { file: File::from(fd), mode: mode(&stat) }),
                 _ => Err(not_copied(&place.shown)),
             }
         }
@@ -189,26 +187,27 @@ impl Walk<'_> {
                 Ok(fd) => self.file(fd),
                 Err(error) => self.gone_or(error),
             },
-            _ => Ok(self.skip()),
+            _ => self.skip(),
         }
     }
 
     /// What was looked at is not there any more, or something else is; anything but that is a failure.
     fn gone_or(&mut self, error: Errno) -> Result<(), Stop> {
         match error {
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Ok(self.skip()),
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => self.skip(),
             error => Err(failed("read", &self.at(), error).into()),
         }
     }
 
-    fn skip(&mut self) {
+    fn skip(&mut self) -> Result<(), Stop> {
         self.tally.skip(&self.relative.to_string_lossy());
+        Ok(())
     }
 
     fn file(&mut self, fd: OwnedFd) -> Result<(), Stop> {
         let stat = fstat(&fd).map_err(|error| failed("look at", &self.at(), error))?;
         if kind(&stat) != FileType::RegularFile {
-            return Ok(self.skip());
+            return self.skip();
         }
         let size = size(&stat);
         self.tally.file(size)?;
@@ -225,11 +224,11 @@ impl Walk<'_> {
     }
 
     fn link(&mut self, parent: BorrowedFd<'_>, name: &OsStr, stat: &Stat) -> Result<(), Stop> {
-        let Ok(target) = readlinkat(parent, name, Vec::new()) else { return Ok(self.skip()) };
+        let Ok(target) = readlinkat(parent, name, Vec::new()) else { return self.skip() };
         let target = Path::new(OsStr::from_bytes(target.to_bytes()));
         let depth = self.relative.components().count() - 1;
         if !stays_inside(target, depth) {
-            return Ok(self.skip());
+            return self.skip();
         }
         self.tally.link()?;
         let mut header = header(stat, tar::EntryType::Symlink, 0);

@@ -1,12 +1,11 @@
 //! Stories of host paths: what may be copied, and above all what may not.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -16,7 +15,7 @@ use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 use super::beneath;
-use crate::mcp::{HostPolicy, HostRoot, Settings, testing::Client};
+use crate::mcp::{HostPolicy, HostRoot, Settings, call::Progress, testing::Client};
 
 const SECRET: &str = "the secret outside";
 
@@ -274,6 +273,26 @@ async fn unrestricted_means_what_it_says() {
     client.data("sandbox_fs_copy_from_host", host.arguments("allowed/out/secret", "/in")).await;
     client.data("sandbox_fs_copy_to_host", host.arguments("allowed/out/n/copy", "/in")).await;
     assert_eq!(fs::read_to_string(host.at("outside/n/copy")).unwrap(), SECRET);
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_how_far_it_is_and_can_give_up() {
+    let mut host = Host::new(true).await;
+    fs::write(host.at("allowed/big"), vec![7; 20 * 1024 * 1024]).unwrap();
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&steps);
+    host.client.call.progress = Progress::new(move |step| {
+        told.lock().unwrap().push(step.done);
+        Box::pin(std::future::ready(()))
+    });
+    host.client.data("sandbox_fs_copy_from_host", host.arguments("allowed/big", "/big")).await;
+    host.client.data("sandbox_fs_copy_to_host", host.arguments("allowed/back", "/big")).await;
+    assert_eq!(fs::metadata(host.at("allowed/back")).unwrap().len(), 20 * 1024 * 1024);
+    let steps = steps.lock().unwrap().clone();
+    assert_eq!(steps.len(), 4, "{steps:?}");
+    assert!(steps.iter().all(|done| *done >= 8.0 * 1024.0 * 1024.0), "{steps:?}");
+    host.client.call.cancelled.cancel();
+    host.client.error("sandbox_fs_copy_to_host", host.arguments("allowed/new", "/big"), "cancelled").await;
 }
 
 #[test]

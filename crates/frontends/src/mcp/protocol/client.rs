@@ -9,6 +9,7 @@ use axum::{
 use engine::Principal;
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
 use crate::mcp::{Settings, Toolsets, call::Session};
 
@@ -23,6 +24,8 @@ pub(in crate::mcp) struct Client {
     pub(in crate::mcp) namespace: Option<Namespace>,
     pub(in crate::mcp) session: Arc<Session>,
     pub(in crate::mcp) way: Way,
+    /// The session is over: what it began ends with it.
+    pub(in crate::mcp) ended: CancellationToken,
 }
 
 /// How messages travel, as far as answers depend on it.
@@ -61,7 +64,7 @@ impl Client {
             Way::Connection | Way::Requests => Session::kept(),
             Way::SingleAnswers => Session::stateless(),
         };
-        Ok(Self { who, settings, namespace, session, way })
+        Ok(Self { who, settings, namespace, session, way, ended: CancellationToken::new() })
     }
 }
 

@@ -30,12 +30,16 @@ pub(super) fn error(error: Error) -> ErrorData {
     error_with(code, error)
 }
 
-/// The same where something that is not there has a code of its own.
-pub(super) fn resource_error(failed: Error) -> ErrorData {
-    match failed.kind() {
-        ErrorKind::NotFound => error_with(model::ErrorCode::RESOURCE_NOT_FOUND, failed),
-        _ => error(failed),
+/// The same where something that is not there has a code of its own, and its address in the data.
+pub(super) fn resource_error(uri: &str, failed: Error) -> ErrorData {
+    if failed.kind() != ErrorKind::NotFound {
+        return error(failed);
     }
+    let mut error = error_with(model::ErrorCode::RESOURCE_NOT_FOUND, failed);
+    if let Some(data) = &mut error.data {
+        data["uri"] = uri.into();
+    }
+    error
 }
 
 fn error_with(code: model::ErrorCode, error: Error) -> ErrorData {

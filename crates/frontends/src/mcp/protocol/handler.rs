@@ -1,6 +1,6 @@
 //! From messages of the protocol to calls of ours.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Instant};
+use std::{borrow::Cow, collections::BTreeMap, pin::pin, time::Instant};
 
 use engine::{CallRecord, Frontend};
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
@@ -168,7 +168,15 @@ impl ServerHandler for Handler {
         let call = self.call(&context);
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
-        let envelope = Registry::get().call(&request.name, call, request.arguments).await;
+        let mut working = pin!(Registry::get().call(&request.name, call, request.arguments));
+        let envelope = tokio::select! {
+            envelope = &mut working => envelope,
+            () = self.client.ended.cancelled() => {
+                // Nobody waits any more, and the library would take its time to say so.
+                context.ct.cancel();
+                working.await
+            }
+        };
         self.audit(asked, envelope.error_code(), &context).await;
         if session.toolsets(chosen) != before {
             self.tell_of_tools(&context).await;
@@ -202,7 +210,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<model::ReadResourceResponse, ErrorData> {
         let bodies = resources::read(&self.call(&context), &request.uri).await;
-        let contents = bodies.map_err(convert::resource_error)?.into_iter().map(convert::contents);
+        let contents = bodies
+            .map_err(|error| convert::resource_error(&request.uri, error))?
+            .into_iter()
+            .map(convert::contents);
         Ok(model::ReadResourceResult::new(contents.collect()).into())
     }
 
@@ -218,7 +229,7 @@ impl ServerHandler for Handler {
             ));
         }
         let changes = resources::watch(&self.call(&context), &request.uri).await;
-        let changes = changes.map_err(convert::resource_error)?;
+        let changes = changes.map_err(|error| convert::resource_error(&request.uri, error))?;
         self.subscriptions.add(request.uri, changes, context.peer)
     }
 

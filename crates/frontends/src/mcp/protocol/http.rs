@@ -61,7 +61,7 @@ async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> Api
     let is_single = parts.method == Method::POST && wants_one_answer(&parts.headers);
     let way = if is_single { Way::SingleAnswers } else { Way::Requests };
     let client = Client::of(&parts, http.profile.settings(), way)?;
-    let own = http.sessions.of(Owner::of(&client.who));
+    let own = http.sessions.of(Owner::of(&client.who), client.ended.clone());
     if let Some(id) = parts.headers.get(SESSION_HEADER)
         && !id.to_str().is_ok_and(|id| own.has(id))
     {

@@ -5,6 +5,7 @@
 //! fixtures go through the very same code.
 
 mod client;
+mod conformance;
 mod convert;
 mod events;
 mod handler;
@@ -21,7 +22,7 @@ use axum::Router;
 use rmcp::ServerHandler;
 use tokio_util::sync::CancellationToken;
 
-use self::{client::Client, handler::Handler};
+use self::{client::Client, conformance::Conformance, handler::Handler};
 use super::{Mcp, Settings};
 use crate::http::Activity;
 
@@ -64,6 +65,11 @@ impl Profile for Mcp {
 /// on stdio, whose requests are over when they begin.
 pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
     routes(mcp, stop, activity)
+}
+
+/// The same transports with what the official conformance suite expects behind them.
+pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Router {
+    routes(Conformance::new(), stop, activity)
 }
 
 fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {

@@ -50,6 +50,14 @@ struct Entry {
     events: Arc<EventLog>,
     owner: Owner,
     last_used: Instant,
+    ended: CancellationToken,
+}
+
+impl Entry {
+    async fn close(&self, id: &SessionId) -> Result<(), Error> {
+        self.ended.cancel();
+        self.local.close_session(id).await
+    }
 }
 
 impl Sessions {
@@ -66,8 +74,9 @@ impl Sessions {
     }
 
     /// The sessions as `owner` sees them: its own, and no other.
-    pub(super) fn of(self: &Arc<Self>, owner: Owner) -> Arc<OwnSessions> {
-        Arc::new(OwnSessions { all: Arc::clone(self), owner })
+    /// `ended` is told of the end of a session that begins now.
+    pub(super) fn of(self: &Arc<Self>, owner: Owner, ended: CancellationToken) -> Arc<OwnSessions> {
+        Arc::new(OwnSessions { all: Arc::clone(self), owner, ended })
     }
 
     /// Takes one away to make room, if there is none.
@@ -105,6 +114,7 @@ impl Sessions {
 pub(super) struct OwnSessions {
     all: Arc<Sessions>,
     owner: Owner,
+    ended: CancellationToken,
 }
 
 type Error = LocalSessionManagerError;
@@ -139,12 +149,13 @@ impl SessionManager for OwnSessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Error> {
         if let Some((id, evicted)) = self.all.make_room() {
             tracing::info!(owner = %evicted.owner, "too many MCP sessions: the least used one was ended");
-            evicted.local.close_session(&id).await?;
+            evicted.close(&id).await?;
         }
         let events = EventLog::new();
         let local = Arc::new(local(&events));
         let (id, transport) = local.create_session().await?;
-        let entry = Entry { local, events, owner: self.owner.clone(), last_used: Instant::now() };
+        let (owner, ended) = (self.owner.clone(), self.ended.clone());
+        let entry = Entry { local, events, owner, last_used: Instant::now(), ended };
         self.all.entries().insert(id.clone(), entry);
         Ok((id, transport))
     }
@@ -170,7 +181,7 @@ impl SessionManager for OwnSessions {
             }
         };
         match entry {
-            Some(entry) => entry.local.close_session(id).await,
+            Some(entry) => entry.close(id).await,
             None => Ok(()),
         }
     }

@@ -35,7 +35,7 @@ use super::{
     MAX_MESSAGE_BYTES, Profile,
     client::{Client, Owner, Way, principal},
 };
-use crate::http::{ApiError, ApiResult};
+use crate::http::{ApiError, ApiResult, QueryKey};
 
 const STREAM_PATH: &str = "/sse";
 const MESSAGES_PATH: &str = "/messages";
@@ -112,13 +112,14 @@ impl Drop for Place {
 
 async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> ApiResult<Response> {
     let (parts, _) = request.into_parts();
-    let client = Client::of(&parts, front.profile.settings(), Way::Connection)?;
+    let mut client = Client::of(&parts, front.profile.settings(), Way::Connection)?;
     let id = fresh_id()?;
     let (messages, inbox) = mpsc::channel(QUEUE);
     let (outbox, answers) = mpsc::channel(QUEUE);
     front.open.add(id.clone(), Session { owner: Owner::of(&client.who), messages })?;
     let ended = front.stop.child_token();
-    let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.uri.query()));
+    client.ended = ended.clone();
+    let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.extensions.get()));
     let place = Place { open: Arc::clone(&front.open), id, ended: ended.clone() };
     let handler = front.profile.handler(client);
     tokio::spawn(async move {
@@ -133,9 +134,9 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
 }
 
 /// Where to post. A client that can send no header showed its key in the query, and has no other way to show it again.
-fn endpoint(id: &str, query: Option<&str>) -> String {
-    let keys = query.unwrap_or_default().split('&').filter(|pair| pair.starts_with("api_key="));
-    keys.fold(format!("{MESSAGES_PATH}?sessionId={id}"), |endpoint, key| format!("{endpoint}&{key}"))
+fn endpoint(id: &str, key: Option<&QueryKey>) -> String {
+    let key = key.map(|QueryKey(key)| format!("&{key}")).unwrap_or_default();
+    format!("{MESSAGES_PATH}?sessionId={id}{key}")
 }
 
 fn events(answers: mpsc::Receiver<ServerJsonRpcMessage>, place: Place) -> impl Stream<Item = Event> {

@@ -99,8 +99,9 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
         client.settings = Arc::new(greeting.settings);
         client.namespace = greeting.namespace;
     }
+    client.ended = front.stop.child_token();
     let handler = front.profile.handler(client);
-    let outside = hyper::upgrade::on(&mut Request::from_parts(parts, body));
+    let outside = hyper::upgrade::on(Request::from_parts(parts, body));
     tokio::spawn(serve(outside, handler, front.stop, front.activity.enter()));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -1,5 +1,4 @@
 //! Stories of resources: reading them, being told of changes, and seeing no more than one may.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use std::{collections::BTreeMap, time::Duration};
 

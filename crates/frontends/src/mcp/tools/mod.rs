@@ -6,21 +6,28 @@ pub(crate) mod create;
 mod exec;
 mod files;
 mod lifecycle;
+mod logs;
 mod metrics;
+mod run;
 mod runtime;
 pub(crate) mod select;
+mod sessions;
 #[cfg(test)]
 mod surface;
 mod toolsets;
 
+pub(super) use self::sessions::Sessions;
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
 pub(super) fn all() -> Vec<Tool> {
     let groups = [
         create::tools(),
+        run::tools(),
         lifecycle::tools(),
         exec::tools(),
+        sessions::tools(),
+        logs::tools(),
         files::tools(),
         metrics::tools(),
         runtime::tools(),

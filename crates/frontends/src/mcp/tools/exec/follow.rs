@@ -89,7 +89,7 @@ impl Followed {
                 self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
             }
             Err(error) => {
-                self.warnings.push(format!("part of the output cannot be read: {}", error.message()))
+                self.warnings.push(format!("part of the output cannot be read: {}", error.message()));
             }
         }
     }
@@ -195,8 +195,8 @@ fn note_failed_kill(signal: Result<()>) {
 fn unfed(fed: Result<u64>) -> Option<String> {
     match fed {
         Ok(_) => None,
-        // A command need not read all that it is given.
-        Err(error) if error.kind() == ErrorKind::WrongState => None,
+        // A command need not read all that it is given, and may be gone before we write.
+        Err(error) if matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound) => None,
         Err(error) => Some(format!("stdin was not written in full: {}", error.message())),
     }
 }

@@ -4,7 +4,7 @@ mod fields;
 mod follow;
 mod launch;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub(crate) use self::{
-    fields::{ExecFields, Prepared, bytes_of, time_limit},
+    fields::{ExecFields, Prepared, bytes_of},
     follow::{End, Followed, SIGKILL, to_the_end},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
@@ -129,11 +129,12 @@ async fn finish(
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
     let followed = to_the_end(call, launched, stdin, max_bytes, limit).await?;
-    conclude(followed, &launched.exec.id, limit, prepared.fail_on_non_zero.then_some(what))
+    let fail_as = prepared.fail_on_non_zero.then_some(what);
+    conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: false })
 }
 
 /// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
-async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
+pub(crate) async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
     let (which, exec) = (&launched.which, &launched.exec.id);
     let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
     while let Some(item) = items.next().await {
@@ -144,23 +145,32 @@ async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
     Ok(false)
 }
 
-/// The answer to a command that was followed; `fail_as` makes another exit code than 0 a failure, in that word.
-pub(crate) fn conclude(
-    followed: Followed,
-    exec: &ExecId,
-    limit: Option<Duration>,
-    fail_as: Option<&str>,
-) -> ToolResult<ExecResult> {
+/// How a command that was followed is answered for.
+#[derive(Debug)]
+pub(crate) struct Terms<'a> {
+    pub(crate) exec: &'a ExecId,
+    pub(crate) limit: Option<Duration>,
+    /// Another exit code than 0 is a failure, in this word.
+    pub(crate) fail_as: Option<&'a str>,
+    /// The sandbox goes, and with it what does not fit the answer.
+    pub(crate) is_removed: bool,
+}
+
+/// The answer to a command that was followed.
+pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<ExecResult> {
+    let Terms { exec, limit, fail_as, is_removed } = *terms;
     let end = followed.end;
-    let (result, truncated, mut warnings) = render(followed, exec);
+    let (result, truncated, mut warnings) = render(followed, terms);
     match end {
         End::Ended => {}
         End::Cancelled => {
-            let failure =
-                Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled and the command killed");
-            return Err(failure
-                .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed."))
-                .with_details(json!(result)));
+            let message = "the call was cancelled and the command killed";
+            let failure = Failure::new(ErrorKind::Cancelled.as_str(), message).with_details(json!(result));
+            return Err(match is_removed {
+                true => failure,
+                false => failure
+                    .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed.")),
+            });
         }
         End::Overdue => {
             let failure = Failure::new(
@@ -201,11 +211,18 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
     Failure::new(EXEC_FAILED, message).with_hint(hint).with_details(details)
 }
 
-fn render(followed: Followed, exec: &ExecId) -> (ExecResult, Vec<Truncated>, Vec<String>) {
+fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>, Vec<String>) {
     let duration_ms = followed.duration_ms();
+    let Terms { exec, is_removed, .. } = *terms;
     let rest = |cut_at: Option<u64>| {
         let cursor = cut_at.unwrap_or(1) - 1;
-        move || format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.")
+        move || match is_removed {
+            true => "The rest went with the sandbox. Call again with a larger maxBytes, or with keep: true."
+                .to_owned(),
+            false => {
+                format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.")
+            }
+        }
     };
     let (stdout, stderr) = (followed.stdout, followed.stderr);
     let stdout = stdout.collector.finish("stdout", rest(stdout.cut_at));

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "helpers of tests may stop them")]
-
 use std::sync::{Arc, Mutex};
 
 use engine::SandboxRef;

@@ -6,7 +6,6 @@ use std::{
 };
 
 use engine::{ByteStream, SandboxRef, WriteOptions};
-use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind, Result, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +17,9 @@ use crate::mcp::{
     envelope::{Answer, Failure, ToolResult},
     tool::{Hints, Tool},
 };
+
+/// Files that are counted after a tree was copied.
+const MAX_LISTED: u32 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![Tool::new(
@@ -72,7 +74,7 @@ async fn copy(call: Call, arguments: CopyArguments) -> ToolResult<Copied> {
         engine.copy_path(&call.who, &source, &from, &to, is_directory).await.map_err(explained)?;
         None
     } else if is_directory {
-        Some(copy_tree(&call, (&source, &from), (&target, &to)).await?)
+        copy_tree(&call, (&source, &from), (&target, &to)).await?
     } else {
         let (entry, bytes) = engine.read_file(&call.who, &source, &from, 0, None).await.map_err(explained)?;
         // Bits that lend the owner's rights do not go to another owner's file.
@@ -109,7 +111,7 @@ async fn copy_tree(
     call: &Call,
     (source, from): (&SandboxRef, &str),
     (target, to): (&SandboxRef, &str),
-) -> Result<u64, Failure> {
+) -> Result<Option<u64>, Failure> {
     let engine = call.engine();
     let Some(base) = from.trim_end_matches('/').rsplit('/').next().filter(|base| !base.is_empty()) else {
         return Err(Failure::invalid("the whole file system cannot be copied to another sandbox")
@@ -132,9 +134,9 @@ async fn copy_tree(
     engine.mkdir(&call.who, target, &beside, false, None).await.map_err(explained)?;
     let moved = unpack(call, target, packed, &beside, base, to).await;
     let swept = engine.remove_path(&call.who, target, &beside, true).await;
-    let bytes = moved.map_err(explained)?;
+    moved.map_err(explained)?;
     swept.map_err(explained)?;
-    Ok(bytes)
+    size_of(call, target, to).await.map_err(explained)
 }
 
 async fn unpack(
@@ -144,16 +146,22 @@ async fn unpack(
     beside: &str,
     base: &str,
     to: &str,
-) -> Result<u64> {
+) -> Result<()> {
     let engine = call.engine();
-    let bytes = engine.unpack(&call.who, target, beside, false, packed.boxed()).await?;
+    engine.unpack(&call.who, target, beside, false, packed).await?;
     let unpacked = match engine.list(&call.who, target, beside, false, 2).await?.entries.as_slice() {
         // Named by where it really is, if the path led through a link.
         [only] => only.path.clone(),
         _ => format!("{beside}/{base}"),
     };
-    engine.rename_path(&call.who, target, &unpacked, to.trim_end_matches('/'), false).await?;
-    Ok(bytes)
+    engine.rename_path(&call.who, target, &unpacked, to.trim_end_matches('/'), false).await
+}
+
+/// Bytes of all files of a tree that was copied, where one listing shows them all.
+async fn size_of(call: &Call, target: &SandboxRef, to: &str) -> Result<Option<u64>> {
+    let found = call.engine().list(&call.who, target, to, true, MAX_LISTED).await?;
+    let files = found.entries.iter().filter(|entry| entry.kind == FileKind::File);
+    Ok((!found.truncated).then(|| files.map(|entry| entry.size).sum()))
 }
 
 fn beside(to: &str) -> String {

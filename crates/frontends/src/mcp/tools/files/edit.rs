@@ -51,6 +51,7 @@ pub(super) fn tools() -> Vec<Tool> {
 struct EditArguments {
     name: String,
     path: String,
+    /// [{oldText, newText, replaceAll?}], made in this order.
     #[schemars(length(min = 1))]
     edits: Vec<Edit>,
     /// Only tell what would change.
@@ -184,7 +185,7 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
                 return Err(refuse(message, missing_hint(&text, &edit.old_text), 0, places));
             }
             1 => {}
-            n if edit.replace_all.unwrap_or(false) => drop(n),
+            _ if edit.replace_all.unwrap_or(false) => {}
             n => {
                 let places = occurrences(&text, &edit.old_text);
                 let message = format!("{which}: oldText occurs {n} times in {path}{}", named(&places));

@@ -40,7 +40,7 @@ pub(super) fn tools() -> Vec<Tool> {
     groups.into_iter().flatten().collect()
 }
 
-/// How bytes stand in JSON.
+// How bytes stand in JSON. No comment for the schema: the names say it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Encoding {

@@ -1,0 +1,498 @@
+//! `sandbox_exec_start` and the tools for what it starts. A session is an exec, found by its id in the ledger: it survives
+//! the client, and the daemon.
+
+mod page;
+mod poll;
+mod table;
+#[cfg(test)]
+mod tests;
+pub(crate) mod text;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::{ExecView, SandboxRef, SignalScope};
+use sandbox::{Error, ErrorKind, ExecId, ExecState, TerminalSize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+pub(crate) use self::table::Sessions;
+use super::exec::{
+    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch, stop_in_background, was_fed,
+};
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tool::{Hints, Tool},
+};
+
+const SIGHUP: i32 = 1;
+const SIGTERM: i32 = 15;
+/// How long the first input of a session may take before the call is answered; the rest goes in behind it.
+const FIRST_INPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a command that is closed may take to end by itself.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+const DEFAULT_LISTED: u32 = 50;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_start",
+            "Start exec session",
+            "Start a long-running or interactive command. Read it with sandbox_exec_poll.",
+            Hints::ADDS,
+            start,
+        )
+        .core(),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_poll",
+            "Poll exec session",
+            "Read events of an exec session from a cursor on; waitMs waits for some.",
+            Hints::READS,
+            poll::poll,
+        )
+        .core(),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_write_stdin",
+            "Write exec stdin",
+            "Write text or base64 bytes to the stdin of an exec session, and close it if asked.",
+            Hints::ADDS,
+            write_stdin,
+        ),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_signal",
+            "Signal exec session",
+            "Send a signal to the processes of an exec session.",
+            Hints::DESTROYS_MORE,
+            signal,
+        ),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_close",
+            "Close exec session",
+            "End an exec session: stdin is closed, its processes get SIGTERM and, after 2 seconds, SIGKILL.",
+            // Not as in the original, which only forgets its handle: here the processes end.
+            Hints::DESTROYS,
+            close,
+        ),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_list",
+            "List exec sessions",
+            "List the commands of a sandbox, newest first, with state and exit code.",
+            Hints::READS,
+            list,
+        ),
+        Tool::new(
+            Toolset::Exec,
+            "sandbox_exec_resize",
+            "Resize exec terminal",
+            "Give the terminal of an exec session another size.",
+            Hints::SETS,
+            resize,
+        ),
+    ]
+}
+
+/// An exec that a caller named, and the sandbox that it runs in.
+#[derive(Debug)]
+struct Target {
+    exec: ExecId,
+    which: SandboxRef,
+}
+
+const NO_SESSION_HINT: &str = "Call sandbox_exec_list to see the sessions of a sandbox.";
+const ENDED_HINT: &str =
+    "Call sandbox_exec_poll to see how it ended, or sandbox_exec_start to start another.";
+
+impl Target {
+    async fn find(call: &Call, session: &str) -> Result<Self, Failure> {
+        let exec: ExecId = session.parse().map_err(|_malformed| {
+            let shown: String = session.chars().take(64).collect();
+            Failure::from(Error::not_found(format!("no exec {shown}"))).with_hint(NO_SESSION_HINT)
+        })?;
+        let sandbox = call.engine().exec_sandbox(&call.who, &exec).await;
+        let sandbox =
+            sandbox.map_err(|error| Failure::from(error).or_hint(ErrorKind::NotFound, NO_SESSION_HINT))?;
+        Ok(Self { exec, which: SandboxRef::from(sandbox) })
+    }
+
+    async fn view(&self, call: &Call) -> Result<ExecView, Failure> {
+        Ok(call.engine().exec_view(&call.who, &self.which, &self.exec).await?)
+    }
+
+    async fn signal(&self, call: &Call, signal: i32) -> sandbox::Result<()> {
+        call.engine().exec_signal(&call.who, &self.which, &self.exec, signal, SignalScope::Group).await
+    }
+}
+
+fn ended(error: Error) -> Failure {
+    Failure::from(error).or_hint(ErrorKind::WrongState, ENDED_HINT)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StartArguments {
+    #[serde(flatten)]
+    fields: ExecFields,
+    args: Option<Vec<String>>,
+    /// Run command with sh -c
+    shell: Option<bool>,
+    /// After writing stdin
+    close_stdin: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Started {
+    exec_session_id: String,
+    sandbox: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_sandbox_on_exit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+}
+
+async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
+    let StartArguments { fields, args, shell, close_stdin } = arguments;
+    let argv = |command: String| match shell.unwrap_or(false) {
+        true => {
+            ["sh".to_owned(), "-c".to_owned(), command].into_iter().chain(args.unwrap_or_default()).collect()
+        }
+        false => std::iter::once(command).chain(args.unwrap_or_default()).collect(),
+    };
+    // A session may run as long as it likes.
+    let mut prepared = fields.prepare(argv, None)?;
+    let closes_stdin = close_stdin.unwrap_or(false);
+    let is_open = !closes_stdin || prepared.spec.terminal.is_some();
+    prepared.spec.stdin |= is_open;
+    let launched = launch(&call, &prepared).await?;
+    let input = match prepared.stdin.take() {
+        Some(_) if prepared.spec.request_id.is_some() && was_fed(&call, &launched).await? => None,
+        // A terminal's stdin is open whether asked for or not.
+        None if closes_stdin && prepared.spec.terminal.is_some() => Some(Bytes::new()),
+        input => input,
+    };
+    if !closes_stdin {
+        Sessions::watch(&call, &launched.which, &launched.exec.id);
+    }
+    if let Some(bytes) = input {
+        write_first(&call, &launched, bytes, closes_stdin).await;
+    }
+    if launched.stop_after.is_some() {
+        stop_when_over(&call, &launched);
+    }
+    Ok(started(prepared.sandbox, launched))
+}
+
+fn started(sandbox: String, launched: Launched) -> Answer<Started> {
+    let Launched { exec, stop_after, .. } = launched;
+    let stop_warning = stop_after.as_ref().map(|_name| STOP_WARNING.to_owned());
+    let not_started = exec.outcome.map(|outcome| format!("The command {outcome}."));
+    Answer::new(Started {
+        exec_session_id: exec.id.to_string(),
+        sandbox,
+        stop_sandbox_on_exit: stop_after.map(|name| name.to_string()),
+        pid: exec.pid,
+    })
+    .warn_all(stop_warning)
+    .warn_all(not_started)
+}
+
+/// Writes what a session begins with. A command that does not read does not keep the caller: the rest waits for it.
+async fn write_first(call: &Call, launched: &Launched, bytes: Bytes, close: bool) {
+    let (engine, who) = (call.engine().clone(), call.who.clone());
+    let (which, exec) = (launched.which.clone(), launched.exec.id.clone());
+    let mut writing = Box::pin(async move {
+        let written = engine.exec_stdin(&who, &which, &exec, byte_stream(bytes), close).await;
+        // It ended without reading: its own matter.
+        written.map(drop).unwrap_or_else(|error| tracing::debug!(%exec, %error, "first input not written"));
+    });
+    if timeout(FIRST_INPUT_PATIENCE, &mut writing).await.is_err() {
+        call.mcp.spawn(writing);
+    }
+}
+
+fn stop_when_over(call: &Call, launched: &Launched) {
+    let (call, which, exec) = (call.clone(), launched.which.clone(), launched.exec.id.clone());
+    call.mcp.clone().spawn(async move {
+        match call.engine().wait_exec(&call.who, &which, &exec, None).await {
+            Ok(_) => stop_in_background(&call, &which),
+            Err(error) => tracing::debug!(%exec, %error, "its sandbox is not stopped"),
+        }
+    });
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct WriteArguments {
+    exec_session_id: String,
+    data: Option<String>,
+    data_base64: Option<String>,
+    close: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    exec_session_id: String,
+    written: u64,
+    stdin_closed: bool,
+}
+
+async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
+    let bytes = bytes_of("data", arguments.data, "dataBase64", arguments.data_base64)?.unwrap_or_default();
+    let close = arguments.close.unwrap_or(false);
+    if bytes.is_empty() && !close {
+        return Err(Failure::invalid("there is nothing to write: data is empty")
+            .with_hint("Give data or dataBase64, or close: true to end stdin."));
+    }
+    let target = Target::find(&call, &arguments.exec_session_id).await?;
+    call.mcp.sessions().touch(&target.exec);
+    let write = call.engine().exec_stdin(&call.who, &target.which, &target.exec, byte_stream(bytes), close);
+    let written = tokio::select! {
+        written = timeout(call.settings.default_timeout(), write) => written,
+        () = call.cancelled.cancelled() => {
+            return Err(Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled; part of the data may be written"));
+        }
+    };
+    let Ok(written) = written else {
+        let message =
+            format!("exec {} does not read its stdin; part of the data may be written", target.exec);
+        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message))
+            .with_hint("Call sandbox_exec_poll to see what it does; it may wait for something else."));
+    };
+    let written = written.map_err(ended)?;
+    call.mcp.sessions().touch(&target.exec);
+    if close {
+        call.mcp.sessions().forget(&target.exec);
+    }
+    Ok(Answer::new(Written { exec_session_id: target.exec.to_string(), written, stdin_closed: close }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct SignalArguments {
+    exec_session_id: String,
+    signal: Signal,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Signal {
+    Number(#[schemars(range(min = 1, max = 64))] i32),
+    Name(SignalName),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum SignalName {
+    Hup,
+    Int,
+    Quit,
+    Kill,
+    Usr1,
+    Usr2,
+    Term,
+    Cont,
+    Stop,
+}
+
+impl Signal {
+    fn number(self) -> i32 {
+        match self {
+            Self::Number(number) => number,
+            Self::Name(SignalName::Hup) => SIGHUP,
+            Self::Name(SignalName::Int) => 2,
+            Self::Name(SignalName::Quit) => 3,
+            Self::Name(SignalName::Kill) => SIGKILL,
+            Self::Name(SignalName::Usr1) => 10,
+            Self::Name(SignalName::Usr2) => 12,
+            Self::Name(SignalName::Term) => SIGTERM,
+            Self::Name(SignalName::Cont) => 18,
+            Self::Name(SignalName::Stop) => 19,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Signaled {
+    exec_session_id: String,
+    signaled: bool,
+    signal: i32,
+}
+
+async fn signal(call: Call, arguments: SignalArguments) -> ToolResult<Signaled> {
+    let target = Target::find(&call, &arguments.exec_session_id).await?;
+    call.mcp.sessions().touch(&target.exec);
+    let signal = arguments.signal.number();
+    target.signal(&call, signal).await.map_err(ended)?;
+    Ok(Answer::new(Signaled { exec_session_id: target.exec.to_string(), signaled: true, signal }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct CloseArguments {
+    exec_session_id: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Closed {
+    exec_session_id: String,
+    closed: bool,
+    was_running: bool,
+}
+
+async fn close(call: Call, arguments: CloseArguments) -> ToolResult<Closed> {
+    let target = Target::find(&call, &arguments.exec_session_id).await?;
+    call.mcp.sessions().forget(&target.exec);
+    let view = target.view(&call).await?;
+    let exec_session_id = target.exec.to_string();
+    let was_running = view.outcome.is_none();
+    if was_running {
+        // An interactive shell does not mind SIGTERM, and does mind that its terminal hangs up.
+        let signals = if view.terminal { &[SIGHUP, SIGTERM][..] } else { &[SIGTERM] };
+        for signal in signals {
+            match target.signal(&call, *signal).await {
+                Err(error) if error.kind() != ErrorKind::WrongState => return Err(error.into()),
+                _ => {}
+            }
+        }
+        call.mcp.clone().spawn(end(call, target));
+    }
+    Ok(Answer::new(Closed { exec_session_id, closed: true, was_running }))
+}
+
+/// Sees that a closed session ends.
+async fn end(call: Call, target: Target) {
+    let (engine, who, which, exec) = (call.engine(), &call.who, &target.which, &target.exec);
+    let closing = async {
+        let closed = engine.exec_stdin(who, which, exec, byte_stream(Bytes::new()), true).await;
+        closed.map(drop).unwrap_or_else(|error| tracing::debug!(%exec, %error, "stdin not closed"));
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        ended = engine.wait_exec(who, which, exec, Some(CLOSE_GRACE)) => ended,
+        () = closing => return,
+    };
+    if matches!(&ended, Ok(view) if view.outcome.is_none())
+        && let Err(error) = target.signal(&call, SIGKILL).await
+    {
+        tracing::debug!(%exec, %error, "not killed");
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ListArguments {
+    /// Sandbox
+    name: String,
+    state: Option<StateFilter>,
+    /// Default 50
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum StateFilter {
+    Running,
+    Done,
+    All,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    exec_session_id: String,
+    command: Vec<String>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    tty: bool,
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    /// A poll from here on reads only what is new.
+    next_cursor: u64,
+}
+
+impl From<ExecView> for Row {
+    fn from(view: ExecView) -> Self {
+        Self {
+            exec_session_id: view.id.to_string(),
+            command: view.command,
+            state: match view.state {
+                ExecState::Starting => "starting",
+                ExecState::Running => "running",
+                ExecState::Done => "done",
+            },
+            exit_code: view.exit_code,
+            outcome: view.outcome.map(|outcome| outcome.to_string()),
+            pid: view.pid,
+            tty: view.terminal,
+            created_at: view.created_at.to_string(),
+            duration_ms: view.duration_ms,
+            next_cursor: view.last_entry,
+        }
+    }
+}
+
+async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<Row>> {
+    let which = call.sandbox(&arguments.name)?;
+    let execs = call.engine().execs(&call.who, &which).await?;
+    let wanted = |view: &ExecView| match arguments.state.unwrap_or(StateFilter::All) {
+        StateFilter::Running => view.state != ExecState::Done,
+        StateFilter::Done => view.state == ExecState::Done,
+        StateFilter::All => true,
+    };
+    let limit = arguments.limit.unwrap_or(DEFAULT_LISTED) as usize;
+    let n_wanted = execs.iter().filter(|view| wanted(view)).count();
+    let rows: Vec<_> = execs.into_iter().rev().filter(wanted).take(limit).map(Row::from).collect();
+    let older = (n_wanted > rows.len())
+        .then(|| format!("{} older ones are not shown; raise limit to see them.", n_wanted - rows.len()));
+    Ok(Answer::new(rows).warn_all(older))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ResizeArguments {
+    exec_session_id: String,
+    #[schemars(range(min = 1))]
+    rows: u16,
+    #[schemars(range(min = 1))]
+    cols: u16,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Resized {
+    exec_session_id: String,
+    rows: u16,
+    cols: u16,
+}
+
+async fn resize(call: Call, arguments: ResizeArguments) -> ToolResult<Resized> {
+    let ResizeArguments { exec_session_id, rows, cols } = arguments;
+    let target = Target::find(&call, &exec_session_id).await?;
+    call.mcp.sessions().touch(&target.exec);
+    let size = TerminalSize { rows, cols };
+    call.engine().exec_resize(&call.who, &target.which, &target.exec, size).await.map_err(|error| {
+        Failure::from(error).or_hint(
+            ErrorKind::WrongState,
+            "Only a running session that was started with tty: true has a terminal; see sandbox_exec_list.",
+        )
+    })?;
+    Ok(Answer::new(Resized { exec_session_id, rows, cols }))
+}

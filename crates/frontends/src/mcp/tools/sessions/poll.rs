@@ -1,0 +1,301 @@
+//! `sandbox_exec_poll`: a cursor over the ledger. Nothing is kept between polls, so any reader may begin anywhere.
+
+use std::time::Duration;
+
+use engine::{ExecView, Follow, Item};
+use futures_util::{FutureExt, StreamExt, stream::BoxStream};
+use jiff::Timestamp;
+use sandbox::{ExecOutcome, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Target,
+    page::{Edges, Encoding, Numbered, Page, Shows, Step, Stream, begin_of_open_character},
+    text::n_continuing,
+};
+use crate::mcp::{
+    call::Call,
+    envelope::{Answer, ToolResult},
+};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+const MAX_WAIT_MS: u64 = 60_000;
+/// Entries looked at, before and behind what is returned, for the other parts of a character that is cut in pieces.
+const MAX_LOOK: u64 = 64;
+/// A piece that ends within a character waits this long for the rest, then it is shown with a replacement character.
+/// Under test it waits as long as it takes.
+const HALF_CHARACTER_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PollArguments {
+    exec_session_id: String,
+    /// nextCursor of the last poll
+    cursor: Option<u64>,
+    /// Default 100
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<u32>,
+    /// For the whole answer
+    #[schemars(range(min = 1))]
+    max_bytes: Option<u64>,
+    /// Wait up to this long for events
+    #[schemars(range(max = 60_000))]
+    wait_ms: Option<u64>,
+    encoding: Option<Encoding>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Polled {
+    events: Vec<Numbered>,
+    next_cursor: u64,
+    done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_status: Option<ExitStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ExitStatus {
+    code: i32,
+    success: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+}
+
+impl From<&ExecOutcome> for ExitStatus {
+    fn from(outcome: &ExecOutcome) -> Self {
+        let is_plain = matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. });
+        Self {
+            code: i32::from(outcome.exit_code()),
+            success: outcome.is_success(),
+            outcome: (!is_plain).then(|| outcome.to_string()),
+        }
+    }
+}
+
+pub(super) async fn poll(call: Call, arguments: PollArguments) -> ToolResult<Polled> {
+    let target = Target::find(&call, &arguments.exec_session_id).await?;
+    call.mcp.sessions().touch(&target.exec);
+    let polled = Poll::begin(&call, &target, &arguments).await?.run(&call).await;
+    call.mcp.sessions().touch(&target.exec);
+    polled
+}
+
+/// One poll on its way.
+struct Poll<'a> {
+    target: &'a Target,
+    encoding: Encoding,
+    cursor: u64,
+    limit: usize,
+    max_bytes: usize,
+    until: Instant,
+    view: ExecView,
+    items: BoxStream<'static, Result<Item>>,
+    /// What was read and is to be shown, as far as it fits.
+    steps: Vec<Step>,
+    n_events: usize,
+    n_bytes: usize,
+    /// Read only for the rest of a character.
+    ahead: Vec<Step>,
+    /// The ledger has nothing more, and never will have.
+    is_over: bool,
+    /// Nothing that was read is held back.
+    held_none: bool,
+    error: Option<String>,
+}
+
+impl<'a> Poll<'a> {
+    async fn begin(call: &Call, target: &'a Target, arguments: &PollArguments) -> Result<Self> {
+        let (engine, who, which, exec) = (call.engine(), &call.who, &target.which, &target.exec);
+        let cursor = arguments.cursor.unwrap_or(0);
+        // Looked at before reading: an end that is known here stands in the ledger.
+        let view = engine.exec_view(who, which, exec).await?;
+        let items = engine.exec_entries(who, which, exec, cursor.saturating_add(1), Follow::Yes).await?;
+        let wait_ms = arguments.wait_ms.unwrap_or(0).min(MAX_WAIT_MS);
+        Ok(Self {
+            target,
+            encoding: arguments.encoding.unwrap_or_default(),
+            cursor,
+            limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT) as usize,
+            max_bytes: call.max_bytes(arguments.max_bytes),
+            until: Instant::now() + Duration::from_millis(wait_ms),
+            view,
+            items,
+            steps: Vec::new(),
+            n_events: 0,
+            n_bytes: 0,
+            ahead: Vec::new(),
+            is_over: false,
+            held_none: true,
+            error: None,
+        })
+    }
+
+    async fn run(mut self, call: &Call) -> ToolResult<Polled> {
+        loop {
+            let is_full = self.take_what_is_there();
+            let (n_ready, held) = self.n_ready();
+            // Of one that has ended, nothing more is waited for.
+            let has_news = self.steps[..n_ready].iter().any(|step| !matches!(step.shows, Shows::Nothing));
+            let is_enough = is_full || self.is_over || has_news || self.view.outcome.is_some();
+            let until = held.map_or(self.until, |until| until.min(self.until));
+            if is_enough || Instant::now() >= until || call.cancelled.is_cancelled() {
+                self.held_none = n_ready == self.steps.len();
+                self.steps.truncate(n_ready);
+                return self.answer(call).await;
+            }
+            tokio::select! {
+                item = self.items.next() => { self.take(item); }
+                () = sleep_until(until) => {}
+                () = call.cancelled.cancelled() => {}
+            }
+        }
+    }
+
+    /// Takes what can be read without waiting, up to what fits. Returns whether there may be more than fits.
+    fn take_what_is_there(&mut self) -> bool {
+        while !self.is_over {
+            if self.is_full() {
+                self.look_ahead();
+                return true;
+            }
+            match self.items.next().now_or_never() {
+                Some(item) => self.take(item),
+                None => return false,
+            }
+        }
+        false
+    }
+
+    fn is_full(&self) -> bool {
+        self.n_events >= self.limit || self.n_bytes >= self.max_bytes
+    }
+
+    fn take(&mut self, item: Option<Result<Item>>) {
+        match item {
+            Some(Ok(item)) => {
+                let step = Step::from(item);
+                self.n_events += usize::from(!matches!(step.shows, Shows::Nothing));
+                if let Shows::Output(_, data) = &step.shows {
+                    self.n_bytes += data.len();
+                }
+                match (self.steps.last_mut(), &step.shows) {
+                    // However much is written to it meanwhile.
+                    (Some(last), Shows::Nothing) if matches!(last.shows, Shows::Nothing) => {
+                        last.through = step.through;
+                    }
+                    _ => self.steps.push(step),
+                }
+            }
+            // Told, and what is behind the damage is read on.
+            Some(Err(error)) => self.error = Some(error.message().to_owned()),
+            None => self.is_over = true,
+        }
+    }
+
+    /// Reads on a little where a character at the end of what fits may be completed behind it.
+    fn look_ahead(&mut self) {
+        for _ in 0..MAX_LOOK {
+            match self.items.next().now_or_never() {
+                Some(Some(Ok(item))) => self.ahead.push(Step::from(item)),
+                Some(Some(Err(_))) => {}
+                Some(None) => {
+                    self.is_over = true;
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// How many steps can be shown now; and until when the next one is held back, because it ends within a character and
+    /// the rest is on its way.
+    fn n_ready(&self) -> (usize, Option<Instant>) {
+        let mut ready = (self.steps.len(), None);
+        if self.encoding == Encoding::Base64 || self.is_over || self.view.outcome.is_some() {
+            return ready;
+        }
+        for stream in Stream::BOTH {
+            let is_of_it = |step: &Step| step.output(stream).is_some();
+            let Some(last) = self.steps.iter().rposition(is_of_it) else { continue };
+            let left = patience_left(self.steps[last].at_ms);
+            if left.is_zero() || self.ahead.iter().any(is_of_it) {
+                continue;
+            }
+            // What is behind a step that is held stays behind it.
+            if let Some(begins) = begin_of_open_character(&self.steps, stream)
+                && begins < ready.0
+            {
+                ready = (begins, Some(Instant::now() + left));
+            }
+        }
+        ready
+    }
+
+    async fn answer(mut self, call: &Call) -> ToolResult<Polled> {
+        let edges = self.edges(call).await?;
+        let mut page = Page::new(self.encoding, self.cursor, self.max_bytes, edges);
+        let mut outcome = None;
+        let n_shown = page.fill(&self.steps, &self.ahead);
+        for step in &self.steps[..n_shown] {
+            if let Shows::Exit(told) = &step.shows {
+                outcome = told.clone().or_else(|| self.view.outcome.clone());
+            }
+        }
+        // A reader who begins behind the end is told of it all the same.
+        if outcome.is_none() && n_shown == self.steps.len() && self.ahead.is_empty() && self.held_none {
+            outcome = self.view.outcome.take();
+        }
+        let error = match &outcome {
+            Some(ExecOutcome::NotStarted { message, .. }) => Some(message.clone()),
+            _ => self.error.take(),
+        };
+        let truncated = page.truncated.map(|cut| cut.told(&self.target.exec));
+        let polled = Polled {
+            events: page.events,
+            next_cursor: page.cursor,
+            done: outcome.is_some(),
+            exit_status: outcome.as_ref().map(ExitStatus::from),
+            error,
+        };
+        Ok(Answer::new(polled).truncate(truncated))
+    }
+
+    /// What was printed before the cursor, where it matters: the first piece begins with the rest of a character.
+    async fn edges(&mut self, call: &Call) -> Result<Edges> {
+        let begins_within = |stream: Stream| {
+            let first = self.steps.iter().find_map(|step| step.output(stream));
+            first.is_some_and(|data| n_continuing(data) > 0)
+        };
+        let matters = self.encoding == Encoding::Utf8 && Stream::BOTH.into_iter().any(begins_within);
+        if self.cursor == 0 || !matters {
+            return Ok(Edges::known());
+        }
+        let from = self.cursor.saturating_sub(MAX_LOOK - 1).max(1);
+        let mut edges = if from == 1 { Edges::known() } else { Edges::default() };
+        let (which, exec) = (&self.target.which, &self.target.exec);
+        let mut items = call.engine().exec_entries(&call.who, which, exec, from, Follow::No).await?;
+        while let Some(item) = items.next().await {
+            let step = match item {
+                Ok(item) => Step::from(item),
+                Err(_damaged) => continue,
+            };
+            if step.number > self.cursor {
+                break;
+            }
+            edges.push(&step);
+        }
+        Ok(edges)
+    }
+}
+
+fn patience_left(at_ms: i64) -> Duration {
+    let age = Timestamp::now().as_millisecond().saturating_sub(at_ms);
+    HALF_CHARACTER_PATIENCE.saturating_sub(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
+}

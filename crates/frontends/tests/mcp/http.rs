@@ -1,0 +1,157 @@
+//! Streamable HTTP: revisions, sessions, single answers.
+
+use serde_json::{Value, json};
+
+use crate::support::{STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
+
+fn tool_names(answer: &Value) -> Vec<&str> {
+    let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_revision_is_spoken() {
+    let server = Server::new().await;
+    for version in VERSIONS {
+        let session = server.begin(version, "ana").await;
+        let greeting = &session.greeting["result"];
+        assert_eq!(
+            (&greeting["protocolVersion"], &greeting["serverInfo"]["name"]),
+            (&json!(version), &json!("warren"))
+        );
+        assert!(greeting["instructions"].as_str().unwrap().contains("sandbox_create"), "{greeting}");
+        let list = session.ask(request(1, "tools/list", json!({}))).await;
+        assert!(tool_names(&list).contains(&"sandbox_exec"), "{list}");
+        assert_eq!(session.ask(request(2, "ping", json!({}))).await["result"], json!({}));
+    }
+    // A revision that nobody knows gets the newest that has a handshake.
+    let session = server.begin("1999-01-01", "ana").await;
+    assert_eq!(session.greeting["result"]["protocolVersion"], "2025-11-25");
+}
+
+#[tokio::test]
+async fn the_newest_revision_needs_no_session() {
+    let server = Server::new().await;
+    let send = async |message| {
+        let (message, headers) = stateless(message);
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        server.send(posted("/mcp", message, &headers)).await
+    };
+    let found = send(request(1, "server/discover", json!({}))).await.json();
+    assert!(found["result"]["supportedVersions"].as_array().unwrap().contains(&json!(STATELESS)), "{found}");
+    let answer = send(call(2, "sandbox_create", json!({ "name": "dev" }))).await;
+    assert!(!answer.headers.contains_key("mcp-session-id"));
+    assert_eq!(answer.json()["result"]["structuredContent"]["data"]["name"], "dev", "{answer:?}");
+    let enabled = send(call(3, "toolset_enable", json!({ "toolsets": ["files"] }))).await.json();
+    assert!(enabled.to_string().contains("keeps no state"), "{enabled}");
+    // What it had before and has no more.
+    let gone = send(request(4, "ping", json!({}))).await;
+    assert_eq!((gone.status.as_u16(), &gone.json()["error"]["code"]), (404, &json!(-32601)));
+}
+
+#[tokio::test]
+async fn whoever_takes_no_stream_gets_one_answer_and_needs_no_session() {
+    let server = Server::new().await;
+    for accept in [None, Some("*/*"), Some("application/json")] {
+        let headers: Vec<_> = accept.into_iter().map(|value| ("accept", value)).collect();
+        let asked = posted("/mcp", call(1, "sandbox_list", json!({})), &headers);
+        let answer = server.send(asked).await;
+        assert_eq!(answer.headers["content-type"], "application/json", "{answer:?}");
+        assert_eq!(answer.json()["result"]["structuredContent"]["ok"], true, "{answer:?}");
+    }
+    let greeting = server.ask("/mcp", hello("2025-11-25")).await;
+    assert!(!greeting.headers.contains_key("mcp-session-id"));
+    assert_eq!(greeting.json()["result"]["protocolVersion"], "2025-11-25");
+    // Progress would need a stream, so there is none; the answer comes all the same.
+    server.ask("/mcp", call(2, "sandbox_create", json!({ "name": "dev" }))).await;
+    let mut told = call(3, "sandbox_exec", json!({ "name": "dev", "command": "echo", "args": ["hi"] }));
+    told["params"]["_meta"] = json!({ "progressToken": 1 });
+    let answer = server.ask("/mcp", told).await.json();
+    assert_eq!(answer["result"]["structuredContent"]["data"]["stdout"], "hi\n", "{answer}");
+    let refused = server.send(posted("/mcp", json!({}), &[("accept", "text/html")])).await;
+    assert_eq!(refused.status.as_u16(), 406);
+}
+
+#[tokio::test]
+async fn the_envelope_is_text_and_data_and_tells_of_failures() {
+    let server = Server::new().await;
+    let session = server.begin("2025-11-25", "ana").await;
+    let answer = session.ask(call(1, "sandbox_exec", json!({ "name": "nobody", "command": "true" }))).await;
+    let result = &answer["result"];
+    assert_eq!(result["isError"], true);
+    assert_eq!(result["structuredContent"]["error"]["code"], "not_found", "{answer:#}");
+    let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(&text, &result["structuredContent"]);
+    let unknown = session.ask(call(2, "sandbox_exce", json!({}))).await;
+    assert!(unknown.to_string().contains("Did you mean sandbox_exec?"), "{unknown}");
+    let cursor = session.ask(request(3, "tools/list", json!({ "cursor": "2" }))).await;
+    assert_eq!(cursor["error"]["code"], -32602, "{cursor}");
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_whoever_began_it() {
+    let server = Server::new().await;
+    let session = server.begin("2025-11-25", "ana").await;
+    let list = request(1, "tools/list", json!({}));
+    let accept = ("accept", "application/json, text/event-stream");
+    let as_other = posted("/mcp", list.clone(), &[accept, ("mcp-session-id", &session.id), ("who", "eve")]);
+    let refused = server.send(as_other).await;
+    assert_eq!(refused.status.as_u16(), 404, "{refused:?}");
+    assert_eq!(refused.json()["error"]["kind"], "not_found");
+    for method in ["GET", "DELETE"] {
+        let asked = axum::http::Request::builder().method(method).uri("/mcp").header("host", "x");
+        let asked = asked.header("accept", "text/event-stream").header("who", "eve");
+        let asked = asked.header("mcp-session-id", &session.id).body(axum::body::Body::empty()).unwrap();
+        assert_eq!(server.send(asked).await.status.as_u16(), 404, "{method}");
+    }
+    assert!(!tool_names(&session.ask(list.clone()).await).is_empty());
+    assert_eq!(session.end().await.status.as_u16(), 204);
+    assert_eq!(session.post(list).await.status.as_u16(), 404);
+}
+
+#[tokio::test]
+async fn toolsets_are_chosen_by_header_or_query_and_enabled_in_a_session() {
+    let server = Server::new().await;
+    let list = request(1, "tools/list", json!({}));
+    let of_core = server.ask("/mcp", list.clone()).await.json();
+    assert!(!tool_names(&of_core).contains(&"sandbox_fs_tree"));
+    let more = server.ask("/mcp?toolsets=core,files", list.clone()).await.json();
+    assert!(tool_names(&more).contains(&"sandbox_fs_tree"));
+    let by_header = server.send(posted("/mcp", list.clone(), &[("x-warren-toolsets", "all")])).await.json();
+    assert!(tool_names(&by_header).len() > tool_names(&more).len());
+    let wrong = server.ask("/mcp?toolsets=flies", list.clone()).await;
+    assert_eq!((wrong.status.as_u16(), &wrong.json()["error"]["kind"]), (400, &json!("invalid_request")));
+
+    let session = server.begin("2025-11-25", "ana").await;
+    let mut own = session.listen(None).await;
+    session.data("toolset_enable", json!({ "toolsets": ["files"] })).await;
+    own.note("notifications/tools/list_changed").await;
+    assert!(tool_names(&session.ask(list).await).contains(&"sandbox_fs_tree"));
+}
+
+#[tokio::test]
+async fn a_namespace_is_chosen_by_header_or_query() {
+    let server = Server::new().await;
+    let create = call(1, "sandbox_create", json!({ "name": "dev" }));
+    let made = server.ask("/mcp?namespace=red", create).await.json();
+    assert_eq!(made["result"]["structuredContent"]["ok"], true, "{made}");
+    let exec = call(2, "sandbox_exec", json!({ "name": "dev", "command": "true" }));
+    let there = server.send(posted("/mcp", exec.clone(), &[("x-warren-namespace", "red")])).await.json();
+    assert_eq!(there["result"]["structuredContent"]["ok"], true, "{there}");
+    let elsewhere = server.ask("/mcp", exec).await.json();
+    assert_eq!(elsewhere["result"]["structuredContent"]["error"]["code"], "not_found", "{elsewhere}");
+}
+
+#[tokio::test]
+async fn two_hundred_clients_at_once() {
+    let server = Server::new().await;
+    let one = async |n: u32| {
+        let session = server.begin(VERSIONS[n as usize % VERSIONS.len()], &format!("client-{n}")).await;
+        for _ in 0..5 {
+            session.data("sandbox_list", json!({})).await;
+        }
+        session.end().await.status.as_u16()
+    };
+    let ended = futures_util::future::join_all((0..200).map(one)).await;
+    assert!(ended.iter().all(|status| *status == 204), "{ended:?}");
+}

@@ -1,0 +1,13 @@
+//! MCP over every transport, as a client sees it: a real engine on the fake back end, nothing between but the messages.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what a test cannot do, it reports by panicking"
+)]
+
+mod http;
+mod sse;
+mod stdio;
+mod streams;
+mod support;

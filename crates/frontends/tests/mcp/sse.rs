@@ -1,0 +1,53 @@
+//! The older transport: one stream to read, one address to post to.
+
+use axum::{body::Body, http::Request};
+use serde_json::{Value, json};
+
+use crate::support::{Events, Server, call, hello, posted, request};
+
+async fn open(server: &Server, target: &str) -> (Events, String) {
+    let request = Request::get(target).body(Body::empty()).unwrap();
+    let mut events = Events::new(server.open(request).await);
+    let first = events.next().await.unwrap();
+    assert_eq!(first.event.as_deref(), Some("endpoint"));
+    (events, first.data)
+}
+
+async fn say(server: &Server, endpoint: &str, message: Value) {
+    let answer = server.ask(endpoint, message).await;
+    assert_eq!(answer.status.as_u16(), 202, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_session_lasts_as_long_as_its_stream() {
+    let server = Server::new().await;
+    let (mut events, endpoint) = open(&server, "/sse?toolsets=core,files").await;
+    say(&server, &endpoint, hello("2024-11-05")).await;
+    assert_eq!(events.answer(0).await["result"]["protocolVersion"], "2024-11-05");
+    say(&server, &endpoint, json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    say(&server, &endpoint, request(1, "tools/list", json!({}))).await;
+    assert!(events.answer(1).await.to_string().contains("sandbox_fs_tree"));
+    say(&server, &endpoint, call(2, "toolset_enable", json!({ "toolsets": ["logs"] }))).await;
+    events.note("notifications/tools/list_changed").await;
+
+    let refused = server.send(posted(&endpoint, request(3, "ping", json!({})), &[("who", "eve")])).await;
+    assert_eq!(refused.status.as_u16(), 404, "{refused:?}");
+    let wrong = server.send(Request::post(&endpoint).body(Body::from("{")).unwrap()).await;
+    assert_eq!(wrong.status.as_u16(), 400, "{wrong:?}");
+    let nowhere = server.ask("/messages", request(3, "ping", json!({}))).await;
+    assert_eq!(nowhere.status.as_u16(), 400, "{nowhere:?}");
+    drop(events);
+    assert_eq!(server.ask(&endpoint, request(4, "ping", json!({}))).await.status.as_u16(), 404);
+}
+
+#[tokio::test]
+async fn a_client_that_showed_its_key_in_the_address_is_given_it_back() {
+    let server = Server::new().await;
+    let (_events, endpoint) = open(&server, "/sse?api_key=wrn_abc%2D1&toolsets=core").await;
+    assert!(
+        endpoint.starts_with("/messages?sessionId=") && endpoint.ends_with("&api_key=wrn_abc%2D1"),
+        "{endpoint}"
+    );
+    let (_events, endpoint) = open(&server, "/sse").await;
+    assert!(!endpoint.contains("api_key"), "{endpoint}");
+}

@@ -1,0 +1,221 @@
+//! `warren mcp`, as an editor uses it: a process, its stdin and its stdout.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, World, finish, real_sandboxes};
+
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    n_asked: u64,
+}
+
+fn read_lines(stdout: ChildStdout) -> Receiver<Value> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.unwrap();
+            // Whatever is not a message fails the test that waits for one.
+            let message = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+impl Client {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (stdin, lines) = (child.stdin.take(), read_lines(child.stdout.take().unwrap()));
+        Self { child, stdin, lines, n_asked: 0 }
+    }
+
+    /// A client that has said hello.
+    fn new(world: &World) -> Self {
+        let mut client = Self::start(world.command(&["mcp"]));
+        let info = json!({ "name": "e2e", "version": "1" });
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let greeting = client.ask("initialize", hello);
+        assert_eq!(greeting["result"]["serverInfo"]["name"], "warren", "{greeting}");
+        client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    fn say(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn hear(&self) -> Value {
+        let message = self.lines.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(message["jsonrpc"], "2.0", "not a message: {message}");
+        message
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> u64 {
+        self.n_asked += 1;
+        self.say(&json!({ "jsonrpc": "2.0", "id": self.n_asked, "method": method, "params": params }));
+        self.n_asked
+    }
+
+    fn answer(&self, id: u64) -> Value {
+        loop {
+            let message = self.hear();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params);
+        self.answer(id)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        answer["result"]["structuredContent"].clone()
+    }
+
+    fn data(&mut self, tool: &str, arguments: Value) -> Value {
+        let envelope = self.call(tool, arguments);
+        assert_eq!(envelope["ok"], true, "{tool}: {envelope}");
+        envelope["data"].clone()
+    }
+
+    fn lists(&mut self, tool: &str) -> bool {
+        let list = self.ask("tools/list", json!({}));
+        list["result"]["tools"].as_array().unwrap().iter().any(|listed| listed["name"] == tool)
+    }
+
+    /// Closes its end and waits.
+    fn leave(mut self) -> Option<i32> {
+        drop(self.stdin.take());
+        let code = finish(self.child).code;
+        assert!(self.lines.try_recv().is_err(), "nothing is left to say");
+        code
+    }
+}
+
+#[test]
+fn several_editors_share_a_daemon_and_leave_their_sandboxes_behind() {
+    let world = World::new();
+    let mut clients: Vec<_> = (0..3).map(|_| Client::new(&world)).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.data("sandbox_create", json!({ "name": format!("s{n}") }));
+    }
+    let said = clients[0].data("sandbox_exec", json!({ "name": "s2", "command": "echo", "args": ["hi"] }));
+    assert_eq!(said["stdout"], "hi\n");
+    assert_eq!(world.log().matches(" ready ").count(), 1, "{}", world.log());
+    for client in clients {
+        assert_eq!(client.leave(), Some(0));
+    }
+    assert_eq!(world.run(&["ps", "-q"]).expect(0).text().lines().count(), 3);
+}
+
+#[test]
+fn everything_can_be_said_at_once_and_is_answered_before_the_end() {
+    let world = World::with_dev();
+    let mut client = Client::new(&world);
+    let slow = json!({ "name": "dev", "command": "sh", "args": ["-c", "sleep 0.3; echo late"] });
+    let id = client.request("tools/call", json!({ "name": "sandbox_exec", "arguments": slow }));
+    drop(client.stdin.take());
+    let answer = client.answer(id);
+    assert_eq!(answer["result"]["structuredContent"]["data"]["stdout"], "late\n", "{answer}");
+    assert_eq!(client.leave(), Some(0));
+}
+
+#[test]
+fn settings_come_from_flags_and_variables() {
+    let world = World::new();
+    let mut command = world.command(&["mcp", "--toolsets", "core,files", "--namespace", "red"]);
+    command.env("MICROSANDBOX_MCP_MAX_OUTPUT_BYTES", "4");
+    let mut client = Client::start(command);
+    let info = json!({ "name": "e2e", "version": "1" });
+    client.ask(
+        "initialize",
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info }),
+    );
+    assert!(client.lists("sandbox_fs_tree"));
+    client.data("sandbox_create", json!({ "name": "dev" }));
+    let said = client.data("sandbox_exec", json!({ "name": "dev", "command": "echo", "args": ["123456"] }));
+    assert!(said["stdout"].as_str().unwrap().contains("left out"), "{said}");
+    assert_eq!(client.leave(), Some(0));
+    assert_eq!(world.run(&["--namespace", "red", "ps", "-q"]).expect(0).text().lines().count(), 1);
+
+    let mut command = world.command(&["mcp"]);
+    let wrong = finish(command.env("WARREN_MCP_DEFAULT_TIMEOUT_MS", "soon").spawn().unwrap()).expect(125);
+    assert!(wrong.stdout.is_empty() && wrong.stderr.contains("WARREN_MCP_DEFAULT_TIMEOUT_MS"), "{wrong:?}");
+    let help = world.run(&["mcp", "--help"]).expect(0).text();
+    for word in ["--allow-host-path", "WARREN_MCP_TOOLSETS", "MICROSANDBOX_MCP_HOST_PATH_POLICY"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_first_request_is_told_why() {
+    let world = World::new();
+    let ask = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}\n";
+    let finished = world.run_with_input(&["mcp", "--home", "/dev/null/nowhere"], ask).expect(1);
+    let answer = finished.json();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(9), &json!(-32000)), "{answer}");
+    assert!(finished.stderr.contains("/dev/null"), "{finished:?}");
+}
+
+#[test]
+fn a_daemon_that_is_killed_is_followed_by_the_next_without_the_client_noticing() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    client.data("sandbox_create", json!({ "name": "dev" }));
+    client.data("toolset_enable", json!({ "toolsets": ["files"] }));
+    let endless = json!({ "name": "dev", "command": "sleep", "args": ["1000"], "timeout": 0 });
+    let id = client.request("tools/call", json!({ "name": "sandbox_exec", "arguments": endless }));
+    // Asked after it, so it has begun when this is answered.
+    client.ask("ping", json!({}));
+    let first = world.daemon().unwrap();
+    first.signal(Signal::KILL);
+    assert!(first.ends_within(PATIENCE));
+    let lost = client.answer(id);
+    assert_eq!(lost["error"]["data"]["retryable"], true, "{lost}");
+    assert!(lost["error"]["message"].as_str().unwrap().contains("daemon ended"), "{lost}");
+    // It is the same session still: no new greeting, and what was enabled is enabled.
+    assert!(client.lists("sandbox_fs_tree"));
+    assert_ne!(world.daemon().unwrap().pid, first.pid);
+    client.data("sandbox_list", json!({}));
+    assert_eq!(client.leave(), Some(0));
+}
+
+#[test]
+fn what_runs_in_a_real_sandbox_outlives_its_daemon_and_is_polled_on() {
+    let Some(world) = real_sandboxes() else { return };
+    let mut client = Client::new(&world);
+    client.data("sandbox_create", json!({ "name": "dev" }));
+    let started = client.data("sandbox_exec_start", json!({ "name": "dev", "command": "cat" }));
+    let session = started["execSessionId"].as_str().unwrap().to_owned();
+    client.data("sandbox_exec_write_stdin", json!({ "execSessionId": session, "data": "before\n" }));
+    let first = world.daemon().unwrap();
+    first.signal(Signal::KILL);
+    assert!(first.ends_within(PATIENCE));
+    client.data("sandbox_exec_write_stdin", json!({ "execSessionId": session, "data": "after\n" }));
+    let (mut cursor, mut seen) = (0, String::new());
+    while !seen.contains("after\n") {
+        let ask = json!({ "execSessionId": session, "cursor": cursor, "waitMs": 5000 });
+        let polled = client.data("sandbox_exec_poll", ask);
+        let before = cursor;
+        cursor = polled["nextCursor"].as_u64().unwrap();
+        seen.push_str(&polled.to_string().replace("\\n", "\n"));
+        assert!(cursor > before, "{polled}");
+    }
+    assert!(seen.contains("before\n"), "{seen}");
+    assert_eq!(client.leave(), Some(0));
+}
