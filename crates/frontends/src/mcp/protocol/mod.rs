@@ -31,6 +31,12 @@ pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
 /// Longest message that is read, on every transport: files are written through tools.
 pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
+/// What `tools/list` answers, for those who weigh it.
+#[cfg(test)]
+pub(super) fn listed(sets: &super::Toolsets) -> serde_json::Value {
+    serde_json::json!({ "tools": *listing::tools(sets) })
+}
+
 /// What is served.
 pub(super) trait Profile: Clone + Send + Sync + 'static {
     type Handler: ServerHandler;
