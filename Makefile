@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit rootless cgroup-v2 soak bench bless setup
+.PHONY: help build run test check unit mcp rootless cgroup-v2 soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit rootless cgroup-v2 ## everything CI runs
+test: setup check unit mcp rootless cgroup-v2 ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -23,6 +23,11 @@ check: ## format and lints
 
 unit: ## all tests, as the user who asks
 	cargo test --workspace --no-fail-fast
+
+mcp: ## MCP clients that others wrote, and the official conformance suite (npm, pip)
+	cargo build -p warren
+	tests/mcp-clients/conformance target/debug/warren
+	tests/mcp-clients/run target/debug/warren
 
 rootless: ## the sandbox tests again, as an ordinary user (when root asks)
 	scripts/test-rootless
@@ -36,6 +41,7 @@ soak: ## slow tests: long random cycles
 
 bench: build ## numbers beside the peers that are installed
 	target/release/warren bench
+	target/release/warren bench mcp
 
 bless: ## write the generated reference pages anew
 	BLESS=1 cargo test -p frontends -p warren
