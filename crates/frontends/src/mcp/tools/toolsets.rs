@@ -92,7 +92,6 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::mcp::{call::Session, testing::Client};
 
     #[tokio::test]
