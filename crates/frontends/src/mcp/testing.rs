@@ -65,13 +65,10 @@ impl Client {
     }
 
     /// The data of an answer; fails the test on a failure.
-    #[track_caller]
-    pub(crate) fn data(&self, tool: &'static str, arguments: Value) -> impl Future<Output = Value> + use<'_> {
-        async move {
-            let envelope = self.ask(tool, arguments).await;
-            assert_eq!(envelope["ok"], true, "{tool}: {envelope:#}");
-            envelope["data"].clone()
-        }
+    pub(crate) async fn data(&self, tool: &str, arguments: Value) -> Value {
+        let envelope = self.ask(tool, arguments).await;
+        assert_eq!(envelope["ok"], true, "{tool}: {envelope:#}");
+        envelope["data"].clone()
     }
 
     /// The error of a failure with this code; fails the test on anything else.
