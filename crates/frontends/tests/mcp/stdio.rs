@@ -88,6 +88,31 @@ async fn settings_come_along_and_what_was_asked_before_the_end_is_answered() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_gone_takes_its_calls_along() {
+    let server = Server::new().await;
+    let mut pipe = Pipe::open(&server, &greeting("core")).await;
+    pipe.say(hello("2025-11-25")).await;
+    pipe.hear().await;
+    pipe.say(call(1, "sandbox_create", json!({ "name": "dev" }))).await;
+    pipe.hear().await;
+    let endless = json!({ "name": "dev", "command": "sleep", "args": ["1000"], "timeout": 0 });
+    pipe.say(call(2, "sandbox_exec", endless)).await;
+    let running = async || {
+        let list = call(3, "sandbox_exec_list", json!({ "name": "dev" }));
+        server.ask("/mcp?namespace=red", list).await.text.contains("running")
+    };
+    within(async { while !running().await {} }).await;
+    drop(pipe);
+    within(async { while running().await {} }).await;
+    within(async {
+        while server.activity.n_open() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn only_the_unix_socket_has_it() {
     let server = Server::new().await;
     let ask = async |peer: Peer, upgrade: &str| {

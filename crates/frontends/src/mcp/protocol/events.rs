@@ -235,3 +235,61 @@ fn size(event: &ServerSseMessage) -> usize {
     }
     count.0
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+    use rmcp::model::{EmptyResult, RequestId, ServerResult};
+
+    use super::*;
+
+    fn note() -> ServerSseMessage {
+        ServerSseMessage::retry(Duration::from_secs(1))
+    }
+
+    fn answer() -> ServerSseMessage {
+        let result = ServerResult::EmptyResult(EmptyResult {});
+        ServerSseMessage::from_message(ServerJsonRpcMessage::response(result, RequestId::Number(1)))
+    }
+
+    async fn rest(log: &Arc<EventLog>, after_id: &str) -> Option<Vec<String>> {
+        let events = after(log, after_id)?;
+        Some(events.map(|event| event.event_id.unwrap()).collect().await)
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_told_from_any_place_and_from_no_other_stream() {
+        let log = EventLog::new();
+        let first = log.store_event("a", &note()).await.unwrap();
+        log.store_event("b", &note()).await.unwrap();
+        let second = log.store_event("a", &note()).await.unwrap();
+        let last = log.store_event("a", &answer()).await.unwrap();
+        assert_eq!(rest(&log, &first).await.unwrap(), [second.clone(), last.clone()]);
+        assert_eq!(rest(&log, &second).await.unwrap(), [last.clone()]);
+        assert!(rest(&log, &last).await.unwrap().is_empty());
+        assert!(rest(&log, "9-1").await.is_none() && rest(&log, "nonsense").await.is_none());
+    }
+
+    #[tokio::test]
+    async fn only_so_much_is_kept() {
+        let log = EventLog::new();
+        let mut ids = Vec::new();
+        for n in 0..=MAX_COMPLETE_STREAMS {
+            ids.push(log.store_event(&format!("s{n}"), &note()).await.unwrap());
+            log.store_event(&format!("s{n}"), &answer()).await.unwrap();
+        }
+        assert!(rest(&log, &ids[0]).await.is_none(), "the oldest was forgotten");
+        assert_eq!(rest(&log, &ids[1]).await.unwrap().len(), 1);
+        log.log().prune(Instant::now() + KEPT_FOR * 2);
+        assert!(rest(&log, &ids[1]).await.is_none(), "so were those that nobody came back for");
+
+        let first = log.store_event("long", &note()).await.unwrap();
+        for _ in 0..2 * MAX_STREAM_EVENTS {
+            log.store_event("long", &note()).await.unwrap();
+        }
+        log.store_event("long", &answer()).await.unwrap();
+        let kept = rest(&log, &first).await.unwrap();
+        assert_eq!(kept.len(), MAX_STREAM_EVENTS, "and the beginning of a long one, but never its answer");
+        assert!(log.log().streams.len() <= MAX_STREAMS);
+    }
+}

@@ -223,3 +223,32 @@ impl SessionManager for OwnSessions {
         Ok(events::after(&entry.events, &last_event_id).ok_or(SessionError::InvalidEventId)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::Principal;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_more_than_there_may_be_costs_whoever_has_the_most() {
+        let sessions = Sessions::at_most(3);
+        let of = |name| sessions.of(Owner::of(&Principal::operator(name)), CancellationToken::new());
+        let (ana, bob) = (of("ana"), of("bob"));
+        let mut ids = Vec::new();
+        let mut transports = Vec::new();
+        for own in [&bob, &ana, &ana] {
+            let (id, transport) = own.create_session().await.unwrap();
+            ids.push(id);
+            transports.push(transport);
+        }
+        assert!(!ana.has(&ids[0]) && bob.has(&ids[0]), "a session is its owner's");
+        ana.entry(&ids[1]).unwrap();
+        transports.push(bob.create_session().await.unwrap().1);
+        assert!(bob.has(&ids[0]), "the oldest of all, but not of the one who has the most");
+        assert!(ana.has(&ids[1]) && !ana.has(&ids[2]), "the one used least lately");
+        assert_eq!(sessions.entries().len(), 3);
+        ana.close_session(&ids[0]).await.unwrap();
+        assert!(bob.has(&ids[0]), "nobody ends a session of others");
+    }
+}

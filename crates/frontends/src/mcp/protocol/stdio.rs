@@ -3,7 +3,9 @@
 use std::{
     collections::HashSet,
     io,
+    os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -17,16 +19,18 @@ use axum::{
     routing::get,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hyper::upgrade::OnUpgrade;
+use bytes::Bytes;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use rmcp::{
     RoleServer, ServiceExt as _,
     model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::{io::AsyncReadExt as _, net::UnixStream, sync::Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -39,6 +43,8 @@ use crate::{
 };
 
 const PATH: &str = "/mcp/stdio";
+/// Between two looks whether a client that says no more still listens.
+const HANGUP_LOOK: Duration = Duration::from_millis(200);
 /// What `Upgrade` must say.
 pub const UPGRADE_PROTOCOL: &str = "warren-mcp";
 /// Carries a [`Greeting`], as JSON in base64.
@@ -100,9 +106,10 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
         client.namespace = greeting.namespace;
     }
     client.ended = front.stop.child_token();
+    let ended = client.ended.clone();
     let handler = front.profile.handler(client);
     let outside = hyper::upgrade::on(Request::from_parts(parts, body));
-    tokio::spawn(serve(outside, handler, front.stop, front.activity.enter()));
+    tokio::spawn(serve(outside, handler, ended, front.activity.enter()));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static(UPGRADE_PROTOCOL));
@@ -112,30 +119,60 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
 async fn serve(
     outside: OnUpgrade,
     handler: impl rmcp::ServerHandler,
-    stop: CancellationToken,
+    ended: CancellationToken,
     guard: ActivityGuard,
 ) {
-    let outside = match outside.await {
-        Ok(upgraded) => TokioIo::new(upgraded),
+    let (stream, begun, hangup) = match outside.await.map_err(io::Error::other).and_then(taken_over) {
+        Ok(parts) => parts,
         Err(error) => {
             tracing::debug!("an MCP pipe was not taken up: {error}");
             return;
         }
     };
-    let (read, write) = tokio::io::split(outside);
+    let (read, write) = stream.into_split();
+    // What came right behind the request has been read with it.
+    let read = io::Cursor::new(begun).chain(read);
     let lines = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES);
+    let patient = Patient { inner: lines, asked: Arc::default(), hangup, ended: ended.clone() };
     // The library cancels what it is given when it ends.
-    match handler.serve_with_ct(Patient::new(lines), stop.child_token()).await {
+    match handler.serve_with_ct(patient, ended).await {
         Ok(service) => drop(service.waiting().await),
         Err(error) => tracing::debug!("an MCP client on stdio did not begin: {error}"),
     }
     drop(guard);
 }
 
+/// The socket itself, which can tell a client that has said everything from one that is gone.
+fn taken_over(upgraded: Upgraded) -> io::Result<(UnixStream, Bytes, Hangup)> {
+    let parts = upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_other| io::ErrorKind::Unsupported)?;
+    let stream = parts.io.into_inner();
+    let hangup = Hangup(stream.as_fd().try_clone_to_owned()?);
+    Ok((stream, parts.read_buf, hangup))
+}
+
+/// Notices when both directions of a socket are closed.
+#[derive(Debug)]
+struct Hangup(OwnedFd);
+
+impl Hangup {
+    async fn noticed(&self) {
+        loop {
+            let mut poll = [PollFd::new(&self.0, PollFlags::empty())];
+            let looked = rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            if looked.is_ok() && poll[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                return;
+            }
+            tokio::time::sleep(HANGUP_LOOK).await;
+        }
+    }
+}
+
 /// Ends only when everything that was asked is answered: a client may well say all it has to say and close its end.
 struct Patient<T> {
     inner: T,
     asked: Arc<Asked>,
+    hangup: Hangup,
+    ended: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -158,12 +195,6 @@ impl Asked {
         while !self.ids().is_empty() {
             self.answered.notified().await;
         }
-    }
-}
-
-impl<T> Patient<T> {
-    fn new(inner: T) -> Self {
-        Self { inner, asked: Arc::default() }
     }
 }
 
@@ -195,7 +226,11 @@ impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for Pati
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         let Some(message) = self.inner.receive().await else {
-            self.asked.all_answered().await;
+            tokio::select! {
+                () = self.asked.all_answered() => {}
+                // Nobody is left to hear the answers.
+                () = self.hangup.noticed() => self.ended.cancel(),
+            }
             return None;
         };
         match &message {
