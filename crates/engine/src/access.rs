@@ -9,10 +9,12 @@ pub struct Principal {
     /// For the log, the events and the audit.
     pub name: String,
     pub scope: Scope,
-    /// The key it came with; none for the daemon's owner, who alone manages keys.
+    /// The key it came with, if any.
     pub key: Option<KeyId>,
     pub access: Access,
     pub quota: Quota,
+    /// Runs the daemon, and alone manages its keys.
+    pub is_owner: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +42,14 @@ pub struct Quota {
 }
 
 impl Principal {
-    /// Someone who may do everything.
+    /// Whoever runs the daemon: may do everything.
     pub fn operator(name: impl Into<String>) -> Self {
+        Self { is_owner: true, ..Self::without_key(name.into(), Scope::All) }
+    }
+
+    /// Someone let in without a key, while the operator tries things out: may do everything with sandboxes, and leaves
+    /// nothing behind that would let them in later.
+    pub fn developer(name: impl Into<String>) -> Self {
         Self::without_key(name.into(), Scope::All)
     }
 
@@ -50,7 +58,8 @@ impl Principal {
     }
 
     fn without_key(name: String, scope: Scope) -> Self {
-        Self { name, scope, key: None, access: Access::ReadWrite, quota: Quota::default() }
+        let (access, quota) = (Access::ReadWrite, Quota::default());
+        Self { name, scope, key: None, access, quota, is_owner: false }
     }
 
     pub(crate) fn of_key(key: &KeyView) -> Self {
@@ -60,6 +69,7 @@ impl Principal {
             key: Some(key.id.clone()),
             access: if key.read_only { Access::ReadOnly } else { Access::ReadWrite },
             quota: Quota { sandboxes: key.max_sandboxes, memory: key.max_memory },
+            is_owner: false,
         }
     }
 
@@ -104,7 +114,7 @@ impl Principal {
     /// to make itself a successor.
     pub(crate) fn may_manage_keys(&self) -> Result<()> {
         self.may_change()?;
-        if self.key.is_none() && self.scope == Scope::All {
+        if self.is_owner {
             return Ok(());
         }
         let message = format!("{} may not manage keys", self.name);
@@ -163,13 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn only_an_operator_without_a_key_manages_keys() {
+    fn only_whoever_runs_the_daemon_manages_keys() {
         let operator = Principal::operator("root");
         assert!(operator.may_manage_keys().is_ok());
-        let with_key = Principal { key: Some(KeyId::from_random([1; 8])), ..operator.clone() };
+        let key = Some(KeyId::from_random([1; 8]));
+        let with_key = Principal { key, is_owner: false, ..operator.clone() };
         let reader = Principal { access: Access::ReadOnly, ..operator };
         let namespaced = Principal::of_namespace("ana", Namespace::default());
-        for who in [with_key, reader, namespaced] {
+        for who in [with_key, reader, namespaced, Principal::developer("dev")] {
             assert_eq!(who.may_manage_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
         }
     }

@@ -57,7 +57,7 @@ impl Authenticate for PeerCredentials {
     }
 }
 
-/// Everybody is the operator: for trying things out on one's own machine.
+/// Everybody gets in: for trying things out on one's own machine.
 #[derive(Debug, Clone, Copy)]
 pub struct DevAuth(());
 
@@ -76,7 +76,7 @@ impl DevAuth {
 
 impl Authenticate for DevAuth {
     fn authenticate<'a>(&'a self, _: &'a Parts) -> BoxFuture<'a, Result<Principal>> {
-        async { Ok(Principal::operator("dev")) }.boxed()
+        async { Ok(Principal::developer("dev")) }.boxed()
     }
 }
 

@@ -59,7 +59,11 @@ fn shorten(property: &mut Value) {
     if !is_nested || property.to_string().len() <= MAX_NESTED_BYTES {
         return;
     }
-    let mut short = json!({ "type": if property.get("items").is_some() { "array" } else { "object" } });
+    // Some clients refuse a list that says nothing of what is in it.
+    let mut short = match property.get("items") {
+        Some(_) => json!({ "type": "array", "items": { "type": "object" } }),
+        None => json!({ "type": "object" }),
+    };
     if let Some(description) = property.get("description") {
         short["description"] = description.clone();
     }
@@ -238,7 +242,9 @@ mod tests {
         let marked = input::<Large>();
         let expected = json!({
             "type": "object",
-            "properties": { "nested": { "type": "array", "description": "Much." } },
+            "properties": {
+                "nested": { "type": "array", "items": { "type": "object" }, "description": "Much." },
+            },
         });
         assert_eq!(Value::Object(brief(&marked)), expected);
         let full = Value::Object(full(marked));

@@ -13,6 +13,8 @@ mod runtime;
 pub(crate) mod select;
 mod sessions;
 #[cfg(test)]
+mod strangers;
+#[cfg(test)]
 mod surface;
 mod toolsets;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::{SandboxFilter, SandboxView, Scope};
+use engine::{SandboxFilter, SandboxView};
 use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, Label, Namespace, SandboxState};
 use schemars::JsonSchema;
@@ -75,11 +75,7 @@ impl Status {
 /// The namespace in which this caller's names are looked up. Lists keep to it as well, so that every name in an answer
 /// means the same sandbox in the next call.
 pub(crate) fn namespace(call: &Call) -> Namespace {
-    match (&call.who.scope, &call.namespace) {
-        (Scope::One(own), _) => own.clone(),
-        (Scope::All, Some(chosen)) => chosen.clone(),
-        (Scope::All, None) => Namespace::default(),
-    }
+    call.namespace.clone().unwrap_or_else(|| call.who.home_namespace())
 }
 
 impl Selector {
