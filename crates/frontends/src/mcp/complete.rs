@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::Result;
+use sandbox::{Error, Result};
 
-use super::{Toolset, call::Call, resources};
+use super::{Toolset, call::Call, prompts, resources};
 
 /// Values in one answer, as the protocol says.
 const MAX_VALUES: usize = 100;
@@ -21,14 +21,15 @@ pub(crate) enum Reference {
 
 /// Values for `argument` that begin with `value`; `context` holds the arguments that are filled in already.
 ///
-/// What the caller may not see is not offered. Whatever goes wrong, nothing is offered.
+/// What the caller may not see is not offered. Whatever goes wrong with what is known, nothing is offered.
 pub(crate) async fn complete(
     call: &Call,
     reference: Reference,
     argument: &str,
     value: &str,
     context: &BTreeMap<String, String>,
-) -> Vec<String> {
+) -> Result<Vec<String>> {
+    check(&reference)?;
     let found = match (&reference, argument) {
         (Reference::Prompt(_), "sandbox") | (Reference::Resource(_), "name") => names(call).await,
         (Reference::Prompt(_), "toolset") => Ok(Toolset::ALL.map(|set| set.to_string()).to_vec()),
@@ -39,7 +40,24 @@ pub(crate) async fn complete(
     let mut values = found.unwrap_or_default();
     values.retain(|known| known.starts_with(value));
     values.truncate(MAX_VALUES);
-    values
+    Ok(values)
+}
+
+fn check(reference: &Reference) -> Result<()> {
+    match reference {
+        Reference::Prompt(name) if prompts::list().iter().any(|prompt| prompt.name == *name) => Ok(()),
+        Reference::Prompt(name) => {
+            let shown: String = name.chars().take(64).collect();
+            Err(Error::invalid(format!("no prompt {shown:?}"))
+                .with_hint("List the prompts to see which there are."))
+        }
+        Reference::Resource(uri) if resources::is_known(uri) => Ok(()),
+        Reference::Resource(uri) => {
+            let shown: String = uri.chars().take(200).collect();
+            Err(Error::invalid(format!("no resource or template {shown}"))
+                .with_hint("List the resources and the resource templates to see what can be read."))
+        }
+    }
 }
 
 async fn names(call: &Call) -> Result<Vec<String>> {

@@ -21,17 +21,28 @@ mod tool;
 mod tools;
 mod toolset;
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use engine::Engine;
 use tokio_util::task::TaskTracker;
 
-use self::tools::Sessions;
 pub use self::{
     protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
+use self::{tool::Registry, tools::Sessions};
+
+/// What a daemon that stops gives to what goes on after its call was answered.
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
+
+/// Whether a tool only looks, so that calling it twice does no more than calling it once. An unknown one does not.
+pub fn is_read_only(tool: &str) -> bool {
+    Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only)
+}
 
 /// What all MCP clients of one daemon share. Clones are the same.
 #[derive(Debug, Clone)]
@@ -89,10 +100,52 @@ impl Mcp {
         self.shared.background.spawn(task);
     }
 
+    /// Waits for what goes on after its call was answered, though not for ever. For a daemon that answers no calls any more.
+    pub async fn close(&self) {
+        self.shared.background.close();
+        if tokio::time::timeout(CLOSE_GRACE, self.shared.background.wait()).await.is_err() {
+            tracing::warn!(n = self.shared.background.len(), "what MCP clients left to be done was given up");
+        }
+    }
+
     /// Returns when nothing is left to be done for calls that were answered.
     #[cfg(test)]
     pub(crate) async fn quiet(&self) {
         self.shared.background.close();
         self.shared.background.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::{is_read_only, testing::Client};
+
+    #[tokio::test]
+    async fn closing_waits_for_what_was_left_to_be_done() {
+        let client = Client::new().await;
+        let mcp = &client.call.mcp;
+        let (go_on, may_go_on) = oneshot::channel::<()>();
+        let is_done = std::sync::Arc::new(AtomicBool::new(false));
+        let done = std::sync::Arc::clone(&is_done);
+        mcp.spawn(async move {
+            may_go_on.await.ok();
+            done.store(true, Ordering::SeqCst);
+        });
+        let mut closing = Box::pin(mcp.close());
+        assert!((&mut closing).now_or_never().is_none());
+        go_on.send(()).unwrap();
+        closing.await;
+        assert!(is_done.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn tools_that_look_are_told_from_those_that_act() {
+        assert!(is_read_only("sandbox_list") && is_read_only("sandbox_exec_poll"));
+        assert!(!is_read_only("sandbox_exec") && !is_read_only("sandbox_remove") && !is_read_only("nothing"));
     }
 }

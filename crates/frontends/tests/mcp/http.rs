@@ -1,5 +1,6 @@
 //! Streamable HTTP: revisions, sessions, single answers.
 
+use engine::{CallFilter, Principal};
 use serde_json::{Value, json};
 
 use crate::support::{STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
@@ -86,6 +87,105 @@ async fn the_envelope_is_text_and_data_and_tells_of_failures() {
     assert!(unknown.to_string().contains("Did you mean sandbox_exec?"), "{unknown}");
     let cursor = session.ask(request(3, "tools/list", json!({ "cursor": "2" }))).await;
     assert_eq!(cursor["error"]["code"], -32602, "{cursor}");
+}
+
+/// Params of calls that are wrong, and what they are answered.
+fn misshapen() -> Vec<(Value, Value)> {
+    let failed = json!({ "code": "invalid_request", "message": "arguments is not an object" });
+    let mut all: Vec<_> = [json!([1]), json!(5), json!("{"), json!("[1]"), json!("5")]
+        .map(|arguments| (json!({ "name": "sandbox_list", "arguments": arguments }), failed.clone()))
+        .to_vec();
+    all.push((json!({ "name": "sandbox_list", "arguments": "{}" }), json!("ok")));
+    all.extend(
+        [json!({ "name": 5 }), json!({}), json!({ "arguments": {} })].map(|params| (params, json!(-32602))),
+    );
+    all
+}
+
+fn check_misshapen(params: &Value, expected: &Value, answer: &Value) {
+    let result = &answer["result"];
+    match expected {
+        Value::Object(failure) => {
+            assert_eq!(result["isError"], true, "{params}: {answer}");
+            let error = &result["structuredContent"]["error"];
+            assert!(failure.iter().all(|(name, value)| error[name] == *value), "{params}: {answer}");
+            let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!(text, result["structuredContent"]);
+        }
+        Value::String(_) => assert_eq!(result["structuredContent"]["ok"], true, "{params}: {answer}"),
+        code => {
+            assert_eq!(answer["error"]["code"], *code, "{params}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("name"), "{params}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_another_shape_is_understood_or_told_what_is_wrong() {
+    let server = Server::new().await;
+    let session = server.begin("2025-11-25", "ana").await;
+    for (params, expected) in misshapen() {
+        let message = request(1, "tools/call", params.clone());
+        let answer = session.ask(message.clone()).await;
+        assert!(answer["result"].get("resultType").is_none(), "{answer}");
+        check_misshapen(&params, &expected, &answer);
+        check_misshapen(&params, &expected, &server.ask("/mcp", message.clone()).await.json());
+        let (message, headers) = stateless(message);
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer = server.send(posted("/mcp", message, &headers)).await;
+        assert_ne!(answer.status.as_u16(), 404, "{params}: {answer:?}");
+        check_misshapen(&params, &expected, &answer.json());
+        let is_result = answer.json().get("result").is_some();
+        assert!(!is_result || answer.json()["result"]["resultType"] == "complete", "{answer:?}");
+    }
+    // Arguments in a text are arguments.
+    let create = json!({ "name": "sandbox_create", "arguments": "{\"name\": \"dev\"}" });
+    let made = session.ask(request(2, "tools/call", create)).await;
+    assert_eq!(made["result"]["structuredContent"]["data"]["name"], "dev", "{made}");
+    let wrong = session.ask(request(3, "resources/read", json!({}))).await;
+    assert_eq!(wrong["error"]["code"], -32602, "{wrong}");
+    let unknown = session.ask(request(4, "tools/hold", json!({}))).await;
+    assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
+
+    let calls = server.engine.calls(&Principal::operator("ana"), CallFilter::default()).await.unwrap();
+    let refused = calls
+        .iter()
+        .filter(|call| call.action == "sandbox_list" && call.error.as_deref() == Some("invalid_request"));
+    assert_eq!(refused.count(), 15, "{calls:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_completed_or_read_is_the_fault_of_the_params() {
+    let server = Server::new().await;
+    let session = server.begin("2025-11-25", "ana").await;
+    let complete = async |reference: Value| {
+        let argument = json!({ "name": "sandbox", "value": "" });
+        session
+            .ask(request(1, "completion/complete", json!({ "ref": reference, "argument": argument })))
+            .await
+    };
+    let prompt = |name: &str| json!({ "type": "ref/prompt", "name": name });
+    let resource = |uri: &str| json!({ "type": "ref/resource", "uri": uri });
+    for unknown in
+        [prompt("nothing"), resource("file:///etc/{x}"), resource("warren://sandboxes/{name}/x/{y}")]
+    {
+        let answer = complete(unknown.clone()).await;
+        assert_eq!(answer["error"]["code"], -32602, "{unknown}: {answer}");
+    }
+    for known in [
+        prompt("debug-a-failure"),
+        resource("warren://sandboxes/{name}/execs/{id}"),
+        resource("microsandbox://sandboxes/{name}/files/{+path}"),
+        resource("warren://sandboxes/dev"),
+    ] {
+        let answer = complete(known.clone()).await;
+        assert!(answer["result"]["completion"]["values"].is_array(), "{known}: {answer}");
+    }
+    session.data("sandbox_create", json!({ "name": "dev" })).await;
+    let read = request(2, "resources/read", json!({ "uri": "warren://sandboxes/dev/files/etc" }));
+    let answer = session.ask(read).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("sandbox_fs_list"), "{answer}");
 }
 
 #[tokio::test]

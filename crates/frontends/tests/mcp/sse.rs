@@ -30,6 +30,10 @@ async fn a_session_lasts_as_long_as_its_stream() {
     say(&server, &endpoint, call(2, "toolset_enable", json!({ "toolsets": ["logs"] }))).await;
     events.note("notifications/tools/list_changed").await;
 
+    let text = request(5, "tools/call", json!({ "name": "sandbox_list", "arguments": "{}" }));
+    say(&server, &endpoint, text).await;
+    assert_eq!(events.answer(5).await["result"]["structuredContent"]["ok"], true);
+
     let refused = server.send(posted(&endpoint, request(3, "ping", json!({})), &[("who", "eve")])).await;
     assert_eq!(refused.status.as_u16(), 404, "{refused:?}");
     let wrong = server.send(Request::post(&endpoint).body(Body::from("{")).unwrap()).await;

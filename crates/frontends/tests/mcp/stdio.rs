@@ -71,6 +71,8 @@ async fn settings_come_along_and_what_was_asked_before_the_end_is_answered() {
     assert_eq!(pipe.hear().await["result"]["structuredContent"]["ok"], true);
     pipe.say(request(2, "tools/list", json!({}))).await;
     assert!(pipe.hear().await.to_string().contains("sandbox_fs_tree"));
+    pipe.say(request(5, "tools/call", json!({ "name": "sandbox_list", "arguments": [1] }))).await;
+    assert_eq!(pipe.hear().await["result"]["structuredContent"]["error"]["code"], "invalid_request");
     let elsewhere =
         server.ask("/mcp", call(3, "sandbox_exec", json!({ "name": "dev", "command": "true" }))).await;
     assert!(elsewhere.text.contains("not_found"), "{elsewhere:?}");

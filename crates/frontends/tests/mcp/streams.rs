@@ -1,5 +1,7 @@
 //! What happens between a request and its answer: progress, cancellation, broken connections.
 
+use engine::Principal;
+use sandbox::KeySpec;
 use serde_json::{Value, json};
 
 use crate::support::{Events, Server, Session, call_with_progress, posted, request, stateless, within};
@@ -155,4 +157,23 @@ async fn the_newest_revision_listens_to_changes() {
     server.ask("/mcp", crate::support::call(1, "sandbox_create", json!({ "name": "dev" }))).await;
     let note = stream.note("notifications/resources/updated").await.message.unwrap();
     assert_eq!(note["params"]["uri"], "warren://sandboxes");
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_takes_its_running_calls_along() {
+    let server = Server::new().await;
+    let session = with_dev(&server).await;
+    let owner = Principal::operator("ana");
+    for n in 0..2 {
+        let key = server.engine.create_key(&owner, KeySpec::default()).await.unwrap();
+        let of_key = server.begin("2025-11-25", &key.secret).await;
+        let mut stream = of_key.stream(call_with_progress(1, "sandbox_exec", endless())).await;
+        stream.note("notifications/progress").await;
+        // Nobody has to be listening for it.
+        let stream = (n == 0).then_some(stream);
+        assert_eq!(running(&session).await, 1);
+        server.engine.revoke_key(&owner, key.key.id.as_str()).await.unwrap();
+        none_runs(&session).await;
+        drop(stream);
+    }
 }

@@ -28,20 +28,29 @@ pub(crate) const STATELESS: &str = "2026-07-28";
 const BOTH: &str = "application/json, text/event-stream";
 
 pub(crate) struct Server {
+    pub(crate) engine: Engine,
     pub(crate) app: Router,
     pub(crate) stop: CancellationToken,
     pub(crate) activity: Activity,
     pub(crate) home: tempfile::TempDir,
 }
 
-/// Everybody is who they say in the header `who`.
+/// Everybody is who they say in the header `who`, which may be a key.
 #[derive(Debug)]
-struct Believes;
+struct Believes {
+    engine: Engine,
+}
 
 impl Authenticate for Believes {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
         let who = request.headers.get("who").map_or("ana", |who| who.to_str().unwrap());
-        async move { Ok(Principal::operator(who)) }.boxed()
+        async move {
+            match who.starts_with("wrn_") {
+                true => self.engine.authenticate_key(who).await,
+                false => Ok(Principal::operator(who)),
+            }
+        }
+        .boxed()
     }
 }
 
@@ -58,8 +67,9 @@ impl Server {
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let routes =
             mcp::router(Mcp::new(engine.clone(), Settings::default()), stop.clone(), activity.clone());
-        let app = http::app(routes, Gate::unix(engine, Arc::new(Believes)));
-        Self { app, stop, activity, home }
+        let believes = Believes { engine: engine.clone() };
+        let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
+        Self { engine, app, stop, activity, home }
     }
 
     pub(crate) async fn open(&self, mut request: Request<Body>) -> Response {

@@ -143,7 +143,8 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 
     // Other front ends are merged here: `routes.merge(..)`.
     let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-    let routes = routes.merge(mcp_routes(options, &engine, &activity, &stop));
+    let mcp = Mcp::new(engine.clone(), options.mcp.clone());
+    let routes = routes.merge(mcp_routes(options.mcp_profile, &mcp, &activity, &stop));
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
@@ -155,21 +156,17 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let ((), (), (), (), failure) =
         tokio::join!(serving, on_network, idling, slimming, leave_when_ended(ended, stop.clone()));
 
+    mcp.close().await;
     engine.close().await;
     tracing::info!("stopped");
     drop(locks);
     failure.map_or(Ok(()), Err)
 }
 
-fn mcp_routes(
-    options: &ServeOptions,
-    engine: &Engine,
-    activity: &Activity,
-    stop: &CancellationToken,
-) -> http::Router {
+fn mcp_routes(profile: McpProfile, mcp: &Mcp, activity: &Activity, stop: &CancellationToken) -> http::Router {
     let (stop, activity) = (stop.clone(), activity.clone());
-    match options.mcp_profile {
-        McpProfile::Warren => mcp::router(Mcp::new(engine.clone(), options.mcp.clone()), stop, activity),
+    match profile {
+        McpProfile::Warren => mcp::router(mcp.clone(), stop, activity),
         McpProfile::Conformance => mcp::conformance_router(stop, activity),
     }
 }

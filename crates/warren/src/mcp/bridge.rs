@@ -1,23 +1,32 @@
 //! Passes messages both ways. A daemon that goes away is followed by the next one, and the client need not know.
 
-use std::{io, process::ExitCode};
+use std::{io, process::ExitCode, time::Duration};
 
 use sandbox::{Error, ErrorKind, Result};
 use tokio::{
     io::{AsyncWriteExt, BufReader, Stdout},
     sync::mpsc,
+    time::Instant,
 };
 
 use super::{
     line::{self, Line},
     link::{Connection, Link},
-    memory::Memory,
-    message::{self, Message},
+    memory::{Lost, Memory},
+    message::{self, Asked, Message},
 };
 use crate::error::{CommandError, CommandResult};
 
 /// Longest message of a client; the daemon takes no longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// A daemon that is about to end may still take a connection: how often the next one is tried, how long after the first
+/// try, and the pause between two.
+const MAX_TRIES: u32 = 6;
+const TRY_LIMIT: Duration = Duration::from_secs(5);
+const TRY_PAUSE: Duration = Duration::from_millis(50);
+/// For the last answers of a daemon that reads no more.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Serves stdio until the client closes it.
 pub(crate) async fn run(link: &Link) -> CommandResult {
@@ -39,7 +48,7 @@ struct Bridge<'a> {
 
 impl Bridge<'_> {
     async fn run(mut self) -> CommandResult {
-        let mut connection = match self.link.connect().await {
+        let mut connection = match self.revive(&[]).await {
             Ok(connection) => Some(connection),
             Err(error) => return self.refuse_first(error).await,
         };
@@ -53,12 +62,16 @@ impl Bridge<'_> {
                         self.tell(&line).await?;
                     }
                     None => {
-                        connection = None;
-                        self.answer_open().await?;
+                        connection = self.lost(connection).await?;
+                        if let (true, Some(connection)) = (has_ended, &mut connection) {
+                            connection.finish().await.ok();
+                        }
                     }
                 },
                 said = self.input.recv(), if !has_ended => match said {
                     Some(Line::Whole(line)) => self.pass_on(&mut connection, &line).await?,
+                    // Stdin that breaks is stdin that ends, which is what is heard next.
+                    Some(Line::Reset) => {}
                     Some(Line::TooLong) => self.tell(&message::too_long(MAX_MESSAGE_BYTES)).await?,
                     None => {
                         has_ended = true;
@@ -81,16 +94,24 @@ impl Bridge<'_> {
     }
 
     async fn pass_on(&mut self, connection: &mut Option<Connection>, line: &[u8]) -> io::Result<()> {
-        if let Some(open) = connection {
+        if let Some(answer) = message::unreadable(line) {
+            return self.tell(&answer).await;
+        }
+        // Ends, since nothing is said again more than once.
+        while let Some(open) = connection {
             if open.send(line).await.is_ok() {
                 self.memory.sent(line);
                 return Ok(());
             }
-            // It went away unheard, so it has not heard this line either.
-            *connection = None;
-            self.answer_open().await?;
+            // It went away unheard, so it has not heard this line either; it may have said something before.
+            let deadline = Instant::now() + LAST_WORDS_LIMIT;
+            while let Ok(Some(heard)) = tokio::time::timeout_at(deadline, open.next()).await {
+                self.memory.received(&heard);
+                self.tell(&heard).await?;
+            }
+            *connection = self.lost(connection.take()).await?;
         }
-        match self.revive(line).await {
+        match self.revive(&[line]).await {
             Ok(revived) => {
                 *connection = Some(revived);
                 self.memory.sent(line);
@@ -100,11 +121,31 @@ impl Bridge<'_> {
         }
     }
 
-    /// Connects to the next daemon, tells it what the last one knew of this client, and passes the line on.
-    async fn revive(&mut self, line: &[u8]) -> Result<Connection> {
+    /// Connects to the next daemon, tells it what the last one knew of this client, and passes the lines on. Whatever
+    /// fails, the last of them was not heard by anyone.
+    async fn revive(&self, lines: &[&[u8]]) -> Result<Connection> {
+        let begun = Instant::now();
+        let mut n_tries = 0;
+        loop {
+            n_tries += 1;
+            match self.try_to_revive(lines).await {
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable
+                        && n_tries < MAX_TRIES
+                        && begun.elapsed() < TRY_LIMIT =>
+                {
+                    tokio::time::sleep(TRY_PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn try_to_revive(&self, lines: &[&[u8]]) -> Result<Connection> {
         let mut connection = self.link.connect().await?;
-        let is_beginning = Message::read(line).is_some_and(|it| it.method.as_deref() == Some("initialize"));
-        if !is_beginning {
+        let begins =
+            |line: &&[u8]| Message::read(line).is_some_and(|it| it.method.as_deref() == Some("initialize"));
+        if !lines.iter().any(begins) {
             // One after the other, as the client said them; it has had the answers already.
             for said in self.memory.retold() {
                 connection.send(&said).await.map_err(broken)?;
@@ -117,24 +158,41 @@ impl Bridge<'_> {
                 }
             }
         }
-        connection.send(line).await.map_err(broken)?;
+        for line in lines {
+            connection.send(line).await.map_err(broken)?;
+        }
         Ok(connection)
     }
 
-    /// Tells the client which of its requests the daemon took along.
-    async fn answer_open(&mut self) -> io::Result<()> {
-        for id in self.memory.take_open() {
-            self.tell(&message::unavailable(&id, &gone())).await?;
+    /// The daemon is gone. Asks the next one what it can be asked again, and tells the client what it took along.
+    async fn lost(&mut self, connection: Option<Connection>) -> io::Result<Option<Connection>> {
+        let is_last_unread = connection.is_some_and(|connection| connection.is_last_unread());
+        let Lost { again, never } = self.memory.take_open(is_last_unread);
+        for asked in never {
+            self.tell(&asked.lost()).await?;
         }
-        Ok(())
+        let lines: Vec<_> = again.iter().filter_map(|open| open.line.as_deref()).collect();
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        match self.revive(&lines).await {
+            Ok(revived) => {
+                again.into_iter().for_each(|open| self.memory.resent(open));
+                Ok(Some(revived))
+            }
+            Err(error) => {
+                for open in again {
+                    self.tell(&open.asked.refused(&error)).await?;
+                }
+                Ok(None)
+            }
+        }
     }
 
     async fn refuse(&mut self, line: &[u8], error: &Error) -> io::Result<()> {
-        match Message::read(line) {
-            Some(Message { id: Some(id), method: Some(_), .. }) => {
-                self.tell(&message::unavailable(&id, error)).await
-            }
-            _ => Ok(()),
+        match Message::read(line).and_then(Asked::of) {
+            Some(asked) => self.tell(&asked.refused(error)).await,
+            None => Ok(()),
         }
     }
 
@@ -161,10 +219,12 @@ async fn hear(connection: &mut Option<Connection>) -> Option<Vec<u8>> {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Unavailable, "the daemon ended while it worked on this")
-        .with_hint("Ask again: what ran in sandboxes runs on, and sandbox_exec_list shows it.")
+    Error::new(ErrorKind::Unavailable, "the daemon ended before it could be told of this")
+        .with_hint("Call it again.")
 }
 
 fn broken(error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection to the daemon broke").with_source(error)
+    Error::new(ErrorKind::Unavailable, "the connection to the daemon broke")
+        .with_source(error)
+        .with_hint("Call it again.")
 }

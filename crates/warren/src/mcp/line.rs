@@ -17,6 +17,8 @@ pub(super) enum Line {
     Whole(Vec<u8>),
     /// It had more bytes than it may, and is gone.
     TooLong,
+    /// No more comes: the other end was closed before it had read everything that was written to it.
+    Reset,
 }
 
 /// The lines of a reader, as a queue that ends with it. Reading goes on by itself, so that nothing is lost to a `select!`.
@@ -26,8 +28,14 @@ pub(super) fn queue(
 ) -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
-        while let Ok(Some(line)) = read(&mut reader, max).await {
-            if sender.send(line).await.is_err() {
+        loop {
+            let line = match read(&mut reader, max).await {
+                Ok(Some(line)) => line,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Line::Reset,
+                Ok(None) | Err(_) => return,
+            };
+            let is_end = line == Line::Reset;
+            if sender.send(line).await.is_err() || is_end {
                 return;
             }
         }

@@ -54,7 +54,8 @@ impl Link {
             Error::new(ErrorKind::Unavailable, "the connection to the daemon broke").with_source(error)
         })?;
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
-        Ok(Connection { lines: line::queue(BufReader::new(read), MAX_ANSWER_BYTES), write })
+        let lines = line::queue(BufReader::new(read), MAX_ANSWER_BYTES);
+        Ok(Connection { lines, write, was_reset: false })
     }
 }
 
@@ -76,6 +77,7 @@ async fn refusal(response: hyper::Response<hyper::body::Incoming>) -> Error {
 pub(super) struct Connection {
     lines: mpsc::Receiver<Line>,
     write: WriteHalf<TokioIo<Upgraded>>,
+    was_reset: bool,
 }
 
 impl Connection {
@@ -93,7 +95,17 @@ impl Connection {
     pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
         match self.lines.recv().await {
             Some(Line::Whole(line)) => Some(line),
+            Some(Line::Reset) => {
+                self.was_reset = true;
+                None
+            }
             Some(Line::TooLong) | None => None,
         }
+    }
+
+    /// Whether the daemon went away before it had read everything. What it has not read is the end of what was sent, so
+    /// it has not seen the last line whole.
+    pub(super) fn is_last_unread(&self) -> bool {
+        self.was_reset
     }
 }

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::message::Message;
+use super::message::{Asked, Message};
 
 /// Messages that are said again to a new daemon: subscriptions, and toolsets that were enabled.
 const MAX_REMEMBERED: usize = 256;
+/// Requests that are kept whole until they are answered, so that they can be said again, and how long those may be.
+const MAX_KEPT: usize = 256;
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 /// Ids of ours; a client's own never look so.
 const REPLAY_PREFIX: &str = "warren-replay-";
 
@@ -19,12 +22,31 @@ pub(super) struct Memory {
     again: HashMap<String, (u64, Value)>,
     n_again: u64,
     /// Requests that have no answer yet, by their ids as JSON.
-    open: HashMap<String, Value>,
+    open: HashMap<String, Open>,
+    n_sent: u64,
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) asked: Asked,
+    order: u64,
+    /// What to say again, while that is possible.
+    pub(super) line: Option<Vec<u8>>,
+}
+
+/// What becomes of requests whose daemon is gone.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    /// In the order they were said.
+    pub(super) again: Vec<Open>,
+    pub(super) never: Vec<Asked>,
 }
 
 impl Memory {
     /// A message of the client.
     pub(super) fn sent(&mut self, line: &[u8]) {
+        self.n_sent += 1;
         let Some(message) = Message::read(line) else { return };
         match message.method.as_deref() {
             Some("initialize") => {
@@ -48,8 +70,10 @@ impl Memory {
             }
             _ => {}
         }
-        if let (true, Some(id)) = (message.method.is_some(), message.id) {
-            self.open.insert(id.to_string(), id);
+        if let Some(asked) = Asked::of(message) {
+            let is_kept = line.len() <= MAX_KEPT_BYTES && self.open.len() < MAX_KEPT;
+            let open = Open { order: self.n_sent, line: is_kept.then(|| line.to_vec()), asked };
+            self.open.insert(open.asked.id.to_string(), open);
         }
     }
 
@@ -68,9 +92,26 @@ impl Memory {
         }
     }
 
-    /// Requests that will not be answered any more.
-    pub(super) fn take_open(&mut self) -> Vec<Value> {
-        self.open.drain().map(|(_, id)| id).collect()
+    /// Requests that will not be answered any more. `is_last_unread`: the daemon did not get to what was sent last.
+    pub(super) fn take_open(&mut self, is_last_unread: bool) -> Lost {
+        let mut open: Vec<_> = self.open.drain().map(|(_, open)| open).collect();
+        open.sort_by_key(|open| open.order);
+        let mut lost = Lost::default();
+        for open in open {
+            let is_unread = is_last_unread && open.order == self.n_sent;
+            match open.line.is_some() && (is_unread || open.asked.is_read_only()) {
+                true => lost.again.push(open),
+                false => lost.never.push(open.asked),
+            }
+        }
+        lost
+    }
+
+    /// A request was said a second time; there is no third.
+    pub(super) fn resent(&mut self, open: Open) {
+        self.n_sent += 1;
+        let open = Open { order: self.n_sent, line: None, ..open };
+        self.open.insert(open.asked.id.to_string(), open);
     }
 
     /// What a new daemon has to hear before it can go on where the last one was.
@@ -136,7 +177,33 @@ mod tests {
         memory.sent(&line(
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } }),
         ));
-        assert_eq!(memory.take_open(), [json!(3)]);
-        assert!(memory.take_open().is_empty());
+        let lost = memory.take_open(false);
+        assert_eq!(lost.never.iter().map(|asked| &asked.id).collect::<Vec<_>>(), [&json!(3)]);
+        assert!(lost.again.is_empty() && memory.take_open(false).never.is_empty());
+    }
+
+    #[test]
+    fn what_only_looks_or_was_not_read_is_said_once_more() {
+        let mut memory = Memory::default();
+        let ask = |memory: &mut Memory, id: u64, tool: &str| {
+            memory.sent(&request(id, "tools/call", json!({ "name": tool })));
+        };
+        let ids = |lost: &Lost| {
+            let again = lost.again.iter().map(|open| open.asked.id.as_u64().unwrap()).collect::<Vec<_>>();
+            (again, lost.never.iter().map(|asked| asked.id.as_u64().unwrap()).collect::<Vec<_>>())
+        };
+        let ask_all = |memory: &mut Memory| {
+            ask(memory, 1, "sandbox_list");
+            ask(memory, 2, "sandbox_exec");
+            memory.sent(&request(3, "tools/list", json!({})));
+            ask(memory, 4, "sandbox_create");
+        };
+        ask_all(&mut memory);
+        assert_eq!(ids(&memory.take_open(false)), (vec![1, 3], vec![2, 4]));
+        ask_all(&mut memory);
+        let lost = memory.take_open(true);
+        assert_eq!(ids(&lost), (vec![1, 3, 4], vec![2]));
+        lost.again.into_iter().for_each(|open| memory.resent(open));
+        assert_eq!(ids(&memory.take_open(true)), (vec![], vec![1, 3, 4]));
     }
 }

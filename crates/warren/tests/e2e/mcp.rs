@@ -186,12 +186,52 @@ fn a_daemon_that_is_killed_is_followed_by_the_next_without_the_client_noticing()
     first.signal(Signal::KILL);
     assert!(first.ends_within(PATIENCE));
     let lost = client.answer(id);
-    assert_eq!(lost["error"]["data"]["retryable"], true, "{lost}");
-    assert!(lost["error"]["message"].as_str().unwrap().contains("daemon ended"), "{lost}");
+    assert_eq!(lost["result"]["isError"], true, "{lost}");
+    let error = &lost["result"]["structuredContent"]["error"];
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("unavailable"), &json!(false)), "{lost}");
+    assert!(error["message"].as_str().unwrap().contains("daemon ended"), "{lost}");
+    assert!(error["hint"].as_str().unwrap().contains("sandbox_exec_list"), "{lost}");
     // It is the same session still: no new greeting, and what was enabled is enabled.
     assert!(client.lists("sandbox_fs_tree"));
     assert_ne!(world.daemon().unwrap().pid, first.pid);
     client.data("sandbox_list", json!({}));
+    assert_eq!(client.leave(), Some(0));
+}
+
+#[test]
+fn what_is_asked_of_a_daemon_that_is_being_killed_is_asked_of_the_next() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    for n in 0..6 {
+        client.data("sandbox_create", json!({ "name": format!("s{n}") }));
+        let started = client.data("sandbox_exec_start", json!({ "name": format!("s{n}"), "command": "cat" }));
+        let waiting = json!({ "execSessionId": started["execSessionId"], "waitMs": 30_000, "cursor": 9 });
+        let polled =
+            client.request("tools/call", json!({ "name": "sandbox_exec_poll", "arguments": waiting }));
+        client.ask("ping", json!({}));
+        // Nobody waits for its end: some of this is said to it, some to what it leaves, some to the next one.
+        world.daemon().unwrap().signal(Signal::KILL);
+        let listed = client.request("tools/call", json!({ "name": "sandbox_list", "arguments": {} }));
+        let mut open = vec![polled, listed];
+        while !open.is_empty() {
+            let answer = client.hear();
+            open.retain(|id| answer["id"] != *id);
+            let error = &answer["result"]["structuredContent"]["error"]["code"];
+            assert!(answer["result"].is_object() && error != "unavailable", "{answer}");
+        }
+    }
+    assert_eq!(client.leave(), Some(0));
+}
+
+#[test]
+fn a_line_that_is_no_json_is_told_so() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/x" }));
+    writeln!(client.stdin.as_mut().unwrap(), "{{\"jsonrpc\": \n").unwrap();
+    let answer = client.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{answer}");
+    assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     assert_eq!(client.leave(), Some(0));
 }
 

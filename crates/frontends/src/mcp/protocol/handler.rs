@@ -15,12 +15,15 @@ use tokio::sync::Notify;
 use super::{
     client::{Client, Way},
     convert, listing,
+    misshapen::{self, Misshapen},
     subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
 };
 use crate::mcp::{
     Mcp,
     call::{Call, Progress, Session},
-    complete, prompts, resources,
+    complete,
+    envelope::Envelope,
+    prompts, resources,
     schema::JsonObject,
     tool::Registry,
 };
@@ -91,6 +94,39 @@ impl Handler {
             client: client.map(|client| format!("{}/{}", client.name, client.version)),
         };
         self.mcp.engine().record_call(&self.client.who, record).await;
+    }
+
+    /// Returns when the client's session is over, or its key counts no more.
+    async fn left(&self) {
+        tokio::select! {
+            () = self.client.ended.cancelled() => {}
+            () = self.mcp.engine().principal_ended(&self.client.who) => {}
+        }
+    }
+
+    /// A call that the library could not read: its answer is in the envelope too, once it is clear which tool is meant.
+    async fn call_misshapen(
+        &self,
+        params: Option<Value>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::CallToolResult, ErrorData> {
+        let is_legacy = !is_stateless(&context);
+        let mut result = match misshapen::read(params)? {
+            Misshapen::Readable(request) => match self.call_tool(*request, context).await? {
+                model::CallToolResponse::Complete(result) => result,
+                _ => return Err(ErrorData::internal_error("the tool did not answer", None)),
+            },
+            Misshapen::Failed { tool, failure } => {
+                let envelope = Envelope::failed(&failure);
+                self.audit(Asked::new(&tool, None), envelope.error_code(), &context).await;
+                convert::tool_result(envelope)
+            }
+        };
+        if is_legacy {
+            // The library does so for results that it knows.
+            result.result_type = None;
+        }
+        Ok(result)
     }
 
     async fn tell_of_tools(&self, context: &RequestContext<RoleServer>) {
@@ -171,8 +207,8 @@ impl ServerHandler for Handler {
         let mut working = pin!(Registry::get().call(&request.name, call, request.arguments));
         let envelope = tokio::select! {
             envelope = &mut working => envelope,
-            () = self.client.ended.cancelled() => {
-                // Nobody waits any more, and the library would take its time to say so.
+            () = self.left() => {
+                // Nobody waits any more, or may; the library would take its time to say so.
                 context.ct.cancel();
                 working.await
             }
@@ -273,6 +309,7 @@ impl ServerHandler for Handler {
         loop {
             let sent = tokio::select! {
                 () = context.cancelled() => return Ok(()),
+                () = self.left() => return Ok(()),
                 () = self.tools_changed.notified(),
                     if context.accepted().tools_list_changed == Some(true) => sink.notify_tool_list_changed().await,
                 Some(uri) = changes.next(), if !changes.is_empty() => sink.notify_resource_updated(uri).await,
@@ -317,13 +354,29 @@ impl ServerHandler for Handler {
         let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
         let known: BTreeMap<_, _> = known.into_iter().collect();
         let (call, argument) = (self.call(&context), request.argument);
-        let mut values = complete::complete(&call, reference, &argument.name, &argument.value, &known).await;
+        let values = complete::complete(&call, reference, &argument.name, &argument.value, &known).await;
+        let mut values = values.map_err(convert::error)?;
         let n_all = values.len();
         values.truncate(model::CompletionInfo::MAX_VALUES);
         let has_more = n_all > values.len();
         let info = model::CompletionInfo::with_pagination(values, u32::try_from(n_all).ok(), has_more);
         let info = info.map_err(|message| ErrorData::internal_error(message, None))?;
         Ok(model::CompleteResult::new(info))
+    }
+
+    /// What the library could not read, whatever the reason.
+    async fn on_custom_request(
+        &self,
+        request: model::CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<model::CustomResult, ErrorData> {
+        if request.method == misshapen::CALL {
+            let result = self.call_misshapen(request.params, context).await?;
+            let result = serde_json::to_value(result);
+            let result = result.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+            return Ok(model::CustomResult::new(result));
+        }
+        Err(misshapen::refusal(&request.method))
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

@@ -11,6 +11,7 @@ mod events;
 mod handler;
 mod http;
 mod listing;
+mod misshapen;
 mod sessions;
 mod sse;
 mod stdio;

@@ -11,7 +11,7 @@ mod tests;
 mod uri;
 mod watch;
 
-use self::uri::encode;
+use self::uri::{Target, encode};
 pub(crate) use self::{read::read, watch::watch};
 use super::call::Call;
 
@@ -110,6 +110,19 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
 pub(super) async fn references(call: &Call) -> sandbox::Result<Vec<String>> {
     let visible = inventory::sandboxes(call).await?;
     Ok(visible.iter().map(|view| inventory::reference(call, view)).collect())
+}
+
+/// Whether an address is a template's, or could be a resource's; under either scheme.
+pub(super) fn is_known(uri: &str) -> bool {
+    let is_template = |known: &TemplateEntry| {
+        let path = known.uri_template.split_once("://").map(|(_, path)| path);
+        path.is_some_and(|path| {
+            SCHEMES.iter().any(|scheme| {
+                uri.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://")) == Some(path)
+            })
+        })
+    };
+    templates().iter().any(is_template) || Target::parse(uri).is_ok()
 }
 
 pub(crate) fn templates() -> Vec<TemplateEntry> {

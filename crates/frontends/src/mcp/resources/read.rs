@@ -2,7 +2,7 @@
 
 use engine::{EntryKind, Follow, Item, SandboxRef};
 use futures_util::TryStreamExt;
-use sandbox::{Error, ErrorKind, ExecId, Result};
+use sandbox::{Error, ErrorKind, ExecId, FileKind, Result};
 use serde_json::{Value, json};
 
 use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri::Target};
@@ -48,7 +48,11 @@ fn pretty(value: &Value) -> Result<(&'static str, Content)> {
 async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static str, Content)> {
     // One more than fits, to see whether that was all.
     let length = Some(MAX_RESOURCE_BYTES as u64 + 1);
-    let (entry, mut stream) = call.engine().read_file(&call.who, which, path, 0, length).await?;
+    let opened = call.engine().read_file(&call.who, which, path, 0, length).await;
+    let (entry, mut stream) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return Err(of_directory(call, which, path).await.unwrap_or(error)),
+    };
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.try_next().await? {
         bytes.extend_from_slice(&chunk);
@@ -63,6 +67,15 @@ async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static s
     Ok(match String::from_utf8(bytes) {
         Ok(text) => (media::of_file(path, true), Content::Text(text)),
         Err(error) => (media::of_file(path, false), Content::Blob(error.into_bytes())),
+    })
+}
+
+/// What to say if `path` is a directory.
+async fn of_directory(call: &Call, which: &SandboxRef, path: &str) -> Option<Error> {
+    let entry = call.engine().stat(&call.who, which, path, true).await.ok()?;
+    (entry.kind == FileKind::Directory).then(|| {
+        Error::invalid(format!("{path} is a directory; sandbox_fs_list shows what is in it"))
+            .with_hint("Call the tool sandbox_fs_list to see what is in it, then read a file.")
     })
 }
 

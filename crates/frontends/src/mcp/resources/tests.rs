@@ -217,11 +217,11 @@ async fn a_principal_sees_its_namespace_and_nothing_else() {
     let template = || Reference::Resource("warren://sandboxes/{name}/files/{+path}".to_owned());
     for (argument, expected) in [("name", "theirs"), ("path", "bin/"), ("id", exec.as_str())] {
         assert_eq!(
-            complete(&red, template(), argument, "", &context).await,
+            complete(&red, template(), argument, "", &context).await.unwrap(),
             Vec::<String>::new(),
             "{argument}"
         );
-        let known = complete(&blue, template(), argument, "", &context).await;
+        let known = complete(&blue, template(), argument, "", &context).await.unwrap();
         assert!(known.iter().any(|value| value == expected), "{argument}: {known:?}");
     }
     // What happens to others is not told: the first news is of one's own.
@@ -240,7 +240,7 @@ async fn names_paths_and_toolsets_are_completed() {
     }
     let ask_for = async |reference: Reference, argument: &str, value: &str| {
         let context = BTreeMap::from([("name".to_owned(), "db".to_owned())]);
-        complete(call, reference, argument, value, &context).await
+        complete(call, reference, argument, value, &context).await.unwrap()
     };
     let template = || Reference::Resource(templates()[1].uri_template.clone());
     assert_eq!(ask_for(template(), "name", "web").await, ["web-1", "web-2"]);
