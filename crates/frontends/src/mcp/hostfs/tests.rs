@@ -211,6 +211,19 @@ async fn what_may_be_read_may_not_be_written() {
 }
 
 #[tokio::test]
+async fn whoever_may_only_look_writes_nothing_on_the_host_either() {
+    let mut host = Host::new(true).await;
+    fs::write(host.at("allowed/a"), "1").unwrap();
+    put(&host.client, "/in", "2").await;
+    host.client.call.who = Principal { access: engine::Access::ReadOnly, ..Principal::developer("reader") };
+    for path in ["allowed/a", "allowed/new/b"] {
+        host.client.error("sandbox_fs_copy_to_host", host.arguments(path, "/in"), "denied").await;
+    }
+    assert_eq!(fs::read_to_string(host.at("allowed/a")).unwrap(), "1");
+    assert!(!host.at("allowed/new").exists());
+}
+
+#[tokio::test]
 async fn a_single_file_can_be_allowed_for_reading() {
     let host = Host::new(false).await;
     let roots = vec![HostRoot { path: host.at("outside/secret"), write: true }];
