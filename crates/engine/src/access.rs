@@ -99,7 +99,8 @@ impl Principal {
         Err(Error::new(ErrorKind::Denied, message).with_hint(format!("Use the namespace {own}.")))
     }
 
-    pub(crate) fn may_change(&self) -> Result<()> {
+    /// Refuses who may only look. For what a front end itself changes; the engine asks for everything of its own.
+    pub fn may_change(&self) -> Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {

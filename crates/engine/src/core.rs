@@ -49,10 +49,27 @@ struct Registry {
 }
 
 impl Registry {
+    /// Whether there is room for one more, and for `who` to have it, as if `without` were gone.
+    fn check_room(
+        &self,
+        limit: usize,
+        who: &Principal,
+        memory: ByteSize,
+        without: Option<&SandboxId>,
+    ) -> Result<()> {
+        let n_gone = usize::from(without.is_some_and(|id| self.by_id.contains_key(id)));
+        if self.by_id.len() - n_gone >= limit {
+            return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
+                .with_hint("Remove sandboxes that are not needed, or raise the daemon's limit."));
+        }
+        self.check_quota(who, memory, without)
+    }
+
     /// Whether what this key made leaves room for one more. Stopped sandboxes count, and those that are just being made.
-    fn check_quota(&self, who: &Principal, memory: ByteSize) -> Result<()> {
+    fn check_quota(&self, who: &Principal, memory: ByteSize, without: Option<&SandboxId>) -> Result<()> {
         let Some(key) = who.key.as_ref().filter(|_| who.quota != Quota::default()) else { return Ok(()) };
-        let places = self.by_id.values().filter(|place| place.shared.owner.as_ref() == Some(key));
+        let others = self.by_id.iter().filter(|(id, _)| Some(*id) != without).map(|(_, place)| place);
+        let places = others.filter(|place| place.shared.owner.as_ref() == Some(key));
         let (n_has, has) = places.fold((0_u32, 0_u64), |(n, sum), place| {
             (n.saturating_add(1), sum.saturating_add(place.shared.memory.bytes()))
         });
@@ -133,15 +150,20 @@ impl Core {
 
     /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step.
     pub(crate) fn reserve(&self, who: &Principal, shared: Arc<Shared>) -> Result<()> {
-        let limit = self.config.max_sandboxes;
         let mut registry = self.registry();
-        if registry.by_id.len() >= limit {
-            return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
-                .with_hint("Remove sandboxes that are not needed, or raise the daemon's limit."));
-        }
-        registry.check_quota(who, shared.memory)?;
+        registry.check_room(self.config.max_sandboxes, who, shared.memory, None)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(())
+    }
+
+    /// Whether [`Core::reserve`] would find a place if `without` were gone. Takes none.
+    pub(crate) fn check_room(
+        &self,
+        who: &Principal,
+        memory: ByteSize,
+        without: Option<&SandboxId>,
+    ) -> Result<()> {
+        self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
     /// Makes a sandbox findable; its record stands in the store.

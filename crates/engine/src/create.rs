@@ -2,11 +2,11 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
-use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxSpec, SandboxState, plan};
+use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxView,
+    Engine, Principal, SandboxRef, SandboxView,
     core::Core,
     driver::{Birth, Driver},
     error, names,
@@ -29,9 +29,7 @@ impl Engine {
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
     pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
-        who.may_create_in(&spec.namespace)?;
-        self.core().keys.admit(who, self.core().clock.now())?;
-        check_lifetime(&spec.lifetime)?;
+        self.check_caller(who, &spec)?;
         for _ in 0..MAX_TRIES {
             match attempt(self.core(), who, &spec).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
@@ -40,6 +38,34 @@ impl Engine {
         }
         Err(Error::new(ErrorKind::Unavailable, "no free name was found")
             .with_hint("Give the sandbox a name."))
+    }
+
+    /// Whether this sandbox could be made now if `instead_of` were gone: to ask before that one is removed for its sake.
+    /// Returns the id of the one that would have to go, if it is there.
+    ///
+    /// Making it asks again. Who else takes the place in between can still make it fail.
+    pub async fn check_create(
+        &self,
+        who: &Principal,
+        spec: &SandboxSpec,
+        instead_of: &SandboxRef,
+    ) -> Result<Option<SandboxId>> {
+        self.check_caller(who, spec)?;
+        let core = self.core();
+        let planned = new_record(core, who, spec)?;
+        let replaced = match core.find_to_change(who, instead_of).await {
+            Ok(shared) => Some(shared.subject.id.clone()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        core.check_room(who, planned.plan.limits.memory, replaced.as_ref())?;
+        Ok(replaced)
+    }
+
+    fn check_caller(&self, who: &Principal, spec: &SandboxSpec) -> Result<()> {
+        who.may_create_in(&spec.namespace)?;
+        self.core().keys.admit(who, self.core().clock.now())?;
+        check_lifetime(&spec.lifetime)
     }
 }
 

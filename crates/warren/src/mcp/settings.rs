@@ -98,11 +98,13 @@ impl McpArgs {
             };
             Ok(HostRoot { path, write: root.write })
         };
-        Ok(HostPolicy {
+        let policy = HostPolicy {
             roots: roots.into_iter().map(absolute).collect::<Result<_>>()?,
             unrestricted,
             working_directory: working_directory.map(Path::to_owned),
-        })
+        };
+        policy.check()?;
+        Ok(policy)
     }
 }
 
@@ -256,6 +258,14 @@ mod tests {
         let flags = ["--allow-host-path", "/b", "--allow-host-path", "c:rw"];
         let settings = resolve(&flags, &variables).0.unwrap();
         assert_eq!(settings.host.roots, [root("/b", false), root("/work/c", true)]);
+    }
+
+    #[test]
+    fn a_path_for_reading_beneath_one_for_writing_is_refused() {
+        let flags = ["--allow-host-path", "src:rw", "--allow-host-path", "/work/src/secret"];
+        let error = resolve(&flags, &[]).0.unwrap_err();
+        assert!(error.message().contains("/work/src/secret"), "{error}");
+        assert!(resolve(&["--allow-host-path", "src", "--allow-host-path", "src/out:rw"], &[]).0.is_ok());
     }
 
     #[test]

@@ -119,6 +119,10 @@ fn broken(error: tokio::task::JoinError) -> Failure {
 
 async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
     let shown = meant(call, path)?;
+    if access == Access::Write {
+        // The engine never sees this write, so it cannot refuse it.
+        call.who.may_change()?;
+    }
     let settings = std::sync::Arc::clone(&call.settings);
     let wanted = shown.clone();
     let place = blocking(move || Place::find(&settings.host, &wanted, access)).await?;

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use engine::Scope;
@@ -15,9 +15,10 @@ use serde_json::json;
 
 use super::beneath::{self, Bounds};
 use crate::mcp::{
-    HostPolicy,
+    HostPolicy, HostRoot,
     call::Call,
     envelope::{Failure, HOST_PATH_DENIED},
+    settings::normal,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,20 +44,31 @@ impl Place {
         if policy.unrestricted {
             return Self::at_root(Path::new("/"), path, path, Bounds::Free);
         }
-        let mut best: Option<(PathBuf, &Path)> = None;
-        for root in policy.roots.iter().filter(|root| root.write || access == Access::Read) {
-            // Named as the operator named it, or by where that leads.
-            let names = [Some(normal(&root.path)), root.path.canonicalize().ok()];
-            let rest = names.iter().flatten().find_map(|name| path.strip_prefix(name).ok());
-            let Some(rest) = rest else { continue };
-            // The longest root leaves the shortest rest; which one is taken does not change what is allowed.
-            if best.as_ref().is_none_or(|(other, _)| rest.as_os_str().len() < other.as_os_str().len()) {
-                best = Some((rest.to_owned(), &root.path));
+        let mut best: Option<(PathBuf, &HostRoot)> = None;
+        for root in &policy.roots {
+            let Some(rest) =
+                root.names().iter().find_map(|name| Some(path.strip_prefix(name).ok()?.to_owned()))
+            else {
+                continue;
+            };
+            // The longest root leaves the shortest rest, and decides; of two that are equally long, the stricter.
+            let len = |rest: &Path| rest.as_os_str().len();
+            let is_better = best.as_ref().is_none_or(|(other, chosen)| {
+                len(&rest) < len(other) || (len(&rest) == len(other) && chosen.write && !root.write)
+            });
+            if is_better {
+                best = Some((rest, root));
             }
         }
         match best {
-            Some((rest, root)) => Self::at_root(root, &rest, path, Bounds::Beneath),
-            None => Err(not_allowed(policy, path, access)),
+            Some((rest, root)) if root.write || access == Access::Read => {
+                Self::at_root(&root.path, &rest, path, Bounds::Beneath)
+            }
+            Some(_) => Err(denied(path, "may be read only")),
+            None if policy.roots.is_empty() => {
+                Err(denied(path, "is on the host, and no host path is allowed"))
+            }
+            None => Err(denied(path, "is not beneath a host path that is allowed")),
         }
     }
 
@@ -125,30 +137,6 @@ pub(super) fn meant(call: &Call, path: &str) -> Result<PathBuf, Failure> {
         (false, _) => Err(Failure::invalid(format!("the host path {} is not absolute", path.display()))
             .with_hint("Give a path that begins with /.")),
     }
-}
-
-/// Without `.` and `..`, which are meant as text. The kernel sees names only.
-pub(super) fn normal(path: &Path) -> PathBuf {
-    let mut result = PathBuf::from("/");
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => result.push(name),
-            Component::ParentDir => drop(result.pop()),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    result
-}
-
-fn not_allowed(policy: &HostPolicy, path: &Path, access: Access) -> Failure {
-    let is_readable = access == Access::Write
-        && policy.roots.iter().any(|root| path.starts_with(normal(&root.path)) && !root.write);
-    let why = match (access, is_readable) {
-        (Access::Write, true) => "may be read only",
-        _ if policy.roots.is_empty() => "is on the host, and no host path is allowed",
-        _ => "is not beneath a host path that is allowed",
-    };
-    denied(path, why)
 }
 
 pub(super) fn denied(path: &Path, why: &str) -> Failure {

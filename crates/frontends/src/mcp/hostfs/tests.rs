@@ -211,6 +211,50 @@ async fn what_may_be_read_may_not_be_written() {
 }
 
 #[tokio::test]
+async fn the_innermost_root_decides_what_may_be_done() {
+    let host = Host::new(true).await;
+    fs::create_dir_all(host.at("allowed/inner/drafts")).unwrap();
+    fs::write(host.at("allowed/inner/a"), "1").unwrap();
+    let root = |path: &str, write| HostRoot { path: host.at(path), write };
+    for roots in [
+        vec![root("allowed/inner", false), root("allowed", true), root("allowed/inner/drafts", true)],
+        vec![root("allowed/inner/drafts", true), root("allowed", true), root("allowed/inner", false)],
+        // The same one twice: the stricter holds.
+        vec![
+            root("allowed/inner", true),
+            root("allowed/inner", false),
+            root("allowed", true),
+            root("allowed/inner/drafts", true),
+        ],
+    ] {
+        let client = with(HostPolicy { roots, unrestricted: false, working_directory: None }).await;
+        client.data("sandbox_fs_copy_from_host", host.arguments("allowed/inner/a", "/in")).await;
+        for path in ["allowed/inner/a", "allowed/inner/new", "allowed/x/../inner/new", "allowed/inner"] {
+            let denied = host.arguments(path, "/in");
+            let error = client.error("sandbox_fs_copy_to_host", denied, "host_path_denied").await;
+            assert!(error["message"].as_str().unwrap().ends_with("may be read only"), "{error}");
+        }
+        for path in ["allowed/b", "allowed/inner/drafts/b"] {
+            client.data("sandbox_fs_copy_to_host", host.arguments(path, "/in")).await;
+        }
+        assert_eq!(fs::read_dir(host.at("allowed/inner")).unwrap().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_only_look_writes_nothing_on_the_host_either() {
+    let mut host = Host::new(true).await;
+    fs::write(host.at("allowed/a"), "1").unwrap();
+    put(&host.client, "/in", "2").await;
+    host.client.call.who = Principal { access: engine::Access::ReadOnly, ..Principal::developer("reader") };
+    for path in ["allowed/a", "allowed/new/b"] {
+        host.client.error("sandbox_fs_copy_to_host", host.arguments(path, "/in"), "denied").await;
+    }
+    assert_eq!(fs::read_to_string(host.at("allowed/a")).unwrap(), "1");
+    assert!(!host.at("allowed/new").exists());
+}
+
+#[tokio::test]
 async fn a_single_file_can_be_allowed_for_reading() {
     let host = Host::new(false).await;
     let roots = vec![HostRoot { path: host.at("outside/secret"), write: true }];

@@ -40,15 +40,12 @@ pub(super) async fn told_by(call: &Call, tool: &str, arguments: Value) -> Result
 /// What holds for this caller. Host paths are for those alone who may see every namespace.
 pub(super) fn policy(call: &Call) -> Value {
     let settings = &call.settings;
-    let (roots, unrestricted) = match call.who.scope {
-        Scope::All => (settings.host.roots.as_slice(), settings.host.unrestricted),
-        Scope::One(_) => (&[][..], false),
-    };
+    let (host_path_policy, roots) = settings.host.told_to(&call.who);
     let paths: Vec<_> = roots.iter().map(|root| root.path.to_string_lossy()).collect();
     let writable: Vec<_> =
         roots.iter().filter(|root| root.write).map(|root| root.path.to_string_lossy()).collect();
     json!({
-        "hostPathPolicy": if unrestricted { "unrestricted" } else { "allowlist" },
+        "hostPathPolicy": host_path_policy,
         "hostPaths": paths,
         "writableHostPaths": writable,
         "dangerousEnabled": settings.dangerous_enabled,

@@ -211,7 +211,7 @@ async fn a_principal_sees_its_namespace_and_nothing_else() {
     // An operator who looks elsewhere knows it by its id, since the name means another there.
     assert!(list(&client.call).await.iter().any(|entry| entry.uri.ends_with(id.as_str())));
     let policy = json_of(&red, "warren://policy").await;
-    assert_eq!((&policy["hostPathPolicy"], &policy["hostPaths"]), (&json!("allowlist"), &json!([])));
+    assert_eq!((&policy["hostPathPolicy"], &policy["hostPaths"]), (&json!("none"), &json!([])));
 
     let context = BTreeMap::from([("name".to_owned(), "theirs".to_owned())]);
     let template = || Reference::Resource("warren://sandboxes/{name}/files/{+path}".to_owned());

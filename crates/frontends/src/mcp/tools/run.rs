@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use engine::{Force, SandboxRef};
-use sandbox::{Error, ErrorKind, OnExpiry, SandboxSpec};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use sandbox::{Error, ErrorKind, OnExpiry, RequestId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{
-    create::{self, CreateFields, make},
+    create::{self, CreateFields, Made, make, unmake},
     exec::{ExecFields, ExecResult, Prepared, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{
@@ -90,15 +91,18 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     let mut command = fields.prepare(argv, Some(call.settings.default_timeout()))?;
     command.spec.check().map_err(Error::from)?;
     let mut prepared = create::prepare(&call, create)?;
+    prepared.spec.request_id = prepared.spec.request_id.map(|id| request_of_run(&id)).transpose()?;
     if !is_kept {
         limit_life(&mut prepared.spec, command.spec.timeout);
     }
     let warnings = prepared.warnings.clone();
-    let view = make(&call, prepared).await?;
+    let Made { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
     let answer = run_in(&call, command, is_kept).await;
-    if !is_kept {
-        remove_in_background(&call, &SandboxRef::from(&view.id));
+    // One that was found is removed by whoever made it, or by its lifetime.
+    if is_new && !is_kept {
+        let (engine, id) = (call.engine().clone(), view.id.clone());
+        call.mcp.spawn(async move { unmake(&engine, &id).await });
     }
     let Answer { data: result, warnings: more, truncated } = answer?;
     let data = RunResult { name: view.name.to_string(), result };
@@ -122,23 +126,18 @@ async fn run_in(call: &Call, mut command: Prepared, is_kept: bool) -> ToolResult
     conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: !is_kept })
 }
 
-fn remove_in_background(call: &Call, which: &SandboxRef) {
-    let (engine, who, which) = (call.engine().clone(), call.who.clone(), which.clone());
-    call.mcp.spawn(async move {
-        match engine.remove_sandbox(&who, &which, Force::Yes).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                // Its lifetime ends it.
-                tracing::warn!(%which, error = &error as &dyn std::error::Error, "not removed");
-            }
-            _ => {}
-        }
-    });
+/// The id under which a run's sandbox is known: never by accident that of a `sandbox_create`, whose sandbox is to stay.
+/// As long for every id, so that none is too long with it.
+fn request_of_run(id: &RequestId) -> Result<RequestId, Error> {
+    let hash = Sha256::digest(id.as_str().as_bytes());
+    Ok(format!("run.{}", BASE64_URL_SAFE_NO_PAD.encode(hash)).parse()?)
 }
 
 #[cfg(test)]
 mod tests {
     use engine::SandboxFilter;
     use futures_util::FutureExt;
+    use sandbox::KeySpec;
     use serde_json::json;
 
     use super::*;
@@ -193,6 +192,56 @@ mod tests {
         let envelope = ask(call, "sandbox_run", json!({ "command": "echo here; sleep 1000" })).await;
         assert_eq!(envelope["error"]["code"], "cancelled", "{envelope}");
         assert_eq!(envelope["error"]["details"]["stdout"], "here\n");
+        assert_eq!(n_sandboxes(&client).await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_run_removes_what_it_made_and_never_what_it_found() {
+        let client = Client::new().await;
+        let run = async |keep: bool| {
+            let arguments = json!({ "requestId": "r-1", "command": "echo ran", "keep": keep });
+            let data = client.data("sandbox_run", arguments).await;
+            assert_eq!(data["stdout"], "ran\n");
+            data["name"].clone()
+        };
+        // The id of an earlier create is another's.
+        client.data("sandbox_create", json!({ "name": "mine", "requestId": "r-1" })).await;
+        assert_ne!(run(false).await, "mine");
+        assert_eq!(n_sandboxes(&client).await, 1);
+        // What the same run made before and was to be kept is kept.
+        let kept = run(true).await;
+        assert_eq!(run(false).await, kept);
+        assert_eq!(n_sandboxes(&client).await, 2);
+        client.data("sandbox_remove", json!({ "name": kept, "force": true, "confirm": true })).await;
+        // Someone went out of their way to have theirs found.
+        let guessed = request_of_run(&"r-1".parse().unwrap()).unwrap();
+        client.data("sandbox_create", json!({ "name": "trap", "requestId": guessed.as_str() })).await;
+        assert_eq!(run(false).await, "trap");
+        assert_eq!(n_sandboxes(&client).await, 2);
+        // The longest id is not too long.
+        let long = json!({ "requestId": "r".repeat(128), "command": "true" });
+        client.data("sandbox_run", long).await;
+    }
+
+    #[tokio::test]
+    async fn a_key_that_ends_while_its_command_runs_leaves_no_sandbox() {
+        let client = Client::new().await;
+        let (engine, owner) = (client.call.engine().clone(), client.call.who.clone());
+        let made = engine.create_key(&owner, KeySpec::default()).await.unwrap();
+        let who = engine.authenticate_key(&made.secret).await.unwrap();
+        let token = client.call.cancelled.clone();
+        let progress = Progress::new(move |_step| {
+            let (engine, owner, key) = (engine.clone(), owner.clone(), made.key.id.clone());
+            let token = token.clone();
+            async move {
+                engine.revoke_key(&owner, key.as_str()).await.unwrap();
+                token.cancel();
+            }
+            .boxed()
+        });
+        let call = Call { who, progress, ..client.call.clone() };
+        ask(call, "sandbox_run", json!({ "command": "echo here; sleep 1000" })).await;
+        assert!(client.call.engine().authenticate_key(&made.secret).await.is_err());
         assert_eq!(n_sandboxes(&client).await, 0);
     }
 

@@ -68,7 +68,7 @@ struct Runtime {
 async fn check(call: Call, _: NoArguments) -> ToolResult<Runtime> {
     let capabilities = call.engine().capabilities();
     let settings = &call.settings;
-    let roots = &settings.host.roots;
+    let (host_path_policy, roots) = settings.host.told_to(&call.who);
     let path = |root: &crate::mcp::HostRoot| root.path.display().to_string();
     let runtime = Runtime {
         installed: true,
@@ -81,7 +81,7 @@ async fn check(call: Call, _: NoArguments) -> ToolResult<Runtime> {
         images: vec![ImageRef::HOST],
         network: "none",
         namespace: select::namespace(&call).to_string(),
-        host_path_policy: if settings.host.unrestricted { "unrestricted" } else { "allowlist" },
+        host_path_policy,
         host_paths: roots.iter().map(path).collect(),
         writable_host_paths: roots.iter().filter(|root| root.write).map(path).collect(),
         dangerous_enabled: settings.dangerous_enabled,
@@ -138,6 +138,7 @@ async fn install(call: Call, _: NoArguments) -> ToolResult<Installed> {
 #[cfg(test)]
 mod tests {
     use backends::fake::FakeBackend;
+    use engine::Principal;
     use sandbox::{BackendKind, Capabilities};
     use serde_json::json;
 
@@ -168,6 +169,19 @@ mod tests {
             assert!(data.get(gone).unwrap().is_null(), "{gone}");
         }
         client.error("runtime_check", json!({ "verbose": true }), "invalid_request").await;
+    }
+
+    #[tokio::test]
+    async fn a_caller_of_one_namespace_is_told_nothing_of_the_host() {
+        let root = HostRoot { path: "/srv/data".into(), write: true };
+        let host = HostPolicy { roots: vec![root], ..HostPolicy::default() };
+        for host in [HostPolicy { unrestricted: true, ..host.clone() }, host] {
+            let mut client = Client::with(Settings { host, ..Settings::default() }).await;
+            client.call.who = Principal::of_namespace("ana", "red".parse().unwrap());
+            let data = client.data("runtime_check", json!({})).await;
+            assert_eq!(data["hostPathPolicy"], "none");
+            assert_eq!((&data["hostPaths"], &data["writableHostPaths"]), (&json!([]), &json!([])));
+        }
     }
 
     #[tokio::test]

@@ -8,8 +8,8 @@ mod steps;
 mod tests;
 mod turns;
 
-use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
-use sandbox::{Error, ErrorKind, RequestId};
+use engine::{Engine, Force, Principal, SandboxFilter, SandboxRef, SandboxView};
+use sandbox::{Error, ErrorKind, RequestId, SandboxId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -59,7 +59,7 @@ struct Created {
 async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     let prepared = prepare(&call, fields)?;
     let warnings = prepared.warnings.clone();
-    let view = make(&call, prepared).await?;
+    let Made { view, .. } = make(&call, prepared).await?;
     let created = Created {
         name: view.name.to_string(),
         id: view.id.to_string(),
@@ -69,9 +69,17 @@ async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
 }
 
+/// A sandbox that is there now.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) view: SandboxView,
+    /// Made by this call, not found as what the same request made before.
+    pub(crate) is_new: bool,
+}
+
 /// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole sandbox
 /// or none.
-pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<SandboxView, Failure> {
+pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Made, Failure> {
     let making = tokio::spawn(make_whole(call.clone(), prepared));
     making.await.unwrap_or_else(|error| {
         Err(Failure::from(
@@ -80,19 +88,19 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<SandboxView,
     })
 }
 
-async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failure> {
+async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
     let Prepared { spec, replace, steps, .. } = prepared;
     let mut _turn = None;
     if let Some(request) = &spec.request_id {
         _turn = Some(turns::take(&spec.namespace, request).await);
         if let Some(view) = requested(&call, request).await? {
             // Made by the same request before: it has its files, and replaced what was to be replaced.
-            return Ok(view);
+            return Ok(Made { view, is_new: false });
         }
     }
     let steps = steps::open(&call, steps).await?;
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
-        remove_earlier(&call, name.as_str(), replace).await?;
+        remove_earlier(&call, &spec, name.as_str(), replace).await?;
     }
     let mut view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
         Failure::from(error).or_hint(
@@ -109,12 +117,23 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<SandboxView, Failu
     match finished {
         Ok(warnings) => {
             view.warnings.extend(warnings);
-            Ok(view)
+            Ok(Made { view, is_new: true })
         }
         Err(failure) => {
-            call.engine().remove_sandbox(&call.who, &which, Force::Yes).await?;
+            unmake(call.engine(), &view.id).await;
             Err(failure)
         }
+    }
+}
+
+/// Removes what a call made and nobody is to find. Not in the name of its caller, whose key may have ended meanwhile.
+pub(crate) async fn unmake(engine: &Engine, id: &SandboxId) {
+    let us = Principal::operator("clean-up");
+    match engine.remove_sandbox(&us, &SandboxRef::from(id), Force::Yes).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(%id, error = &error as &dyn std::error::Error, "not removed");
+        }
+        _ => {}
     }
 }
 
@@ -125,9 +144,18 @@ async fn requested(call: &Call, request: &RequestId) -> Result<Option<SandboxVie
     Ok(all.into_iter().find(|view| view.spec.request_id.as_ref() == Some(request)))
 }
 
-async fn remove_earlier(call: &Call, name: &str, replace: prepare::Replace) -> Result<(), Failure> {
-    let which = SandboxRef::new(name, Some(select::namespace(call)))?;
+/// Nothing is removed for the sake of a sandbox that the caller could not have in its place.
+async fn remove_earlier(
+    call: &Call,
+    spec: &SandboxSpec,
+    name: &str,
+    replace: prepare::Replace,
+) -> Result<(), Failure> {
     let (engine, who) = (call.engine(), &call.who);
+    let named = SandboxRef::new(name, Some(select::namespace(call)))?;
+    // By its id from here on: this one was asked about, and no other that may have the name by then.
+    let Some(id) = engine.check_create(who, spec, &named).await? else { return Ok(()) };
+    let which = SandboxRef::from(id);
     let removed = async {
         if replace.grace.is_some() {
             engine.stop_sandbox(who, &which, replace.grace).await.map(drop).or_else(|error| {

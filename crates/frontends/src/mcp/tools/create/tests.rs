@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use engine::ByteStream;
-use futures_util::TryStreamExt;
-use sandbox::BackendError;
+use futures_util::{FutureExt, TryStreamExt};
+use sandbox::{BackendError, ByteSize, KeySpec};
 use serde_json::{Value, json};
 
 use super::create_schema;
-use crate::mcp::{HostPolicy, HostRoot, Settings, call::Call, testing::Client};
+use crate::mcp::{
+    HostPolicy, HostRoot, Settings,
+    call::{Call, Progress},
+    testing::{Client, ask},
+};
 
 async fn read(call: &Call, sandbox: &str, path: &str) -> String {
     let which = call.sandbox(sandbox).unwrap();
@@ -323,6 +327,55 @@ async fn replacing_removes_the_one_before_and_only_for_a_sandbox_that_can_be_mad
     let third = client.data("sandbox_create", json!({ "name": "web", "lifecycle": quick })).await;
     assert_ne!(second["id"], third["id"]);
     assert_eq!(left(&client).await, (1, 1, 1));
+}
+
+/// A client with a key of its own.
+async fn holder(client: &Client, spec: KeySpec) -> Call {
+    let engine = client.call.engine();
+    let made = engine.create_key(&client.call.who, spec).await.unwrap();
+    Call { who: engine.authenticate_key(&made.secret).await.unwrap(), ..client.call.clone() }
+}
+
+#[tokio::test]
+async fn who_has_no_room_for_the_new_one_does_not_lose_the_old() {
+    let client = Client::new().await;
+    let ana = holder(&client, KeySpec { max_memory: Some(ByteSize::mib(100)), ..KeySpec::default() }).await;
+    let ben = holder(&client, KeySpec { max_sandboxes: Some(1), ..KeySpec::default() }).await;
+    let replacing = |mib: u64| json!({ "name": "web", "memoryMib": mib, "lifecycle": { "replace": true } });
+    let first = ask(ana.clone(), "sandbox_create", replacing(64)).await["data"]["id"].clone();
+    let too_much = ask(ana.clone(), "sandbox_create", replacing(128)).await;
+    assert_eq!(too_much["error"]["code"], "limit_reached", "{too_much}");
+    // Another key that has all it may have cannot do away with it either.
+    assert_eq!(ask(ben.clone(), "sandbox_create", json!({ "name": "own" })).await["ok"], true);
+    let full = ask(ben, "sandbox_create", replacing(64)).await;
+    assert_eq!(full["error"]["code"], "limit_reached", "{full}");
+    let kept = client.data("sandbox_inspect", json!({ "name": "web" })).await;
+    assert_eq!((&kept["id"], &kept["status"]), (&first, &json!("running")));
+    // The old one's own memory is free for the new one.
+    let second = ask(ana, "sandbox_create", replacing(100)).await;
+    assert!(second["ok"] == true && second["data"]["id"] != first, "{second}");
+}
+
+#[tokio::test]
+async fn a_key_that_ends_in_the_middle_leaves_no_half_made_sandbox() {
+    let host = tempfile::tempdir().unwrap();
+    std::fs::write(host.path().join("big"), vec![7; 9 * 1024 * 1024]).unwrap();
+    let roots = vec![HostRoot { path: host.path().to_owned(), write: false }];
+    let settings = Settings { host: HostPolicy { roots, ..HostPolicy::default() }, ..Settings::default() };
+    let client = Client::with(settings).await;
+    let mut ana = holder(&client, KeySpec::default()).await;
+    let (engine, owner, key) = (client.call.engine().clone(), client.call.who.clone(), ana.who.key.clone());
+    // Its key is revoked while the first file goes in.
+    ana.progress = Progress::new(move |_step| {
+        let (engine, owner, key) = (engine.clone(), owner.clone(), key.clone().unwrap());
+        async move { drop(engine.revoke_key(&owner, key.as_str()).await.unwrap()) }.boxed()
+    });
+    let copy = json!({ "kind": "copyFile", "hostPath": host.path().join("big"), "path": "/srv/big" });
+    let patches = json!([copy, { "kind": "text", "path": "/srv/a", "content": "x" }]);
+    let envelope = ask(ana, "sandbox_create", json!({ "name": "web", "patches": patches })).await;
+    assert_eq!(envelope["error"]["code"], "unauthenticated", "{envelope}");
+    assert!(envelope["error"]["message"].as_str().unwrap().starts_with("patches[1]"), "{envelope}");
+    assert_eq!(left(&client).await, (0, 0, 0));
 }
 
 #[tokio::test]

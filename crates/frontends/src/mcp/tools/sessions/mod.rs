@@ -254,6 +254,8 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
             .with_hint("Give data or dataBase64, or close: true to end stdin."));
     }
     let target = Target::find(&call, &arguments.exec_session_id).await?;
+    // It may take long, and must not be swept meanwhile; but nobody keeps a session who may only look at it.
+    call.who.may_change()?;
     call.mcp.sessions().touch(&target.exec);
     let write = call.engine().exec_stdin(&call.who, &target.which, &target.exec, byte_stream(bytes), close);
     let written = tokio::select! {
@@ -331,9 +333,9 @@ struct Signaled {
 
 async fn signal(call: Call, arguments: SignalArguments) -> ToolResult<Signaled> {
     let target = Target::find(&call, &arguments.exec_session_id).await?;
-    call.mcp.sessions().touch(&target.exec);
     let signal = arguments.signal.number();
     target.signal(&call, signal).await.map_err(ended)?;
+    call.mcp.sessions().touch(&target.exec);
     Ok(Answer::new(Signaled { exec_session_id: target.exec.to_string(), signaled: true, signal }))
 }
 
@@ -353,7 +355,6 @@ struct Closed {
 
 async fn close(call: Call, arguments: CloseArguments) -> ToolResult<Closed> {
     let target = Target::find(&call, &arguments.exec_session_id).await?;
-    call.mcp.sessions().forget(&target.exec);
     let view = target.view(&call).await?;
     let exec_session_id = target.exec.to_string();
     let was_running = view.outcome.is_none();
@@ -366,6 +367,7 @@ async fn close(call: Call, arguments: CloseArguments) -> ToolResult<Closed> {
                 _ => {}
             }
         }
+        call.mcp.sessions().forget(&target.exec);
         call.mcp.clone().spawn(end(call, target));
     }
     Ok(Answer::new(Closed { exec_session_id, closed: true, was_running }))
@@ -486,7 +488,6 @@ struct Resized {
 async fn resize(call: Call, arguments: ResizeArguments) -> ToolResult<Resized> {
     let ResizeArguments { exec_session_id, rows, cols } = arguments;
     let target = Target::find(&call, &exec_session_id).await?;
-    call.mcp.sessions().touch(&target.exec);
     let size = TerminalSize { rows, cols };
     call.engine().exec_resize(&call.who, &target.which, &target.exec, size).await.map_err(|error| {
         Failure::from(error).or_hint(
@@ -494,5 +495,6 @@ async fn resize(call: Call, arguments: ResizeArguments) -> ToolResult<Resized> {
             "Only a running session that was started with tty: true has a terminal; see sandbox_exec_list.",
         )
     })?;
+    call.mcp.sessions().touch(&target.exec);
     Ok(Answer::new(Resized { exec_session_id, rows, cols }))
 }

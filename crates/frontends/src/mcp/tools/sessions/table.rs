@@ -42,7 +42,7 @@ struct Table {
 
 #[derive(Debug, Clone)]
 struct Session {
-    who: Principal,
+    /// By its id.
     which: SandboxRef,
     ttl: Duration,
     due: Instant,
@@ -56,7 +56,7 @@ impl Sessions {
         let sessions = call.mcp.sessions();
         let ttl = call.settings.session_ttl().min(FAR);
         let due = Instant::now() + ttl;
-        let session = Session { who: call.who.clone(), which: which.clone(), ttl, due, last_entry: 0 };
+        let session = Session { which: which.clone(), ttl, due, last_entry: 0 };
         let mut table = sessions.lock();
         if table.by_exec.len() >= MAX_SESSIONS
             && let Some(first) = table.first_due().map(|(exec, _)| exec.clone())
@@ -123,7 +123,9 @@ async fn sweep(sessions: Arc<Sessions>, mcp: WeakMcp) {
 }
 
 async fn look_after(mcp: &Mcp, sessions: &Sessions, exec: ExecId, session: Session) {
-    let Session { who, which, last_entry, .. } = session;
+    let Session { which, last_entry, .. } = session;
+    // Not in the name of whoever started it, whose key may have ended before the command.
+    let who = Principal::operator("session sweep");
     let view = match mcp.engine().exec_view(&who, &which, &exec).await {
         Ok(view) if view.outcome.is_none() => view,
         // Over, or gone with its sandbox.

@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use engine::{Principal, SandboxRef};
-use sandbox::{ExecId, ExecOutcome, KillReason, SandboxState};
+use sandbox::{ExecId, ExecOutcome, KeySpec, KillReason, SandboxState};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::mcp::{
     Settings,
@@ -234,6 +237,44 @@ async fn a_session_that_nobody_uses_has_its_stdin_closed() {
     // The task that looked after them ended with them, and a next session has one again.
     let third = start(&client, json!({ "command": "cat" })).await;
     assert_eq!(outcome(&client, &third).await, ExecOutcome::exited(0));
+}
+
+#[tokio::test]
+async fn a_session_whose_key_has_ended_is_looked_after_all_the_same() {
+    let mut client = Client::with(Settings { session_ttl_ms: 300, ..Settings::default() }).await;
+    make_box(&client).await;
+    let (engine, owner) = (client.call.engine().clone(), client.call.who.clone());
+    let made = engine.create_key(&owner, KeySpec::default()).await.unwrap();
+    client.call.who = engine.authenticate_key(&made.secret).await.unwrap();
+    let session = start(&client, json!({ "command": "cat" })).await;
+    engine.revoke_key(&owner, made.key.id.as_str()).await.unwrap();
+    client.call.who = owner;
+    let ended = timeout(Duration::from_secs(60), outcome(&client, &session)).await;
+    assert_eq!(ended.expect("an end"), ExecOutcome::exited(0));
+}
+
+#[tokio::test]
+async fn whoever_may_only_look_does_not_keep_a_session_from_its_end() {
+    let mut client = Client::with(Settings { session_ttl_ms: 300, ..Settings::default() }).await;
+    make_box(&client).await;
+    let session = start(&client, json!({ "command": "cat" })).await;
+    let owner = client.call.who.clone();
+    client.call.who = Principal { access: engine::Access::ReadOnly, ..Principal::developer("reader") };
+    client.error("sandbox_exec_close", json!({ "execSessionId": session }), "denied").await;
+    // Again and again: what is refused does not count as use.
+    let refused = async {
+        loop {
+            let write = json!({ "execSessionId": session, "data": "x" });
+            client.error("sandbox_exec_write_stdin", write, "denied").await;
+            let signal = json!({ "execSessionId": session, "signal": "int" });
+            client.error("sandbox_exec_signal", signal, "denied").await;
+        }
+    };
+    let which: SandboxRef = "box".parse().unwrap();
+    let exec: ExecId = session.parse().unwrap();
+    let ended = client.call.engine().wait_exec(&owner, &which, &exec, Some(Duration::from_secs(60)));
+    let view = tokio::select! { view = ended => view.unwrap(), () = refused => unreachable!() };
+    assert_eq!(view.outcome, Some(ExecOutcome::exited(0)));
 }
 
 #[tokio::test]
