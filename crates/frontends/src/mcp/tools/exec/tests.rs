@@ -221,3 +221,43 @@ async fn what_is_wrong_with_a_call_is_told_in_the_envelope() {
         .await;
     assert!(error["hint"].as_str().unwrap().contains("args"), "{error}");
 }
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_run_it_says_which_tool_leads_on() {
+    let client = client_with_box().await;
+    let hint = async |tool: &str, arguments: serde_json::Value| {
+        let error = client.error(tool, arguments, "wrong_state").await;
+        assert!(!error["message"].as_str().unwrap().contains("files"), "{error}");
+        error["hint"].as_str().unwrap().to_owned()
+    };
+    let exec = json!({ "name": "box", "command": "true" });
+    client.data("sandbox_pause", json!({ "name": "box" })).await;
+    for tool in ["sandbox_exec", "sandbox_shell", "sandbox_exec_start"] {
+        assert_eq!(hint(tool, exec.clone()).await, "Call sandbox_resume first.");
+    }
+    client.data("sandbox_resume", json!({ "name": "box" })).await;
+    client.data("sandbox_exec_start", json!({ "name": "box", "command": "sleep", "args": ["1000"] })).await;
+    client.data("sandbox_drain", json!({ "name": "box" })).await;
+    let draining = hint("sandbox_exec", exec.clone()).await;
+    assert_eq!(draining, "Wait with sandbox_wait, then sandbox_start, or use another sandbox.");
+    client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
+    assert!(hint("sandbox_exec", exec).await.contains("startIfStopped"));
+    for (tool, arguments) in [
+        ("sandbox_fs_read", json!({ "name": "box", "path": "/etc/passwd" })),
+        ("sandbox_fs_exists", json!({ "name": "box", "path": "/etc/passwd" })),
+        ("sandbox_metrics", json!({ "name": "box" })),
+    ] {
+        assert_eq!(hint(tool, arguments).await, "Call sandbox_start first.", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_name_is_told_what_a_right_one_looks_like() {
+    let client = Client::new().await;
+    for tool in ["sandbox_exec", "sandbox_create"] {
+        let arguments = json!({ "name": "no/name", "command": "true" });
+        let arguments = if tool == "sandbox_create" { json!({ "name": "no/name" }) } else { arguments };
+        let error = client.error(tool, arguments, "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{error}");
+    }
+}
