@@ -261,3 +261,38 @@ async fn a_wrong_name_is_told_what_a_right_one_looks_like() {
         assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn output_that_is_no_text_names_the_way_to_the_bytes() {
+    let client = client_with_box().await;
+    for max_bytes in [1000, 10] {
+        let arguments = json!({ "name": "box", "command": "cat", "stdinBase64": "/2hlYWQgYW5kIGEgbG9uZywgbG9uZyB0YWls", "maxBytes": max_bytes });
+        let envelope = client.ask("sandbox_shell", arguments).await;
+        let warning = envelope["warnings"].to_string();
+        let session = envelope["data"]["execSessionId"].as_str().unwrap();
+        assert!(warning.contains("sandbox_exec_poll") && warning.contains(session), "{envelope}");
+        assert!(warning.contains("base64"), "{envelope}");
+    }
+    let envelope = client.ask("sandbox_run", json!({ "command": "cat", "stdinBase64": "/w==" })).await;
+    assert!(envelope["warnings"].to_string().contains("keep: true"), "{envelope}");
+    let envelope = client.ask("sandbox_shell", json!({ "name": "box", "command": "echo ä" })).await;
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
+}
+
+#[tokio::test]
+async fn a_line_given_as_a_program_is_sent_to_the_shell() {
+    let client = client_with_box().await;
+    let line = json!({ "name": "box", "command": "ls -la /" });
+    for tool in ["sandbox_exec", "sandbox_exec_start"] {
+        let envelope = client.ask(tool, line.clone()).await;
+        assert!(envelope["warnings"].to_string().contains("use sandbox_shell"), "{tool}: {envelope}");
+    }
+    let failing = json!({ "name": "box", "command": "ls -la /", "treatNonZeroAsError": true });
+    let error = client.error("sandbox_exec", failing, "exec_failed").await;
+    assert!(error["hint"].as_str().unwrap().contains("use sandbox_shell"), "{error}");
+    let envelope = client.ask("sandbox_exec", json!({ "name": "box", "command": "nonesuch" })).await;
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
+    let limited = json!({ "name": "box", "command": "true", "rlimits": [{ "resource": "x", "soft": 1 }] });
+    let error = client.error("sandbox_exec", limited, "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("nofile"), "{error}");
+}
