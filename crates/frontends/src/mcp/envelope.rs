@@ -118,20 +118,66 @@ impl From<Error> for Failure {
             tracing::error!(kind = %error.kind(), error = &error as &dyn std::error::Error, "a tool failed");
         }
         let kind = error.kind();
-        let hint = match kind {
-            // Told by tool names: the engine's own hints name commands.
-            ErrorKind::NotFound if error.message().starts_with("no sandbox") => {
-                Some("Call sandbox_list to see which there are, or sandbox_create to make one.".to_owned())
-            }
-            _ => error.hint().filter(|hint| !hint.contains("`warren")).map(str::to_owned),
-        };
         Self {
             code: Cow::Borrowed(kind.as_str()),
-            message: error.message().to_owned(),
-            hint,
+            message: in_tool_words(&error),
+            hint: tool_hint(&error),
             details: None,
             retryable: kind.is_retryable(),
         }
+    }
+}
+
+/// The engine's word for reading files, looking around and measuring is `files`, which says nothing to who asked for one
+/// of the others.
+fn in_tool_words(error: &Error) -> String {
+    let message = error.message();
+    match message.strip_suffix(": files is not possible now") {
+        Some(state) => format!("{state}, and has to run for this"),
+        None => message.to_owned(),
+    }
+}
+
+pub(crate) const START_FIRST: &str = "Call sandbox_start first.";
+const NAME_HINT: &str = "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit. \
+                         Call sandbox_list to see which there are.";
+
+/// The next step, told by tool names: the engine's own hints are for people at a terminal.
+fn tool_hint(error: &Error) -> Option<String> {
+    let (message, own) = (error.message(), error.hint().filter(|hint| !hint.contains("`warren")));
+    let told = match error.kind() {
+        ErrorKind::NotFound if message.starts_with("no sandbox") => {
+            Some("Call sandbox_list to see which there are, or sandbox_create to make one.")
+        }
+        ErrorKind::WrongState => state_hint(message),
+        ErrorKind::LimitReached if error.hint().is_some_and(|hint| hint.starts_with("Remove ")) => {
+            Some("Call sandbox_list to see which there are, and sandbox_remove what is not needed.")
+        }
+        ErrorKind::InvalidRequest if own.is_none() && message.contains("sandbox name") => Some(NAME_HINT),
+        // Says only that something is wrong, which the message says better.
+        ErrorKind::InvalidRequest if own == Some("Correct the command and try again.") => {
+            return Some(format!("Correct this and call again: {message}."));
+        }
+        _ => None,
+    };
+    told.or(own).map(str::to_owned)
+}
+
+/// For refusals of the lifecycle, which name the state before a colon: what leads to another state.
+fn state_hint(message: &str) -> Option<&'static str> {
+    let (subject, _) = message.split_once(':')?;
+    let (sandbox, state) = subject.rsplit_once(" is ")?;
+    if !sandbox.starts_with("sandbox ") {
+        return None;
+    }
+    match state {
+        "creating" => Some("Call sandbox_status until it is running, then try again."),
+        "paused" => Some("Call sandbox_resume first."),
+        "draining" => Some("Wait with sandbox_wait, then sandbox_start, or use another sandbox."),
+        "stopping" => Some("Wait with sandbox_wait, then sandbox_start."),
+        "stopped" => Some(START_FIRST),
+        "failed" => Some("Call sandbox_inspect for the reason, then sandbox_remove it."),
+        _ => None,
     }
 }
 
@@ -173,5 +219,45 @@ impl Envelope {
     /// The code of the failure it tells of, for the audit.
     pub(crate) fn error_code(&self) -> Option<&str> {
         self.body.pointer("/error/code").and_then(Value::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(kind: ErrorKind, message: &str, own: Option<&str>) -> Option<String> {
+        let error = Error::new(kind, message);
+        Failure::from(match own {
+            Some(own) => error.with_hint(own),
+            None => error,
+        })
+        .hint
+    }
+
+    #[test]
+    fn hints_name_the_next_tool() {
+        let refused = |state: &str| {
+            let message = format!("sandbox p is {state}: exec is not possible now");
+            hint(ErrorKind::WrongState, &message, Some("Look at it.")).unwrap()
+        };
+        for (state, tool) in [
+            ("creating", "sandbox_status"),
+            ("paused", "sandbox_resume"),
+            ("draining", "sandbox_wait"),
+            ("stopping", "sandbox_wait"),
+            ("stopped", "sandbox_start"),
+            ("failed", "sandbox_inspect"),
+        ] {
+            assert!(refused(state).contains(tool), "{state}: {}", refused(state));
+        }
+        assert_eq!(hint(ErrorKind::WrongState, "/a is stopped: b", None), None);
+        let own = "Remove a sandbox that is not needed, or use a key with a higher --max-sandboxes.";
+        let told = hint(ErrorKind::LimitReached, "k may have 1 sandboxes and has 1", Some(own)).unwrap();
+        assert!(told.contains("sandbox_remove") && !told.contains("--max"), "{told}");
+        let own = Some("Correct the command and try again.");
+        let told = hint(ErrorKind::InvalidRequest, "the command is empty", own).unwrap();
+        assert!(told.contains("the command is empty"), "{told}");
+        assert_eq!(hint(ErrorKind::LimitReached, "full", Some("Try later.")), Some("Try later.".to_owned()));
     }
 }

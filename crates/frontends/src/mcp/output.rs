@@ -18,6 +18,7 @@ pub(crate) struct Collector {
 pub(crate) struct Gathered {
     /// Bytes that are no UTF-8 are replaced.
     pub(crate) text: String,
+    pub(crate) is_lossy: bool,
     pub(crate) truncated: Option<Truncated>,
 }
 
@@ -53,30 +54,33 @@ impl Collector {
         let n_kept = (self.head.len() + tail.len()) as u64;
         if n_kept == self.n_total {
             let whole = [self.head, tail].concat();
-            return Gathered { text: decode(whole), truncated: None };
+            let (text, is_lossy) = decode(whole);
+            return Gathered { text, is_lossy, truncated: None };
         }
         let head = until_character_border(&self.head);
         let tail = from_character_border(&tail);
         let returned_bytes = (head.len() + tail.len()) as u64;
         let n_left_out = self.n_total - returned_bytes;
         let hint = rest();
-        let text = format!(
-            "{}\n[… {n_left_out} bytes left out …]\n{}",
-            String::from_utf8_lossy(head),
-            String::from_utf8_lossy(tail)
-        );
+        let (head, is_head_lossy) = decode(head.to_vec());
+        let (tail, is_tail_lossy) = decode(tail.to_vec());
+        let text = format!("{head}\n[… {n_left_out} bytes left out …]\n{tail}");
         let truncated = Truncated {
             field: field.to_owned(),
             returned_bytes,
             total_bytes: self.n_total,
             hint: Some(hint),
         };
-        Gathered { text, truncated: Some(truncated) }
+        Gathered { text, is_lossy: is_head_lossy || is_tail_lossy, truncated: Some(truncated) }
     }
 }
 
-fn decode(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+/// As text, and whether bytes had to be replaced.
+fn decode(bytes: Vec<u8>) -> (String, bool) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, false),
+        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
+    }
 }
 
 /// Without a character that is cut in two at the end.
@@ -115,7 +119,10 @@ mod tests {
 
     #[test]
     fn what_fits_is_whole_also_when_characters_come_in_pieces() {
-        assert_eq!(gather(10, &["0123456789"]), Gathered { text: "0123456789".into(), truncated: None });
+        assert_eq!(
+            gather(10, &["0123456789"]),
+            Gathered { text: "0123456789".into(), is_lossy: false, truncated: None }
+        );
         let mut collector = Collector::new(4);
         for byte in "äö".bytes() {
             collector.push(&[byte]);
@@ -135,6 +142,7 @@ mod tests {
     fn no_character_is_cut_in_two() {
         let got = gather(7, &["ääääää"]);
         assert_eq!(got.text, "ää\n[… 6 bytes left out …]\nä");
+        assert!(!got.is_lossy);
         assert_eq!(got.truncated.unwrap().returned_bytes, 6);
         assert_eq!(until_character_border("a€".as_bytes()), "a€".as_bytes());
         assert_eq!(until_character_border(&"a€".as_bytes()[..3]), b"a");

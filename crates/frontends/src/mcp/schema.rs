@@ -1,6 +1,9 @@
 //! JSON Schemas of what tools take and answer, from their types; tidied, because a model pays for every byte.
 
-use schemars::{JsonSchema, generate::SchemaSettings};
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub(crate) type JsonObject = Map<String, Value>;
@@ -25,6 +28,26 @@ pub(crate) fn output<D: JsonSchema>() -> JsonObject {
         "properties": { "ok": { "type": "boolean" }, "data": data },
         "required": ["ok"],
     }))
+}
+
+/// A field of an answer that is always there, and `null` while there is nothing to say. Written out as one of two types,
+/// which [`tidy`] leaves alone: a client that checks answers must know of the `null`.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Nullable<T>(pub(crate) Option<T>);
+
+impl<T: JsonSchema> JsonSchema for Nullable<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("Nullable_{}", T::schema_name()))
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [generator.subschema_for::<T>(), { "type": "null" }] })
+    }
 }
 
 /// The long form: all there is, without marks.
@@ -218,6 +241,22 @@ mod tests {
             "additionalProperties": false,
         });
         assert_eq!(Value::Object(input::<Sample>()), expected);
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Told {
+        always: Nullable<String>,
+    }
+
+    #[test]
+    fn what_may_be_null_in_an_answer_says_so_and_must_be_there() {
+        let expected = json!({
+            "type": "object",
+            "properties": { "always": { "oneOf": [{ "type": "string" }, { "type": "null" }] } },
+            "required": ["always"],
+        });
+        assert_eq!(of::<Told>(), expected);
+        assert_eq!(json!(Told { always: Nullable(None) }), json!({ "always": null }));
     }
 
     #[derive(Deserialize, JsonSchema)]

@@ -1,12 +1,12 @@
 //! `sandbox_metrics`, `sandbox_metrics_all`, `sandbox_metrics_stream`: what sandboxes use right now.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use engine::{SandboxFilter, SandboxRef, SandboxView};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use sandbox::{Result, SandboxState, Usage};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{Answer, Failure, ToolResult},
+    schema::Nullable,
     tool::{Hints, Tool},
 };
 
@@ -53,46 +54,28 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
-/// A number, or `null` where nobody can tell. Written out as one of two types: a client that checks answers must know.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(transparent)]
-struct Known<T>(Option<T>);
-
-impl<T> JsonSchema for Known<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        Cow::Borrowed("Known")
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "oneOf": [{ "type": "number" }, { "type": "null" }] })
-    }
-}
-
+// Where nobody can tell, a number is `null`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Metrics {
     timestamp: String,
-    cpu_percent: Known<f64>,
-    vcpu_time_ns: Known<u64>,
-    memory_bytes: Known<u64>,
-    memory_available_bytes: Known<u64>,
-    memory_host_resident_bytes: Known<u64>,
+    cpu_percent: Nullable<f64>,
+    vcpu_time_ns: Nullable<u64>,
+    memory_bytes: Nullable<u64>,
+    memory_available_bytes: Nullable<u64>,
+    memory_host_resident_bytes: Nullable<u64>,
     memory_limit_bytes: u64,
-    memory_peak_bytes: Known<u64>,
-    disk_bytes: Known<u64>,
+    memory_peak_bytes: Nullable<u64>,
+    disk_bytes: Nullable<u64>,
     disk_limit_bytes: u64,
-    disk_read_bytes: Known<u64>,
-    disk_write_bytes: Known<u64>,
-    net_rx_bytes: Known<u64>,
-    net_tx_bytes: Known<u64>,
-    pids: Known<u64>,
-    oom_kills: Known<u64>,
-    uptime_ms: Known<u64>,
-    uptime_secs: Known<u64>,
+    disk_read_bytes: Nullable<u64>,
+    disk_write_bytes: Nullable<u64>,
+    net_rx_bytes: Nullable<u64>,
+    net_tx_bytes: Nullable<u64>,
+    pids: Nullable<u64>,
+    oom_kills: Nullable<u64>,
+    uptime_ms: Nullable<u64>,
+    uptime_secs: Nullable<u64>,
 }
 
 /// Takes readings of one sandbox, and remembers the last for the processor's share.
@@ -141,26 +124,26 @@ fn metrics(view: &SandboxView, usage: &Usage, cpu_percent: Option<f64>) -> Metri
     let now = Timestamp::now();
     let memory_limit = view.plan.limits.memory.bytes();
     let uptime = view.started_at.map(|at| u64::try_from(now.duration_since(at).as_millis()).unwrap_or(0));
-    let unknown = Known(None);
+    let unknown = Nullable(None::<u64>);
     Metrics {
         timestamp: now.to_string(),
-        cpu_percent: Known(cpu_percent),
-        vcpu_time_ns: Known(usage.cpu_micros.map(|micros| micros.saturating_mul(1000))),
-        memory_bytes: Known(usage.memory_bytes),
-        memory_available_bytes: Known(usage.memory_bytes.map(|used| memory_limit.saturating_sub(used))),
+        cpu_percent: Nullable(cpu_percent),
+        vcpu_time_ns: Nullable(usage.cpu_micros.map(|micros| micros.saturating_mul(1000))),
+        memory_bytes: Nullable(usage.memory_bytes),
+        memory_available_bytes: Nullable(usage.memory_bytes.map(|used| memory_limit.saturating_sub(used))),
         memory_host_resident_bytes: unknown,
         memory_limit_bytes: memory_limit,
-        memory_peak_bytes: Known(usage.memory_peak_bytes),
-        disk_bytes: Known(usage.disk_bytes),
+        memory_peak_bytes: Nullable(usage.memory_peak_bytes),
+        disk_bytes: Nullable(usage.disk_bytes),
         disk_limit_bytes: view.plan.limits.disk.bytes(),
         disk_read_bytes: unknown,
         disk_write_bytes: unknown,
         net_rx_bytes: unknown,
         net_tx_bytes: unknown,
-        pids: Known(usage.pids),
-        oom_kills: Known(usage.oom_kills),
-        uptime_ms: Known(uptime),
-        uptime_secs: Known(uptime.map(|ms| (ms + 500) / 1000)),
+        pids: Nullable(usage.pids),
+        oom_kills: Nullable(usage.oom_kills),
+        uptime_ms: Nullable(uptime),
+        uptime_secs: Nullable(uptime.map(|ms| (ms + 500) / 1000)),
     }
 }
 

@@ -123,7 +123,10 @@ async fn run_in(call: &Call, mut command: Prepared, is_kept: bool) -> ToolResult
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
     let followed = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
-    conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: !is_kept })
+    conclude(
+        followed,
+        &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: !is_kept, program: None },
+    )
 }
 
 /// The id under which a run's sandbox is known: never by accident that of a `sandbox_create`, whose sandbox is to stay.

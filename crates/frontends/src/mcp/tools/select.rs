@@ -150,18 +150,19 @@ impl Selector {
         Ok(call.engine().sandboxes(&call.who, &filter).await?)
     }
 
-    /// Ending by force what was not named one by one needs a word more.
-    pub(crate) fn check_force(
+    /// What cannot be undone, done to sandboxes that were not named one by one, needs a word more: others may work in them.
+    /// `deed` is what is asked, in words that stand before "by labels or status".
+    pub(crate) fn check_confirmed(
         &self,
         call: &Call,
         tool: &str,
-        force: bool,
+        deed: &str,
         confirm: bool,
     ) -> Result<(), Failure> {
-        if !force || confirm || call.settings.dangerous_enabled || !self.picks_unnamed() {
+        if confirm || call.settings.dangerous_enabled || !self.picks_unnamed() {
             return Ok(());
         }
-        let message = format!("{tool} with force by labels or status requires confirm: true");
+        let message = format!("{deed} by labels or status requires confirm: true");
         Err(Failure::new(DANGEROUS_OPERATION_DISABLED, message).with_hint(format!(
             "Call sandbox_list with the same labels and status to see what is meant, then {tool} with confirm: true."
         )))

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use engine::MAX_STOP_GRACE;
 use sandbox::{
-    ByteSize, CpuCount, Defaults, Error, ErrorKind, ImageRef, Lifetime, Limits, SandboxId, SandboxName,
-    SandboxSpec,
+    ByteSize, CpuCount, Defaults, Error, ErrorKind, ImageRef, Lifetime, Limits, Rlimit, SandboxId,
+    SandboxName, SandboxSpec,
 };
 
 use super::{
@@ -13,7 +13,11 @@ use super::{
     image,
     steps::{self, Step},
 };
-use crate::mcp::{call::Call, envelope::Failure, tools::select};
+use crate::mcp::{
+    call::Call,
+    envelope::Failure,
+    tools::{exec::rlimit, select},
+};
 
 /// Limits on open files and processes are held for the sandbox; these are the most that it takes.
 const MAX_OPEN_FILES: u64 = 1_048_576;
@@ -55,7 +59,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         &Resources { cpus: fields.cpus, memory_mib: fields.memory_mib, disk_mib: fields.disk_mib },
         &resources,
     )?;
-    warnings.extend(rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits));
+    warnings.extend(rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits)?);
     let mut env = merged(fields.env, process.env);
     if let Some(shell) = process.shell {
         warnings.push(format!(
@@ -156,23 +160,42 @@ fn decide_limits(flat: &Resources, grouped: &Resources) -> Result<Limits, Failur
     })
 }
 
-/// Open files and processes are limits of the sandbox; the others can only be given to a command.
-fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Option<String> {
-    let mut not_held = Vec::new();
+/// Open files and processes are limits of the sandbox; the others can only be given to a command. Returns what the caller
+/// should know of what was made of them.
+fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<Vec<String>, Failure> {
+    let (mut warnings, mut not_held) = (Vec::new(), Vec::new());
     let bounded = |value: u64, most: u64| u32::try_from(value.min(most)).unwrap_or(u32::MAX);
     for limit in given {
+        let Rlimit { resource, soft, hard } = rlimit(&limit.resource, limit.soft, limit.hard)?;
         // The most that may be had; a soft limit below it is each program's own affair.
-        let most = limit.hard.unwrap_or(limit.soft);
-        match limit.resource.to_lowercase().trim_start_matches("rlimit_") {
-            "nofile" => limits.open_files = Some(bounded(most, MAX_OPEN_FILES)),
-            "nproc" => limits.pids = Some(bounded(most, MAX_PIDS)),
-            other => not_held.push(other.chars().take(32).collect::<String>()),
+        match resource.as_str() {
+            "nofile" => {
+                let held = bounded(hard, MAX_OPEN_FILES);
+                limits.open_files = Some(held);
+                if (soft, hard) != (u64::from(held), u64::from(held)) {
+                    warnings.push(format!(
+                        "process.rlimits nofile: the sandbox holds one limit, so it is {held}, soft and hard; \
+                         give another soft limit as rlimits to sandbox_exec."
+                    ));
+                }
+            }
+            "nproc" => {
+                let held = bounded(hard, MAX_PIDS);
+                limits.pids = Some(held);
+                warnings.push(format!(
+                    "process.rlimits nproc is held as the limit of processes of the whole sandbox: {held}."
+                ));
+            }
+            _ => not_held.push(resource),
         }
     }
-    (!not_held.is_empty()).then(|| {
+    if !not_held.is_empty() {
         let names = not_held.join(", ");
-        format!("process.rlimits {names} not held for the sandbox; give them as rlimits to sandbox_exec.")
-    })
+        warnings.push(format!(
+            "process.rlimits {names} not held for the sandbox; give them as rlimits to sandbox_exec."
+        ));
+    }
+    Ok(warnings)
 }
 
 /// The second wins.

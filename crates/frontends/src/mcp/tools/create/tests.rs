@@ -207,6 +207,22 @@ async fn what_is_met_otherwise_is_accepted_and_told() {
 }
 
 #[tokio::test]
+async fn what_is_made_of_limits_on_files_and_processes_is_told() {
+    let client = Client::new().await;
+    let create = |limits: serde_json::Value| json!({ "process": { "rlimits": limits } });
+    let told = async |limits| client.ask("sandbox_create", create(limits)).await["warnings"].to_string();
+    let both = told(json!([{ "resource": "nofile", "soft": 256, "hard": 512 }])).await;
+    assert!(both.contains("nofile") && both.contains("512, soft and hard"), "{both}");
+    let one = told(json!([{ "resource": "nofile", "soft": 256 }])).await;
+    assert!(!one.contains("nofile"), "{one}");
+    let processes = told(json!([{ "resource": "nproc", "soft": 50 }])).await;
+    assert!(processes.contains("of the whole sandbox: 50"), "{processes}");
+    let unknown = create(json!([{ "resource": "files", "soft": 1 }]));
+    let error = client.error("sandbox_create", unknown, "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("nofile"), "{error}");
+}
+
+#[tokio::test]
 async fn patches_and_scripts_are_there_when_the_call_answers() {
     let client = Client::new().await;
     client

@@ -54,12 +54,41 @@ pub(crate) struct RlimitField {
     hard: Option<u64>,
 }
 
-impl From<RlimitField> for Rlimit {
-    fn from(field: RlimitField) -> Self {
-        let resource = field.resource.to_lowercase();
-        let resource = resource.strip_prefix("rlimit_").unwrap_or(&resource).to_owned();
-        Self { resource, soft: field.soft, hard: field.hard.unwrap_or(field.soft) }
+/// The resources that guests know, by their `setrlimit` names in lower case.
+const RESOURCES: [&str; 16] = [
+    "as",
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "rttime",
+    "sigpending",
+    "stack",
+];
+
+/// A limit as it was given, checked: a known resource, in lower case and without `RLIMIT_`, and soft not above hard.
+pub(crate) fn rlimit(resource: &str, soft: u64, hard: Option<u64>) -> Result<Rlimit, Failure> {
+    let plain = resource.to_lowercase();
+    let plain = plain.strip_prefix("rlimit_").unwrap_or(&plain);
+    let Some(known) = RESOURCES.into_iter().find(|known| *known == plain) else {
+        let shown: String = resource.chars().take(32).collect();
+        return Err(Failure::invalid(format!("rlimits: {shown:?} is not a resource"))
+            .with_hint(format!("The resources are {}.", RESOURCES.join(", "))));
+    };
+    let hard = hard.unwrap_or(soft);
+    if soft > hard {
+        return Err(Failure::invalid(format!("rlimits: soft {soft} of {known} is above hard {hard}"))
+            .with_hint("Give a hard limit that is not below the soft one, or leave hard out."));
     }
+    Ok(Rlimit { resource: known.to_owned(), soft, hard })
 }
 
 /// A command ready to be launched, and how the caller wants to be answered.
@@ -85,12 +114,14 @@ impl ExecFields {
         let timeout = time_limit(self.timeout, self.timeout_ms, default_limit)?;
         let stdin = bytes_of("stdin", self.stdin, "stdinBase64", self.stdin_base64)?;
         let request_id = self.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?;
+        let rlimits = self.rlimits.iter().flatten();
+        let rlimits = rlimits.map(|limit| rlimit(&limit.resource, limit.soft, limit.hard));
         let spec = ExecSpec {
             command: argv(self.command),
             env: self.env.unwrap_or_default(),
             cwd: self.cwd.or(self.workdir),
             user: self.user,
-            rlimits: self.rlimits.unwrap_or_default().into_iter().map(Rlimit::from).collect(),
+            rlimits: rlimits.collect::<Result<_, _>>()?,
             terminal: self.tty.unwrap_or(false).then(TerminalSize::default),
             stdin: stdin.is_some(),
             timeout,
@@ -163,6 +194,16 @@ mod tests {
         check(Some(1e12), None, Some(MAX_TIME_LIMIT));
         assert_eq!(time_limit(Some(1e300), None, None).unwrap_err().code, "invalid_request");
         assert_eq!(time_limit(Some(-1.0), None, None).unwrap_err().code, "invalid_request");
+    }
+
+    #[test]
+    fn limits_are_of_known_resources() {
+        let limit = rlimit("RLIMIT_NOFILE", 5, None).unwrap();
+        assert_eq!((limit.resource.as_str(), limit.soft, limit.hard), ("nofile", 5, 5));
+        let failure = rlimit("files", 5, None).unwrap_err();
+        assert_eq!(failure.code, "invalid_request");
+        assert!(failure.hint.unwrap().contains("nofile"));
+        assert!(rlimit("cpu", 6, Some(5)).unwrap_err().message.contains("above hard 5"));
     }
 
     #[test]

@@ -5,10 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use engine::{ByteStream, ExecView, SandboxRef, SandboxView};
 use futures_util::{StreamExt, stream};
-use sandbox::{ErrorKind, Result, SandboxName, SandboxState};
+use sandbox::{Error, ErrorKind, Result, SandboxName, SandboxState};
 
 use super::fields::Prepared;
-use crate::mcp::{call::Call, envelope::Failure};
+use crate::mcp::{
+    call::Call,
+    envelope::{Failure, START_FIRST},
+};
 
 /// Times that a sandbox may be stopped under our feet between its start and the exec.
 const MAX_ATTEMPTS: usize = 3;
@@ -49,13 +52,19 @@ pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched,
                 if prepared.start_if_stopped
                     && error.kind() == ErrorKind::WrongState
                     && attempt < MAX_ATTEMPTS => {}
-            Err(error) => {
-                let hint = "Call sandbox_start first, or set startIfStopped to true.";
-                return Err(Failure::from(error).or_hint(ErrorKind::WrongState, hint));
-            }
+            Err(error) => return Err(not_started(error)),
         }
     }
     Err(Failure::new(ErrorKind::Internal.as_str(), "the command was not started"))
+}
+
+/// A stopped sandbox has one way more than others to go on.
+fn not_started(error: Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if failure.hint.as_deref() == Some(START_FIRST) {
+        failure.hint = Some("Call sandbox_start first, or set startIfStopped to true.".to_owned());
+    }
+    failure
 }
 
 /// Starts a sandbox that is stopped; `None` when it runs already. One that is being stopped is waited for: an earlier call

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use engine::{Follow, Item};
 use futures_util::StreamExt;
-use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason};
+use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub(crate) use self::{
-    fields::{ExecFields, Prepared, bytes_of},
+    fields::{ExecFields, Prepared, bytes_of, rlimit},
     follow::{End, Followed, SIGKILL, to_the_end},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
@@ -27,6 +27,7 @@ use crate::mcp::{
     tool::{Hints, Tool},
 };
 
+const COMMAND: &str = "command";
 const DEFAULT_SHELL: &str = "sh";
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -91,7 +92,7 @@ async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
     let ExecArguments { fields, args } = arguments;
     let argv = |program| std::iter::once(program).chain(args.unwrap_or_default()).collect();
     let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
-    run(&call, prepared, "command").await
+    run(&call, prepared, COMMAND).await
 }
 
 async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ExecResult> {
@@ -130,7 +131,9 @@ async fn finish(
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
     let followed = to_the_end(call, launched, stdin, max_bytes, limit).await?;
     let fail_as = prepared.fail_on_non_zero.then_some(what);
-    conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: false })
+    // A shell's own name is not what the caller wrote as the command.
+    let program = prepared.spec.command.first().map(String::as_str).filter(|_| what == COMMAND);
+    conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: false, program })
 }
 
 /// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
@@ -154,12 +157,15 @@ pub(crate) struct Terms<'a> {
     pub(crate) fail_as: Option<&'a str>,
     /// The sandbox goes, and with it what does not fit the answer.
     pub(crate) is_removed: bool,
+    /// The program itself, where no shell reads the line.
+    pub(crate) program: Option<&'a str>,
 }
 
 /// The answer to a command that was followed.
 pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<ExecResult> {
-    let Terms { exec, limit, fail_as, is_removed } = *terms;
+    let Terms { exec, limit, fail_as, is_removed, .. } = *terms;
     let end = followed.end;
+    let line_hint = terms.program.and_then(|program| line_as_program(program, followed.outcome.as_ref()));
     let (result, truncated, mut warnings) = render(followed, terms);
     match end {
         End::Ended => {}
@@ -189,8 +195,14 @@ pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<Exec
         ));
     }
     match fail_as {
-        Some(what) if !result.success => Err(failed(&result, &truncated, what)),
-        _ => Ok(Answer::new(result).warn_all(warnings).truncate(truncated)),
+        Some(what) if !result.success => {
+            let failure = failed(&result, &truncated, what);
+            Err(match line_hint {
+                Some(hint) => failure.with_hint(hint),
+                None => failure,
+            })
+        }
+        _ => Ok(Answer::new(result).warn_all(warnings).warn_all(line_hint).truncate(truncated)),
     }
 }
 
@@ -228,6 +240,10 @@ fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>,
     let stdout = stdout.collector.finish("stdout", rest(stdout.cut_at));
     let mut stderr = stderr.collector.finish("stderr", rest(stderr.cut_at));
     let outcome = followed.outcome;
+    let mut warnings = followed.warnings;
+    if stdout.is_lossy || stderr.is_lossy {
+        warnings.push(not_text(exec, is_removed));
+    }
     if let Some(ExecOutcome::NotStarted { message, .. }) = &outcome {
         // Where a shell would say it.
         stderr.text.push_str(message);
@@ -251,5 +267,27 @@ fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>,
             .map(|outcome| outcome.to_string()),
     };
     let truncated = [stdout.truncated, stderr.truncated].into_iter().flatten().collect();
-    (result, truncated, followed.warnings)
+    (result, truncated, warnings)
+}
+
+fn not_text(exec: &ExecId, is_removed: bool) -> String {
+    let exact = match is_removed {
+        true => "Call again with keep: true, then sandbox_exec_poll with the execSessionId".to_owned(),
+        false => format!("Call sandbox_exec_poll with execSessionId {exec}"),
+    };
+    format!(
+        "Some output is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. \
+         {exact} and encoding \"base64\" for the exact bytes."
+    )
+}
+
+/// What to say to someone who gave a whole line as the name of a program.
+pub(crate) fn line_as_program(program: &str, outcome: Option<&ExecOutcome>) -> Option<String> {
+    let is_not_found = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
+    (is_not_found && program.contains(char::is_whitespace)).then(|| {
+        let shown: String = program.chars().take(64).collect();
+        format!(
+            "There is no program called {shown:?}. For a shell line use sandbox_shell; otherwise put the words into args."
+        )
+    })
 }

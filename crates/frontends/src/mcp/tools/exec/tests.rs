@@ -221,3 +221,78 @@ async fn what_is_wrong_with_a_call_is_told_in_the_envelope() {
         .await;
     assert!(error["hint"].as_str().unwrap().contains("args"), "{error}");
 }
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_run_it_says_which_tool_leads_on() {
+    let client = client_with_box().await;
+    let hint = async |tool: &str, arguments: serde_json::Value| {
+        let error = client.error(tool, arguments, "wrong_state").await;
+        assert!(!error["message"].as_str().unwrap().contains("files"), "{error}");
+        error["hint"].as_str().unwrap().to_owned()
+    };
+    let exec = json!({ "name": "box", "command": "true" });
+    client.data("sandbox_pause", json!({ "name": "box" })).await;
+    for tool in ["sandbox_exec", "sandbox_shell", "sandbox_exec_start"] {
+        assert_eq!(hint(tool, exec.clone()).await, "Call sandbox_resume first.");
+    }
+    client.data("sandbox_resume", json!({ "name": "box" })).await;
+    client.data("sandbox_exec_start", json!({ "name": "box", "command": "sleep", "args": ["1000"] })).await;
+    client.data("sandbox_drain", json!({ "name": "box" })).await;
+    let draining = hint("sandbox_exec", exec.clone()).await;
+    assert_eq!(draining, "Wait with sandbox_wait, then sandbox_start, or use another sandbox.");
+    client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
+    assert!(hint("sandbox_exec", exec).await.contains("startIfStopped"));
+    for (tool, arguments) in [
+        ("sandbox_fs_read", json!({ "name": "box", "path": "/etc/passwd" })),
+        ("sandbox_fs_exists", json!({ "name": "box", "path": "/etc/passwd" })),
+        ("sandbox_metrics", json!({ "name": "box" })),
+    ] {
+        assert_eq!(hint(tool, arguments).await, "Call sandbox_start first.", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_name_is_told_what_a_right_one_looks_like() {
+    let client = Client::new().await;
+    for tool in ["sandbox_exec", "sandbox_create"] {
+        let arguments = json!({ "name": "no/name", "command": "true" });
+        let arguments = if tool == "sandbox_create" { json!({ "name": "no/name" }) } else { arguments };
+        let error = client.error(tool, arguments, "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn output_that_is_no_text_names_the_way_to_the_bytes() {
+    let client = client_with_box().await;
+    for max_bytes in [1000, 10] {
+        let arguments = json!({ "name": "box", "command": "cat", "stdinBase64": "/2hlYWQgYW5kIGEgbG9uZywgbG9uZyB0YWls", "maxBytes": max_bytes });
+        let envelope = client.ask("sandbox_shell", arguments).await;
+        let warning = envelope["warnings"].to_string();
+        let session = envelope["data"]["execSessionId"].as_str().unwrap();
+        assert!(warning.contains("sandbox_exec_poll") && warning.contains(session), "{envelope}");
+        assert!(warning.contains("base64"), "{envelope}");
+    }
+    let envelope = client.ask("sandbox_run", json!({ "command": "cat", "stdinBase64": "/w==" })).await;
+    assert!(envelope["warnings"].to_string().contains("keep: true"), "{envelope}");
+    let envelope = client.ask("sandbox_shell", json!({ "name": "box", "command": "echo ä" })).await;
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
+}
+
+#[tokio::test]
+async fn a_line_given_as_a_program_is_sent_to_the_shell() {
+    let client = client_with_box().await;
+    let line = json!({ "name": "box", "command": "ls -la /" });
+    for tool in ["sandbox_exec", "sandbox_exec_start"] {
+        let envelope = client.ask(tool, line.clone()).await;
+        assert!(envelope["warnings"].to_string().contains("use sandbox_shell"), "{tool}: {envelope}");
+    }
+    let failing = json!({ "name": "box", "command": "ls -la /", "treatNonZeroAsError": true });
+    let error = client.error("sandbox_exec", failing, "exec_failed").await;
+    assert!(error["hint"].as_str().unwrap().contains("use sandbox_shell"), "{error}");
+    let envelope = client.ask("sandbox_exec", json!({ "name": "box", "command": "nonesuch" })).await;
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
+    let limited = json!({ "name": "box", "command": "true", "rlimits": [{ "resource": "x", "soft": 1 }] });
+    let error = client.error("sandbox_exec", limited, "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("nofile"), "{error}");
+}

@@ -9,6 +9,7 @@ use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{Answer, ToolResult},
+    schema::Nullable,
     tool::{Hints, Tool},
 };
 
@@ -112,6 +113,8 @@ struct FsMeta {
     /// Nobody has the right to write to it.
     readonly: bool,
     modified: String,
+    /// Not known here.
+    created: Nullable<String>,
     uid: u32,
     gid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +132,7 @@ async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {
         mode: full_mode(&entry),
         readonly: entry.mode & 0o222 == 0,
         modified: iso(entry.modified_at_ms),
+        created: Nullable(None),
         uid: entry.uid,
         gid: entry.gid,
         target: entry.target,

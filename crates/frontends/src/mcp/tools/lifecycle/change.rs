@@ -70,7 +70,14 @@ pub(super) struct Stopped {
 pub(super) async fn stop(call: Call, arguments: StopArguments) -> ToolResult<Vec<Row<Stopped>>> {
     let StopArguments { selector, force, timeout_ms, confirm } = arguments;
     let force = force.unwrap_or(false);
-    selector.check_force(&call, "sandbox_stop", force, confirm.unwrap_or(false))?;
+    if force {
+        selector.check_confirmed(
+            &call,
+            "sandbox_stop",
+            "sandbox_stop with force",
+            confirm.unwrap_or(false),
+        )?;
+    }
     let grace = if force { Some(Duration::ZERO) } else { timeout_ms.map(Duration::from_millis) };
     let targets = selector.resolve(&call).await?;
     targets
@@ -92,7 +99,7 @@ pub(super) struct RemoveArguments {
     selector: Selector,
     /// Running ones too.
     force: Option<bool>,
-    /// Needed to force what is not named.
+    /// Needed to remove what is not named.
     confirm: Option<bool>,
 }
 
@@ -104,9 +111,9 @@ pub(super) struct Removed {
 pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Vec<Row<Removed>>> {
     let RemoveArguments { selector, force, confirm } = arguments;
     let force = force.unwrap_or(false);
-    selector.check_force(&call, "sandbox_remove", force, confirm.unwrap_or(false))?;
     let force = if force { Force::Yes } else { Force::No };
     let targets = selector.resolve(&call).await?;
+    selector.check_confirmed(&call, "sandbox_remove", "sandbox_remove", confirm.unwrap_or(false))?;
     let removed = targets.each(&call, |call, view| async move {
         let removed = call.engine().remove_sandbox(&call.who, &SandboxRef::from(&view.id), force).await;
         removed.map_err(|error| refused(error, &view))?;

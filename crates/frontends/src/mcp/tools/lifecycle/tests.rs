@@ -184,8 +184,12 @@ async fn force_on_what_is_not_named_needs_a_word_more() {
     }
     assert_eq!(client.backend.live().len(), 2);
     client.data("sandbox_stop", json!({ "status": "running", "force": true, "confirm": true })).await;
-    // Without force nothing is lost that was not stopped before.
-    client.data("sandbox_remove", json!({ "labels": { "name": "a" } })).await;
+    // A removal cannot be undone, by force or not: others may have meant to start them again.
+    let by_labels = json!({ "labels": { "name": "a" } });
+    let error = client.error("sandbox_remove", by_labels, "dangerous_operation_disabled").await;
+    assert!(!error["message"].as_str().unwrap().contains("force"), "{error}");
+    assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["a", "b"]);
+    client.data("sandbox_remove", json!({ "labels": { "name": "a" }, "confirm": true })).await;
     assert_eq!(names(&client.data("sandbox_list", json!({})).await), ["b"]);
 
     let client = Client::with(Settings { dangerous_enabled: true, ..Settings::default() }).await;

@@ -19,12 +19,14 @@ use tokio::time::timeout;
 
 pub(crate) use self::table::Sessions;
 use super::exec::{
-    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch, stop_in_background, was_fed,
+    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch, line_as_program,
+    stop_in_background, was_fed,
 };
 use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{Answer, Failure, ToolResult},
+    schema::Nullable,
     tool::{Hints, Tool},
 };
 
@@ -153,8 +155,7 @@ struct StartArguments {
 struct Started {
     exec_session_id: String,
     sandbox: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stop_sandbox_on_exit: Option<String>,
+    stop_sandbox_on_exit: Nullable<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<i32>,
 }
@@ -188,7 +189,9 @@ async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
     if launched.stop_after.is_some() {
         stop_when_over(&call, &launched);
     }
-    Ok(started(prepared.sandbox, launched))
+    let program = prepared.spec.command.first();
+    let line = program.and_then(|program| line_as_program(program, launched.exec.outcome.as_ref()));
+    Ok(started(prepared.sandbox, launched).warn_all(line))
 }
 
 fn started(sandbox: String, launched: Launched) -> Answer<Started> {
@@ -198,7 +201,7 @@ fn started(sandbox: String, launched: Launched) -> Answer<Started> {
     Answer::new(Started {
         exec_session_id: exec.id.to_string(),
         sandbox,
-        stop_sandbox_on_exit: stop_after.map(|name| name.to_string()),
+        stop_sandbox_on_exit: Nullable(stop_after.map(|name| name.to_string())),
         pid: exec.pid,
     })
     .warn_all(stop_warning)

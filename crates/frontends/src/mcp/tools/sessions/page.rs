@@ -175,6 +175,8 @@ pub(super) struct Page {
     /// Where the next poll begins: the entries before it have been shown.
     pub(super) cursor: u64,
     pub(super) truncated: Option<Cut>,
+    /// Bytes that are no text were replaced.
+    pub(super) is_lossy: bool,
 }
 
 /// An event that is longer than the whole answer may be.
@@ -202,7 +204,16 @@ impl Cut {
 
 impl Page {
     pub(super) fn new(encoding: Encoding, cursor: u64, max_bytes: usize, edges: Edges) -> Self {
-        Self { encoding, max_bytes, edges, n_bytes: 0, events: Vec::new(), cursor, truncated: None }
+        Self {
+            encoding,
+            max_bytes,
+            edges,
+            n_bytes: 0,
+            events: Vec::new(),
+            cursor,
+            truncated: None,
+            is_lossy: false,
+        }
     }
 
     /// Shows as many steps as fit, at least one event; what is in `ahead` only lends bytes. Returns how many it took.
@@ -254,10 +265,11 @@ impl Page {
                 break;
             }
         }
-        let text = match borrowed.is_empty() {
-            true => String::from_utf8_lossy(own).into_owned(),
-            false => String::from_utf8_lossy(&[own, &borrowed].concat()).into_owned(),
-        };
+        let bytes = [own, &borrowed].concat();
+        let text = String::from_utf8(bytes).unwrap_or_else(|error| {
+            self.is_lossy = true;
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        });
         Some(Event { kind, data: Some(text), ..Event::default() })
     }
 

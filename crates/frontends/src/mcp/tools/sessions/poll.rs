@@ -18,6 +18,7 @@ use super::{
 use crate::mcp::{
     call::Call,
     envelope::{Answer, ToolResult},
+    schema::Nullable,
 };
 
 const DEFAULT_LIMIT: u32 = 100;
@@ -53,10 +54,8 @@ pub(super) struct Polled {
     events: Vec<Numbered>,
     next_cursor: u64,
     done: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_status: Option<ExitStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    exit_status: Nullable<ExitStatus>,
+    error: Nullable<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -261,10 +260,18 @@ impl<'a> Poll<'a> {
             events: page.events,
             next_cursor: page.cursor,
             done: outcome.is_some(),
-            exit_status: outcome.as_ref().map(ExitStatus::from),
-            error,
+            exit_status: Nullable(outcome.as_ref().map(ExitStatus::from)),
+            error: Nullable(error),
         };
-        Ok(Answer::new(polled).truncate(truncated))
+        let cursor = self.cursor;
+        let not_text = page.is_lossy.then(|| {
+            format!(
+                "Some output is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. Call sandbox_exec_poll with \
+                 execSessionId {}, cursor {cursor} and encoding \"base64\" for the exact bytes.",
+                self.target.exec
+            )
+        });
+        Ok(Answer::new(polled).truncate(truncated).warn_all(not_text))
     }
 
     /// What was printed before the cursor, where it matters: the first piece begins with the rest of a character.

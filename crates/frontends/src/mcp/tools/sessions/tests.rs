@@ -84,8 +84,32 @@ async fn a_session_tells_its_life_in_events() {
     let first = poll(&client, &session, json!({ "limit": 2 })).await;
     assert_eq!(
         (&first["done"], &first["nextCursor"], first.get("exitStatus")),
-        (&json!(false), &json!(2), None)
+        (&json!(false), &json!(2), Some(&json!(null)))
     );
+}
+
+#[tokio::test]
+async fn what_is_not_known_yet_is_null() {
+    let client = client_with_box().await;
+    let started = client.data("sandbox_exec_start", json!({ "name": "box", "command": "cat" })).await;
+    assert_eq!(started.get("stopSandboxOnExit"), Some(&json!(null)), "{started}");
+    let polled = client.data("sandbox_exec_poll", json!({ "execSessionId": started["execSessionId"] })).await;
+    assert_eq!((polled.get("exitStatus"), polled.get("error")), (Some(&json!(null)), Some(&json!(null))));
+}
+
+#[tokio::test]
+async fn a_poll_of_bytes_that_are_no_text_names_the_way_to_them() {
+    let client = client_with_box().await;
+    let arguments = json!({ "command": "cat", "stdinBase64": "Yf9i", "closeStdin": true });
+    let session = start(&client, arguments).await;
+    outcome(&client, &session).await;
+    let envelope = client.ask("sandbox_exec_poll", json!({ "execSessionId": session })).await;
+    let warning = envelope["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("base64") && warning.contains(&session), "{warning}");
+    let exact = json!({ "execSessionId": session, "encoding": "base64" });
+    let envelope = client.ask("sandbox_exec_poll", exact).await;
+    assert_eq!(envelope["data"]["events"][1]["event"]["data"], "Yf9i");
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
 }
 
 #[tokio::test]
