@@ -114,16 +114,20 @@ fn too_much(message: String, hint: &str, wait: Duration) -> Refusal {
     Refusal { error: Error::new(ErrorKind::LimitReached, message).with_hint(hint), retry_after: Some(wait) }
 }
 
-/// An address that stands for its owner: on IPv6, everyone has a whole network of them.
 fn address_of(peer: Option<Peer>) -> Option<IpAddr> {
     let Some(Peer::Tcp(address)) = peer else { return None };
-    Some(match address.ip().to_canonical() {
-        IpAddr::V6(address) => {
+    Some(owner_of(address.ip()))
+}
+
+/// An address that stands for its owner: on IPv6, everyone has a whole network of them.
+pub(super) fn owner_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
             let [a, b, c, d, ..] = address.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
         }
-        v4 => v4,
-    })
+        own => own,
+    }
 }
 
 #[cfg(test)]

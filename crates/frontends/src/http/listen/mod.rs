@@ -1,6 +1,8 @@
 //! Connections: accepted, bounded in number, and at the end given a last while to finish.
 
 mod connection;
+mod peers;
+mod stall;
 mod tcp;
 mod tls;
 mod unix;

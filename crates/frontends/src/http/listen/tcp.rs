@@ -1,6 +1,6 @@
 //! TCP, plain or with TLS.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use rustix::net::sockopt;
@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Activity, Door, Terms, Tls,
     connection::{self, Ends, LocalAddress},
+    peers::Peers,
     serve,
+    stall::Stall,
 };
-use crate::http::auth::Peer;
+use crate::http::{auth::Peer, limits};
 
 /// More than all streams together, so that streams leave room for requests.
 const MAX_CONNECTIONS: usize = 2048;
@@ -26,6 +28,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_TRIES: u32 = 4;
+/// A peer that takes nothing of an answer for so long is gone, whatever its kernel says.
+const STALL_TIME: Duration = Duration::from_secs(30);
 
 /// Serves `app` on TCP until `stop`; then lets requests in flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_tcp(
@@ -37,7 +41,7 @@ pub async fn serve_tcp(
     grace: Duration,
 ) {
     let terms = Terms { app, activity, stop, grace, max_connections: MAX_CONNECTIONS };
-    serve(Tcp { listener, tls }, terms, || {}).await;
+    serve(Tcp::new(listener, tls), terms, || {}).await;
 }
 
 /// Answers are small and streams are live: nothing waits for more to send. A silent stream whose other end lost its network
@@ -54,6 +58,14 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 struct Tcp {
     listener: TcpListener,
     tls: Option<Tls>,
+    peers: Arc<Peers>,
+    stall_time: Duration,
+}
+
+impl Tcp {
+    fn new(listener: TcpListener, tls: Option<Tls>) -> Self {
+        Self { listener, tls, peers: Arc::default(), stall_time: STALL_TIME }
+    }
 }
 
 impl Door for Tcp {
@@ -69,12 +81,17 @@ impl Door for Tcp {
         app: Router,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let tls = self.tls.clone();
+        let (tls, stall_time) = (self.tls.clone(), self.stall_time);
+        let place = self.peers.enter(limits::owner_of(peer.ip()));
         async move {
+            let Some(_place) = place else {
+                return tracing::debug!(%peer, "a connection was refused: its address has too many");
+            };
             if let Err(error) = prepare(&stream) {
                 tracing::debug!(%peer, "could not set up a connection: {error}");
             }
             let ends = Ends { peer: Peer::Tcp(peer), local: stream.local_addr().ok().map(LocalAddress) };
+            let stream = Stall::new(stream, stall_time);
             let Some(tls) = tls else {
                 return connection::converse(stream, ends, HEAD_TIME, app, stop).await;
             };
@@ -107,7 +124,7 @@ mod tests {
             grace: Duration::ZERO,
             max_connections: 1,
         };
-        let serving = tokio::spawn(serve(Tcp { listener, tls: None }, terms, || {}));
+        let serving = tokio::spawn(serve(Tcp::new(listener, None), terms, || {}));
         let connect = async || {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
@@ -126,6 +143,35 @@ mod tests {
         }
         drop(first);
         assert!(answer.await.is_ok());
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// Far more than the buffers of two sockets hold.
+    const LARGE: usize = 64 * 1024 * 1024;
+
+    #[tokio::test]
+    async fn a_peer_that_never_reads_loses_its_place() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let terms = Terms {
+            app: Router::new().route("/", get(|| async { vec![0; LARGE] })),
+            activity: Activity::default(),
+            stop: stop.clone(),
+            grace: Duration::ZERO,
+            max_connections: 1,
+        };
+        let door = Tcp { stall_time: Duration::from_millis(200), ..Tcp::new(listener, None) };
+        let serving = tokio::spawn(serve(door, terms, || {}));
+        let ask = async || {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            stream
+        };
+        let _silent = ask().await;
+        let mut next = ask().await;
+        assert!(next.read_u8().await.is_ok(), "the only place is free again");
         stop.cancel();
         serving.await.unwrap();
     }
