@@ -65,6 +65,14 @@ impl Registry {
         self.check_quota(who, memory, without)
     }
 
+    fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
+        let mut all = self.by_id.values().map(|place| &place.shared);
+        let found = all.find(|shared| {
+            shared.subject.namespace == *namespace && shared.request_id.as_ref() == Some(request)
+        });
+        found.map(Arc::clone)
+    }
+
     /// Whether what this key made leaves room for one more. Stopped sandboxes count, and those that are just being made.
     fn check_quota(&self, who: &Principal, memory: ByteSize, without: Option<&SandboxId>) -> Result<()> {
         let Some(key) = who.key.as_ref().filter(|_| who.quota != Quota::default()) else { return Ok(()) };
@@ -148,12 +156,18 @@ impl Core {
         }
     }
 
-    /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step.
-    pub(crate) fn reserve(&self, who: &Principal, shared: Arc<Shared>) -> Result<()> {
+    /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step. Returns
+    /// the sandbox of the same request instead where it has one already, or is about to: that needs no second place.
+    pub(crate) fn reserve(&self, who: &Principal, shared: Arc<Shared>) -> Result<Option<Arc<Shared>>> {
         let mut registry = self.registry();
+        if let Some(request) = &shared.request_id
+            && let Some(known) = registry.requested(&shared.subject.namespace, request)
+        {
+            return Ok(Some(known));
+        }
         registry.check_room(self.config.max_sandboxes, who, shared.memory, None)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
-        Ok(())
+        Ok(None)
     }
 
     /// Whether [`Core::reserve`] would find a place if `without` were gone. Takes none.
@@ -191,14 +205,9 @@ impl Core {
         self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))
     }
 
-    /// The recorded sandbox that this request made.
+    /// The sandbox that this request made, or is making.
     pub(crate) fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
-        let registry = self.registry();
-        let mut recorded = registry.by_id.values().filter(|place| place.is_recorded);
-        let found = recorded.find(|place| {
-            place.shared.subject.namespace == *namespace && place.shared.request_id.as_ref() == Some(request)
-        });
-        found.map(|place| Arc::clone(&place.shared))
+        self.registry().requested(namespace, request)
     }
 
     /// All sandboxes, oldest first.

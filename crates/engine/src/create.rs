@@ -8,7 +8,7 @@ use store::{SandboxRecord, StoreError};
 use crate::{
     Engine, Principal, SandboxRef, SandboxView,
     core::Core,
-    driver::{Birth, Driver},
+    driver::{Birth, Conceived, Driver},
     error, names,
     shared::{Gone, Shared},
 };
@@ -73,9 +73,12 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
-        return earlier(&shared).await;
+        return earlier(core, &shared).await;
     }
-    let Birth { shared, recorded, made } = Driver::create(core, who, new_record(core, who, spec)?)?;
+    let Birth { shared, recorded, made } = match Driver::create(core, who, new_record(core, who, spec)?)? {
+        Conceived::New(birth) => birth,
+        Conceived::Known(shared) => return earlier(core, &shared).await,
+    };
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
@@ -83,7 +86,7 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
         }
         Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
         Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
-            Some(shared) => earlier(&shared).await,
+            Some(shared) => earlier(core, &shared).await,
             None => Ok(Attempt::Again),
         },
         Err(error) => Err(error::from_store(error)),
@@ -91,11 +94,14 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
 }
 
 /// The sandbox that the same request made before, or is making now.
-async fn earlier(shared: &Arc<Shared>) -> Result<Attempt> {
+async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     let mut status = shared.status.subscribe();
     let settled =
         status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
-    let settled = settled.await.map_err(|_closed| error::closing())?.gone.clone();
+    let settled = tokio::select! {
+        settled = settled => settled.map_err(|_closed| error::closing())?.gone.clone(),
+        () = core.closing.cancelled() => return Err(error::closing()),
+    };
     match settled {
         None => Ok(Attempt::Made(Arc::clone(shared))),
         Some(Gone::NotMade(refusal)) => Err(refusal.to_error()),

@@ -118,6 +118,13 @@ pub(crate) struct Birth {
     pub(crate) made: oneshot::Receiver<Result<()>>,
 }
 
+/// What came of the wish for a sandbox.
+pub(crate) enum Conceived {
+    New(Birth),
+    /// The same request has made it, or is making it.
+    Known(Arc<Shared>),
+}
+
 /// A sandbox of an earlier daemon, of which only the record is known.
 pub(crate) struct Enrolled(Box<Driver>);
 
@@ -180,12 +187,14 @@ impl Driver {
     }
 
     /// Makes a new sandbox: its record first, then its place.
-    pub(crate) fn create(core: &Arc<Core>, who: &Principal, record: SandboxRecord) -> Result<Birth> {
+    pub(crate) fn create(core: &Arc<Core>, who: &Principal, record: SandboxRecord) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
         let shared = Arc::clone(&driver.shared);
-        core.reserve(who, Arc::clone(&shared))?;
+        if let Some(known) = core.reserve(who, Arc::clone(&shared))? {
+            return Ok(Conceived::Known(known));
+        }
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let lived = async {
@@ -197,7 +206,7 @@ impl Driver {
             };
             until(&closing, lived).await;
         });
-        Ok(Birth { shared, recorded: is_recorded, made })
+        Ok(Conceived::New(Birth { shared, recorded: is_recorded, made }))
     }
 
     /// Makes a sandbox of an earlier daemon known, as it was recorded. Requests wait until it is taken up.
@@ -227,6 +236,8 @@ impl Driver {
                 may_block(|| unmake_directory(&self.record.plan.directory));
             }
             core.forget(&self.shared);
+            // Whoever waits for it, having sent the same request, tries for themselves.
+            self.shared.status.send_modify(|status| status.gone = Some(Gone::Removed));
         }
         drop(making);
         let is_inserted = inserted.is_ok();

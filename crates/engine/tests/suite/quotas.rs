@@ -132,3 +132,33 @@ async fn whether_one_could_be_made_in_anothers_place_is_told_before_that_one_goe
     let reader = Principal { access: engine::Access::ReadOnly, ..ana.clone() };
     assert_eq!(check(&reader, ByteSize::mib(64)).await.unwrap_err().kind(), ErrorKind::Denied);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_same_request_many_times_at_once_needs_one_place() {
+    let world = World::new().await;
+    let who = holder(&world, Some(1), None).await;
+    let spec = SandboxSpec { request_id: Some("once".parse().unwrap()), ..SandboxSpec::default() };
+    let creates = (0..50).map(|_| {
+        let (engine, who, spec) = (world.engine.clone(), who.clone(), spec.clone());
+        tokio::spawn(async move { engine.create_sandbox(&who, spec).await })
+    });
+    let made = in_time(join_all(creates)).await.into_iter().map(|made| made.unwrap().unwrap().id);
+    let ids: std::collections::HashSet<_> = made.collect();
+    assert_eq!((ids.len(), world.backend.live().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_same_request_many_times_at_once_for_a_name_that_is_taken_is_refused_each_time() {
+    let world = World::new().await;
+    let who = holder(&world, Some(1), None).await;
+    world.create_named("box").await;
+    let (name, request_id) = (Some("box".parse().unwrap()), Some("once".parse().unwrap()));
+    let spec = SandboxSpec { name, request_id, ..SandboxSpec::default() };
+    let creates = (0..10).map(|_| {
+        let (engine, who, spec) = (world.engine.clone(), who.clone(), spec.clone());
+        tokio::spawn(async move { engine.create_sandbox(&who, spec).await })
+    });
+    for result in in_time(join_all(creates)).await {
+        assert_eq!(result.unwrap().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
+}

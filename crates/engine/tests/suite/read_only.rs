@@ -60,6 +60,7 @@ fn attempts<'a>(
     attempts!(
         world.engine,
         create_sandbox(who, SandboxSpec::default()),
+        check_create(who, &SandboxSpec::default(), which),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),
         pause_sandbox(who, which),
