@@ -1,7 +1,7 @@
 //! From a caller's JSON to a tool's arguments: every refusal names the place and what would be right.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 use super::{envelope::Failure, schema::JsonObject};
 
@@ -11,8 +11,11 @@ const MAX_PROBLEMS: usize = 8;
 const MAX_QUOTED_CHARS: usize = 60;
 /// How alike a name must be to be suggested: 0 is nothing, 1 the same.
 const LIKENESS: f64 = 0.55;
+/// Up to here every whole number has a float of its own.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out.
+/// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out; numbers and
+/// truth values may be written as text, as models often do.
 pub(crate) fn parse<A: DeserializeOwned>(
     tool: &str,
     schema: &JsonObject,
@@ -20,6 +23,7 @@ pub(crate) fn parse<A: DeserializeOwned>(
 ) -> Result<A, Failure> {
     let mut value = Value::Object(arguments.unwrap_or_default());
     drop_nulls(&mut value);
+    convert(schema, &mut value);
     let mut problems = Vec::new();
     check(schema, &value, &mut String::new(), &mut problems);
     if !problems.is_empty() {
@@ -76,6 +80,85 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
+/// Writes numbers and truth values as the schema wants them: `5.0` where a whole number is meant, `"5000"` and `"true"`
+/// where no text is. What cannot be meant so stays as it is, for [`check`] to refuse.
+fn convert(schema: &JsonObject, value: &mut Value) {
+    for keyword in ["oneOf", "anyOf"] {
+        if let Some(Value::Array(branches)) = schema.get(keyword) {
+            return convert_branch(branches, value);
+        }
+    }
+    match value {
+        Value::Object(object) => convert_object(schema, object),
+        Value::Array(items) => {
+            if let Some(Value::Object(item_schema)) = schema.get("items") {
+                items.iter_mut().for_each(|item| convert(item_schema, item));
+            }
+        }
+        Value::String(_) | Value::Number(_) => {
+            if let Some(converted) = schema.get("type").and_then(|kind| converted(kind.as_str()?, value)) {
+                *value = converted;
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn convert_object(schema: &JsonObject, object: &mut JsonObject) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let others = schema.get("additionalProperties").and_then(Value::as_object);
+    for (name, value) in object {
+        let property = properties.and_then(|properties| properties.get(name)?.as_object());
+        if let Some(property) = property.or(others) {
+            convert(property, value);
+        }
+    }
+}
+
+/// By the first branch that takes it as it is; else by the first that takes it converted.
+fn convert_branch(branches: &[Value], value: &mut Value) {
+    let fits = |branch: &JsonObject, value: &Value| {
+        let mut found = Vec::new();
+        check(branch, value, &mut String::new(), &mut found);
+        found.is_empty()
+    };
+    let branches = || branches.iter().filter_map(Value::as_object);
+    if let Some(branch) = branches().find(|branch| fits(branch, value)) {
+        return convert(branch, value);
+    }
+    for branch in branches() {
+        let mut other = value.clone();
+        convert(branch, &mut other);
+        if fits(branch, &other) {
+            *value = other;
+            return;
+        }
+    }
+}
+
+fn converted(kind: &str, value: &Value) -> Option<Value> {
+    let number = |text: &str| text.parse::<Number>().ok();
+    match (kind, value) {
+        ("integer", Value::Number(given)) => whole(given).map(Value::Number),
+        ("integer", Value::String(text)) => {
+            let given = number(text)?;
+            Some(Value::Number(whole(&given).unwrap_or(given)))
+        }
+        ("number", Value::String(text)) => number(text).map(Value::Number),
+        ("boolean", Value::String(text)) => text.parse().ok().map(Value::Bool),
+        _ => None,
+    }
+}
+
+/// 5 for 5.0. `None` for what is no whole number, or one that is too large to be told from its neighbours.
+fn whole(number: &Number) -> Option<Number> {
+    if !number.is_f64() {
+        return Some(number.clone());
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MAX_EXACT)?;
+    format!("{float:.0}").parse().ok()
+}
+
 /// The part of JSON Schema that our own schemas use: types, names, enumerations, bounds, and one-of by a constant.
 fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
     for keyword in ["oneOf", "anyOf"] {
@@ -86,6 +169,11 @@ fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec
     if !has_type(schema, value) {
         let wanted = schema.get("type").map(type_words).unwrap_or_default();
         return tell(problems, at, format!("{} is not {wanted}", quoted(value)));
+    }
+    if schema.get("type").is_some_and(|kind| kind == "integer")
+        && value.as_f64().is_some_and(|number| value.is_f64() && number.abs() > MAX_EXACT)
+    {
+        return tell(problems, at, format!("{} is too large", quoted(value)));
     }
     check_enum(schema, value, at, problems);
     check_bounds(schema, value, at, problems);
@@ -145,14 +233,26 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, known)| known)
 }
 
-/// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell.
+/// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell. A value that is nothing
+/// of what the branches take is told all that they take.
 fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
     let mut best: Option<(bool, Vec<Problem>)> = None;
+    let is_not = format!("{} is not ", quoted(value));
+    let mut alternatives = Some(Vec::new());
     for branch in branches.iter().filter_map(Value::as_object) {
         let mut found = Vec::new();
         check(branch, value, at, &mut found);
         if found.is_empty() {
             return;
+        }
+        let alternative = match found.as_slice() {
+            [only] if only.at == *at => only.text.strip_prefix(&is_not).map(str::to_owned),
+            _ => None,
+        };
+        match (&mut alternatives, alternative) {
+            (Some(known), Some(alternative)) if !known.contains(&alternative) => known.push(alternative),
+            (_, Some(_)) => {}
+            (_, None) => alternatives = None,
         }
         let is_meant = constants_fit(branch, value);
         let is_better = match &best {
@@ -163,7 +263,11 @@ fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: 
             best = Some((is_meant, found));
         }
     }
-    problems.extend(best.map(|(_, found)| found).unwrap_or_default());
+    let mut best = best.map(|(_, found)| found).unwrap_or_default();
+    if let (Some(alternatives), [only]) = (alternatives, best.as_mut_slice()) {
+        only.text = format!("{is_not}{}", alternatives.join(" or "));
+    }
+    problems.extend(best);
 }
 
 fn constants_fit(branch: &JsonObject, value: &Value) -> bool {
@@ -285,6 +389,16 @@ mod tests {
         status: Option<Status>,
         rootfs: Option<Rootfs>,
         lists: Option<Vec<Inner>>,
+        is_quick: Option<bool>,
+        share: Option<f64>,
+        either: Option<Either>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Status(Status),
     }
 
     #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
@@ -321,6 +435,43 @@ mod tests {
         let sample = read(json!({ "name": "a", "maxBytes": null, "status": "running" })).unwrap();
         assert_eq!((sample.max_bytes, sample.status), (None, Some(Status::Running)));
         assert!(read(json!({ "name": "a", "rootfs": { "kind": "oci", "reference": "x" } })).is_ok());
+    }
+
+    #[test]
+    fn numbers_and_truth_may_be_written_otherwise() {
+        let sample = read(json!({
+            "name": "5", "maxBytes": 5.0, "lists": [{ "soft": "5000" }], "isQuick": "true", "share": "0.5",
+            "either": "7",
+        }))
+        .unwrap();
+        assert_eq!((sample.name.as_str(), sample.max_bytes, sample.share), ("5", Some(5), Some(0.5)));
+        assert_eq!((sample.is_quick, sample.either), (Some(true), Some(Either::Number(7))));
+        assert_eq!(sample.lists, Some(vec![Inner { soft: 5000 }]));
+        let sample = read(json!({ "name": "a", "isQuick": "false", "either": 3.0 })).unwrap();
+        assert_eq!((sample.is_quick, sample.either), (Some(false), Some(Either::Number(3))));
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_number_or_for_truth() {
+        for (field, wrong, told) in [
+            ("maxBytes", json!(1e30), "is too large"),
+            ("maxBytes", json!("1e30"), "is too large"),
+            ("maxBytes", json!(5.5), "5.5 is not a whole number"),
+            ("maxBytes", json!("11"), "11 is more than 10"),
+            ("maxBytes", json!("five"), "\"five\" is not a whole number"),
+            ("maxBytes", json!(""), "is not a whole number"),
+            ("maxBytes", json!(true), "is not a whole number"),
+            ("isQuick", json!("yes"), "\"yes\" is not true or false"),
+            ("isQuick", json!(1), "1 is not true or false"),
+            ("share", json!("nan"), "is not a number"),
+            ("name", json!(5), "5 is not a text"),
+            ("either", json!("x"), "\"x\" is not a whole number or one of running, stopped"),
+        ] {
+            let mut arguments = json!({ "name": "a" });
+            arguments[field] = wrong;
+            let text = refused(arguments);
+            assert!(text.contains(told), "{told:?} in {text}");
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Tool {
     pub(crate) toolset: Toolset,
     /// Shown in `core` too.
     pub(crate) is_core: bool,
+    /// Shown whatever was chosen.
+    is_always: bool,
     pub(crate) hints: Hints,
     pub(crate) input: Schemas,
     pub(crate) output: Schemas,
@@ -94,7 +96,18 @@ impl Tool {
             Err(failure) => std::future::ready(Envelope::failed(&failure)).boxed(),
         });
         let output = Schemas::new(schema::output::<D>());
-        Self { name, title, description, toolset, is_core: false, hints, input, output, run }
+        Self {
+            name,
+            title,
+            description,
+            toolset,
+            is_core: false,
+            is_always: false,
+            hints,
+            input,
+            output,
+            run,
+        }
     }
 
     /// Shows it in `core` as well.
@@ -104,8 +117,15 @@ impl Tool {
         self
     }
 
+    /// Shows it in every choice: without it a client could not find the others.
+    #[must_use]
+    pub(crate) fn always(mut self) -> Self {
+        self.is_always = true;
+        self
+    }
+
     pub(crate) fn is_shown(&self, sets: &Toolsets) -> bool {
-        sets.contains(self.toolset) || (self.is_core && sets.contains(Toolset::Core))
+        self.is_always || sets.contains(self.toolset) || (self.is_core && sets.contains(Toolset::Core))
     }
 }
 

@@ -128,6 +128,7 @@ impl Toolsets {
     #[must_use]
     pub fn with(mut self, more: impl IntoIterator<Item = Toolset>) -> Self {
         self.shown.extend(more);
+        self.all |= self.shown.len() == Toolset::ALL.len();
         self
     }
 

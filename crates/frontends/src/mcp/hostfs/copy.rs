@@ -13,7 +13,10 @@ use super::{
     sink::{self, Order, Top},
     source::{self, Opened, Stop, stays_inside},
 };
-use crate::mcp::{call::Call, envelope::Failure};
+use crate::mcp::{
+    call::Call,
+    envelope::{Failure, HOST_PATH_DENIED},
+};
 
 /// Entries of one directory of a sandbox: what one answer of the guest holds.
 const MAX_LISTED: u32 = 10_000;
@@ -125,8 +128,18 @@ async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place
     }
     let settings = std::sync::Arc::clone(&call.settings);
     let wanted = shown.clone();
-    let place = blocking(move || Place::find(&settings.host, &wanted, access)).await?;
+    let place = blocking(move || Place::find(&settings.host, &wanted, access)).await;
+    let place = place.map_err(|failure| told_where_to_allow(call, failure))?;
     Ok((shown, place))
+}
+
+/// What is allowed comes from the command line of `warren mcp` for clients on stdio, who say where they stand, and from
+/// that of the daemon for those on HTTP.
+fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
+    if failure.code == HOST_PATH_DENIED && call.settings.host.working_directory.is_none() {
+        failure.hint = failure.hint.map(|hint| hint.replace("`warren mcp ", "`warren serve "));
+    }
+    failure
 }
 
 /// A file or directory of the host that may be read, held open: what is copied later is this one, whatever is at its path
@@ -140,7 +153,8 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) async fn open(call: &Call, path: &str) -> Result<Self, Failure> {
         let (shown, place) = find(call, path, Access::Read).await?;
-        let opened = blocking(move || source::open(&place)).await?;
+        let opened = blocking(move || source::open(&place)).await;
+        let opened = opened.map_err(|failure| told_where_to_allow(call, failure))?;
         Ok(Self { shown, opened })
     }
 
@@ -262,7 +276,7 @@ pub(crate) async fn copy_out(
     // What the host refused comes first: the reading side only saw that nobody takes its orders.
     match (writer.await.map_err(broken)?, read) {
         (Ok(()), Ok(())) => Ok(Copied { host_path: shown.to_string_lossy().into_owned(), ..tally.copied }),
-        (_, Err(Stop::Failed(failure))) | (Err(failure), _) => Err(failure),
+        (_, Err(Stop::Failed(failure))) | (Err(failure), _) => Err(told_where_to_allow(call, failure)),
         (Ok(()), Err(Stop::Gone)) => Err(Error::new(ErrorKind::Internal, "the copy broke off").into()),
     }
 }

@@ -67,11 +67,17 @@ async fn put(client: &Client, path: &str, content: &str) {
 
 #[tokio::test]
 async fn nothing_of_the_host_is_allowed_unless_someone_said_so() {
-    let client = with(HostPolicy::default()).await;
-    for tool in ["sandbox_fs_copy_from_host", "sandbox_fs_copy_to_host"] {
-        let arguments = json!({ "name": "web", "hostPath": "/etc/hostname", "guestPath": "/x" });
-        let error = client.error(tool, arguments, "host_path_denied").await;
-        assert_eq!(error["details"]["path"], "/etc/hostname");
+    let at_home = HostPolicy { working_directory: Some("/home".into()), ..HostPolicy::default() };
+    // A client on stdio says where it stands, and was started by the command that allows; one on HTTP asks the daemon.
+    for (policy, command) in [(HostPolicy::default(), "`warren serve "), (at_home, "`warren mcp ")] {
+        let client = with(policy).await;
+        for tool in ["sandbox_fs_copy_from_host", "sandbox_fs_copy_to_host"] {
+            let arguments = json!({ "name": "web", "hostPath": "/etc/hostname", "guestPath": "/x" });
+            let error = client.error(tool, arguments, "host_path_denied").await;
+            assert_eq!(error["details"]["path"], "/etc/hostname");
+            let hint = error["hint"].as_str().unwrap();
+            assert_eq!(hint.matches(command).count(), 2, "{hint}");
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod sessions;
 mod strangers;
 #[cfg(test)]
 mod surface;
+mod telling;
 mod toolsets;
 
 pub(super) use self::sessions::Sessions;

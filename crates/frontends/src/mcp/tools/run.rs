@@ -30,7 +30,8 @@ pub(super) fn tools() -> Vec<Tool> {
             "sandbox_run",
             "Run in new sandbox",
             "Run one shell command in a new sandbox, return its output, and remove the sandbox.",
-            Hints::ADDS,
+            // With lifecycle.replace, a sandbox of the same name is removed.
+            Hints::DESTROYS_MORE,
             run,
         )
         .core(),

@@ -58,7 +58,10 @@ const NOT_YET: [&str; 35] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 5] = [
+const OTHER_HINTS: [(&str, Hints, &str); 8] = [
+    ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
+    ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
+    ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
     ("sandbox_exec_close", Hints::DESTROYS, "it ends the processes; theirs only forgets its handle"),
     ("sandbox_fs_write", Hints::DESTROYS_MORE, "it overwrites what is there, or adds to it each time"),
     ("sandbox_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),

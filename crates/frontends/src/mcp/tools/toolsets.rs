@@ -1,6 +1,8 @@
 //! `toolset_list`, `toolset_enable`: showing more tools while working.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
@@ -20,7 +22,8 @@ pub(super) fn tools() -> Vec<Tool> {
             Hints::READS,
             list,
         )
-        .core(),
+        .core()
+        .always(),
         Tool::new(
             Toolset::Runtime,
             "toolset_enable",
@@ -29,7 +32,8 @@ pub(super) fn tools() -> Vec<Tool> {
             Hints::SETS,
             enable,
         )
-        .core(),
+        .core()
+        .always(),
     ]
 }
 
@@ -46,22 +50,55 @@ struct ToolsetEntry {
 
 async fn list(call: Call, _: ListArguments) -> ToolResult<Vec<ToolsetEntry>> {
     let shown = call.session.toolsets(&call.settings.toolsets);
-    let entry = |set: Toolset| {
-        let is_of_it = |tool: &&Tool| tool.toolset == set || (set == Toolset::Core && tool.is_core);
-        ToolsetEntry {
-            name: set,
-            purpose: set.purpose(),
-            shown: shown.contains(set),
-            tools: Registry::get().all().iter().filter(is_of_it).map(|tool| tool.name).collect(),
-        }
+    let entry = |set: Toolset| ToolsetEntry {
+        name: set,
+        purpose: set.purpose(),
+        shown: shown.contains(set),
+        tools: tools_of(set).map(|tool| tool.name).collect(),
     };
     Ok(Answer::new(Toolset::ALL.into_iter().map(entry).collect()))
+}
+
+fn tools_of(set: Toolset) -> impl Iterator<Item = &'static Tool> {
+    let is_of_it = move |tool: &&Tool| tool.toolset == set || (set == Toolset::Core && tool.is_core);
+    Registry::get().all().iter().filter(is_of_it)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct EnableArguments {
     #[schemars(length(min = 1))]
-    toolsets: Vec<Toolset>,
+    toolsets: Vec<Choice>,
+}
+
+/// One toolset, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+enum Choice {
+    One(Toolset),
+    All,
+}
+
+impl TryFrom<String> for Choice {
+    type Error = sandbox::Error;
+
+    fn try_from(text: String) -> sandbox::Result<Self> {
+        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
+}
+
+impl JsonSchema for Choice {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Choice")
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<_> = Toolset::ALL.iter().map(|set| set.as_str()).chain(["all"]).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -73,12 +110,22 @@ struct Enabled {
 
 async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
     let before = call.session.toolsets(&call.settings.toolsets);
-    let after = before.clone().with(arguments.toolsets.iter().copied());
+    let wants_all = arguments.toolsets.contains(&Choice::All);
+    let named = arguments.toolsets.iter().filter_map(|choice| match choice {
+        Choice::One(set) => Some(*set),
+        Choice::All => None,
+    });
+    let named: Vec<_> = named.collect();
+    let wanted = if wants_all { &Toolset::ALL[..] } else { &named };
+    let after = before.clone().with(wanted.iter().copied());
     if call.session.is_kept() {
-        call.session.enable(&arguments.toolsets);
+        call.session.enable(wanted);
     }
     let added = Registry::get().shown(&after).filter(|tool| !tool.is_shown(&before)).map(|tool| tool.name);
-    let answer = Answer::new(Enabled { added: added.collect(), shown: after.iter().collect() });
+    let empty = named.iter().filter(|set| tools_of(**set).next().is_none());
+    let empty = empty.map(|set| format!("{set} has no tools in this version."));
+    let answer =
+        Answer::new(Enabled { added: added.collect(), shown: after.iter().collect() }).warn_all(empty);
     if call.session.is_kept() {
         return Ok(answer);
     }
@@ -92,7 +139,7 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
 mod tests {
     use serde_json::json;
 
-    use crate::mcp::{call::Session, testing::Client};
+    use crate::mcp::{Toolset, call::Session, testing::Client, tool::Registry};
 
     #[tokio::test]
     async fn a_session_is_shown_more_tools_once_it_asks() {
@@ -105,6 +152,26 @@ mod tests {
         let enabled = client.data("toolset_enable", json!({ "toolsets": ["runtime"] })).await;
         assert_eq!(enabled["shown"], json!(["core", "runtime"]));
         assert_eq!(shown(&client.data("toolset_list", json!({})).await), true);
+    }
+
+    #[tokio::test]
+    async fn all_are_enabled_at_once_and_empty_ones_are_told() {
+        let client = Client::new().await;
+        let envelope = client.ask("toolset_enable", json!({ "toolsets": ["files", "ssh"] })).await;
+        assert_eq!(envelope["warnings"], json!(["ssh has no tools in this version."]), "{envelope}");
+        let envelope = client.ask("toolset_enable", json!({ "toolsets": ["all"] })).await;
+        assert!(envelope.get("warnings").is_none(), "{envelope}");
+        assert_eq!(envelope["data"]["shown"].as_array().unwrap().len(), Toolset::ALL.len());
+        let list = client.data("toolset_list", json!({})).await;
+        assert!(list.as_array().unwrap().iter().all(|entry| entry["shown"] == true), "{list}");
+    }
+
+    #[test]
+    fn whatever_was_chosen_the_way_to_more_is_shown() {
+        let chosen = "files".parse().unwrap();
+        let shown: Vec<_> = Registry::get().shown(&chosen).map(|tool| tool.name).collect();
+        assert!(shown.contains(&"toolset_list") && shown.contains(&"toolset_enable"), "{shown:?}");
+        assert!(!shown.contains(&"runtime_check"), "{shown:?}");
     }
 
     #[tokio::test]

@@ -34,7 +34,8 @@ pub(super) fn tools() -> Vec<Tool> {
             "sandbox_create",
             "Create sandbox",
             "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.",
-            Hints::ADDS,
+            // With lifecycle.replace, a sandbox of the same name is removed.
+            Hints::DESTROYS_MORE,
             create,
         )
         .core(),

@@ -35,7 +35,8 @@ pub(super) fn tools() -> Vec<Tool> {
             "sandbox_fs_rename",
             "Rename a path",
             "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.",
-            Hints::ADDS,
+            // With replace, what was there is gone.
+            Hints::DESTROYS_MORE,
             rename,
         ),
     ]

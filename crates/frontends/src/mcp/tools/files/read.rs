@@ -102,7 +102,10 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let offset = asked_offset + part.skipped as u64;
     let end = offset + part.used as u64;
     // Files of /proc tell no size.
-    let size = entry.size.max(end);
+    let size = if bytes.is_empty() { entry.size } else { entry.size.max(end) };
+    let is_past = bytes.is_empty() && asked_offset > entry.size;
+    let past_the_end =
+        is_past.then(|| format!("There is nothing at offset {asked_offset}: the file has {size} bytes."));
     let is_whole = offset == 0 && !is_more;
     let is_plain = encoding == Encoding::Utf8 && !part.is_lossy;
     let cut = is_cut.then(|| Truncated {
@@ -121,7 +124,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
         total_lines: (is_whole && is_plain).then(|| n_lines(&bytes)),
         content: part.content,
     });
-    Ok(answer.truncate(cut).warn_all(part.is_lossy.then(not_text)))
+    Ok(answer.truncate(cut).warn_all(part.is_lossy.then(not_text)).warn_all(past_the_end))
 }
 
 fn not_text() -> String {

@@ -326,3 +326,27 @@ async fn listening_ports_are_read_from_the_tables_inside() {
         ])
     );
 }
+
+#[tokio::test]
+async fn a_read_behind_the_end_tells_where_the_end_is() {
+    let client = client(&["web"]).await;
+    put(&client, "/a", "12345").await;
+    let read =
+        |offset: u64| client.ask("sandbox_fs_read", json!({ "name": "web", "path": "/a", "offset": offset }));
+    let behind = read(100).await;
+    assert_eq!((&behind["data"]["content"], &behind["data"]["size"]), (&json!(""), &json!(5)));
+    assert!(behind["warnings"][0].as_str().unwrap().contains("the file has 5 bytes"), "{behind}");
+    // Who reads on to the end comes to it exactly.
+    assert!(read(5).await.get("warnings").is_none());
+    let stat = client.data("sandbox_fs_stat", json!({ "name": "web", "path": "/a" })).await;
+    assert_eq!(stat.get("created"), Some(&Value::Null), "{stat}");
+}
+
+#[tokio::test]
+async fn an_expression_that_is_none_is_told_in_one_line() {
+    let client = client(&["web"]).await;
+    let arguments = json!({ "name": "web", "path": "/", "grep": "foo(" });
+    let error = client.error("sandbox_fs_search", arguments, "invalid_request").await;
+    assert_eq!(error["message"], "grep: \"foo(\" is not a regular expression: unclosed group");
+    assert!(error["hint"].as_str().unwrap().contains("literal: true"), "{error}");
+}

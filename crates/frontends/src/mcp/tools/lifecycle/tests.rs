@@ -358,3 +358,11 @@ async fn progress_is_told_target_by_target() {
     let steps = [told.try_recv().unwrap(), told.try_recv().unwrap()];
     assert_eq!(steps.map(|step| (step.done, step.total)), [(1.0, Some(2.0)), (2.0, Some(2.0))]);
 }
+
+#[tokio::test]
+async fn a_wait_without_a_limit_of_its_own_has_the_default_one() {
+    let client = Client::with(Settings { default_timeout_ms: 5, ..Settings::default() }).await;
+    client.data("sandbox_create", json!({ "name": "a" })).await;
+    let rows = client.data("sandbox_wait", json!({ "name": "a" })).await;
+    assert_eq!((&rows[0]["timedOut"], &rows[0]["status"]), (&json!(true), &json!("running")));
+}

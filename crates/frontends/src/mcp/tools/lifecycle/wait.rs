@@ -9,9 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
-    call::Call,
+    call::{Call, Progress},
     envelope::{Failure, ToolResult},
-    tools::select::{Row, Selector, Status, refused},
+    tools::{
+        select::{Row, Selector, Status, refused},
+        telling::while_waiting,
+    },
 };
 
 /// How often it is looked whether a drain has begun.
@@ -67,7 +70,10 @@ pub(super) async fn wait(call: Call, arguments: WaitArguments) -> ToolResult<Vec
         Some(ms) => Some(Duration::from_millis(ms)),
     };
     let targets = arguments.selector.resolve(&call).await?;
-    targets.each(&call, |call, view| wait_for(call, view, time)).await
+    // Told by time alone: how many have stopped says nothing of how long the others take.
+    let quiet = Call { progress: Progress::default(), ..call.clone() };
+    let waiting = targets.each(&quiet, |call, view| wait_for(call, view, time));
+    while_waiting(&call, time, waiting).await
 }
 
 async fn wait_for(call: Call, view: SandboxView, time: Option<Duration>) -> Result<StopResult, Failure> {

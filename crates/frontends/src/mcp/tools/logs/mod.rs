@@ -28,6 +28,7 @@ use crate::mcp::{
     envelope::{Answer, Failure, ToolResult, Truncated},
     output::until_character_border,
     tool::{Hints, Tool},
+    tools::telling::while_waiting,
 };
 
 /// Entries in one answer.
@@ -349,14 +350,27 @@ async fn follow(call: Call, mut arguments: StreamArguments) -> ToolResult<Logs> 
     let limit = arguments.limit.unwrap_or(DEFAULT_STREAMED).min(MAX_STREAMED) as usize;
     let cursor = arguments.from_cursor.as_deref().map_or(Ok(Cursor::Beginning), str::parse)?;
     let patience = Duration::from_millis(arguments.follow_timeout_ms.unwrap_or(0)).min(MAX_FOLLOW);
-    let until = Instant::now() + if arguments.follow.unwrap_or(false) { patience } else { Duration::ZERO };
-    let mut page = Page::new(limit, max_bytes, cursor);
+    let patience = if arguments.follow.unwrap_or(false) { patience } else { Duration::ZERO };
+    let page = Page::new(limit, max_bytes, cursor);
+    let followed = while_waiting(&call, Some(patience), follow_for(&call, &which, &filter, page, patience));
+    let page = followed.await?;
+    Ok(page.answer(filter))
+}
+
+async fn follow_for(
+    call: &Call,
+    which: &SandboxRef,
+    filter: &Filter,
+    mut page: Page,
+    patience: Duration,
+) -> Result<Page, Failure> {
+    let until = Instant::now() + patience;
     loop {
-        let log = Log::open(&call, &which, &filter).await?;
-        log.read_page(&call, &filter, &mut page).await?;
+        let log = Log::open(call, which, filter).await?;
+        log.read_page(call, filter, &mut page).await?;
         let is_enough = !page.entries.is_empty() || Instant::now() >= until;
-        if is_enough || !log.wait_for_more(&call, &filter, until).await? {
-            return Ok(page.answer(filter));
+        if is_enough || !log.wait_for_more(call, filter, until).await? {
+            return Ok(page);
         }
     }
 }

@@ -285,44 +285,48 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
 #[serde(rename_all = "camelCase")]
 struct SignalArguments {
     exec_session_id: String,
+    /// hup, int, quit, kill, usr1, usr2, term, cont, stop
     signal: Signal,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+/// The signals that have names here.
+const SIGNALS: [(&str, i32); 9] = [
+    ("hup", SIGHUP),
+    ("int", 2),
+    ("quit", 3),
+    ("kill", SIGKILL),
+    ("usr1", 10),
+    ("usr2", 12),
+    ("term", SIGTERM),
+    ("cont", 18),
+    ("stop", 19),
+];
+
+// A text, not a list of them: a client that checks arguments must let `SIGTERM` pass.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Signal {
     Number(#[schemars(range(min = 1, max = 64))] i32),
-    Name(SignalName),
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum SignalName {
-    Hup,
-    Int,
-    Quit,
-    Kill,
-    Usr1,
-    Usr2,
-    Term,
-    Cont,
-    Stop,
+    Name(String),
 }
 
 impl Signal {
-    fn number(self) -> i32 {
-        match self {
-            Self::Number(number) => number,
-            Self::Name(SignalName::Hup) => SIGHUP,
-            Self::Name(SignalName::Int) => 2,
-            Self::Name(SignalName::Quit) => 3,
-            Self::Name(SignalName::Kill) => SIGKILL,
-            Self::Name(SignalName::Usr1) => 10,
-            Self::Name(SignalName::Usr2) => 12,
-            Self::Name(SignalName::Term) => SIGTERM,
-            Self::Name(SignalName::Cont) => 18,
-            Self::Name(SignalName::Stop) => 19,
-        }
+    /// Names are taken with or without `SIG`, in any case.
+    fn number(&self) -> Result<i32, Failure> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::Name(name) => name,
+        };
+        let plain = name.to_lowercase();
+        let plain = plain.strip_prefix("sig").unwrap_or(&plain);
+        let known = SIGNALS.iter().find(|(known, _)| *known == plain).map(|(_, number)| *number);
+        let as_number = || name.parse().ok().filter(|number| (1..=64).contains(number));
+        known.or_else(as_number).ok_or_else(|| {
+            let shown: String = name.chars().take(32).collect();
+            let names: Vec<_> = SIGNALS.iter().map(|(known, _)| *known).collect();
+            Failure::invalid(format!("signal: {shown:?} is no signal that is known here"))
+                .with_hint(format!("Give one of {}, or a number from 1 to 64.", names.join(", ")))
+        })
     }
 }
 
@@ -335,8 +339,8 @@ struct Signaled {
 }
 
 async fn signal(call: Call, arguments: SignalArguments) -> ToolResult<Signaled> {
+    let signal = arguments.signal.number()?;
     let target = Target::find(&call, &arguments.exec_session_id).await?;
-    let signal = arguments.signal.number();
     target.signal(&call, signal).await.map_err(ended)?;
     call.mcp.sessions().touch(&target.exec);
     Ok(Answer::new(Signaled { exec_session_id: target.exec.to_string(), signaled: true, signal }))

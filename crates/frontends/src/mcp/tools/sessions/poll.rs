@@ -19,6 +19,7 @@ use crate::mcp::{
     call::Call,
     envelope::{Answer, ToolResult},
     schema::Nullable,
+    tools::telling::while_waiting,
 };
 
 const DEFAULT_LIMIT: u32 = 100;
@@ -81,7 +82,9 @@ impl From<&ExecOutcome> for ExitStatus {
 pub(super) async fn poll(call: Call, arguments: PollArguments) -> ToolResult<Polled> {
     let target = Target::find(&call, &arguments.exec_session_id).await?;
     call.mcp.sessions().touch(&target.exec);
-    let polled = Poll::begin(&call, &target, &arguments).await?.run(&call).await;
+    let wait = Duration::from_millis(arguments.wait_ms.unwrap_or(0).min(MAX_WAIT_MS));
+    let poll = Poll::begin(&call, &target, &arguments).await?;
+    let polled = while_waiting(&call, Some(wait), poll.run(&call)).await;
     call.mcp.sessions().touch(&target.exec);
     polled
 }

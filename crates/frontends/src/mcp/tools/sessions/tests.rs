@@ -217,7 +217,9 @@ async fn a_long_poll_wakes_up_when_something_is_printed() {
 #[tokio::test]
 async fn signals_go_by_name_and_by_number() {
     let client = client_with_box().await;
-    for (signal, number) in [(json!("int"), 2), (json!(15), 15)] {
+    for (signal, number) in
+        [(json!("int"), 2), (json!(15), 15), (json!("SIGTERM"), 15), (json!("Quit"), 3), (json!("1"), 1)]
+    {
         let session = start(&client, json!({ "command": "sleep" })).await;
         let sent =
             client.data("sandbox_exec_signal", json!({ "execSessionId": session, "signal": signal })).await;
@@ -225,7 +227,7 @@ async fn signals_go_by_name_and_by_number() {
         assert_eq!(outcome(&client, &session).await, ExecOutcome::Signaled { signal: number });
     }
     let session = start(&client, json!({ "command": "sleep" })).await;
-    for wrong in [json!("sigint"), json!(0), json!(65), json!(1.5)] {
+    for wrong in [json!("sigfoo"), json!("65"), json!(0), json!(65), json!(1.5)] {
         let arguments = json!({ "execSessionId": session, "signal": wrong });
         client.error("sandbox_exec_signal", arguments, "invalid_request").await;
     }
