@@ -123,7 +123,7 @@ async fn run_in(call: &Call, mut command: Prepared, is_kept: bool) -> ToolResult
 }
 
 fn remove_in_background(call: &Call, which: &SandboxRef) {
-    let (engine, who, which) = (call.engine().clone(), call.who.clone(), which.clone());
+    let (engine, who, which) = (call.engine().clone(), call.ender(), which.clone());
     call.mcp.spawn(async move {
         match engine.remove_sandbox(&who, &which, Force::Yes).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {
