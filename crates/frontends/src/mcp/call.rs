@@ -32,6 +32,11 @@ impl Call {
         self.mcp.engine()
     }
 
+    /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must end.
+    pub(crate) fn ender(&self) -> Principal {
+        Principal { key: None, ..self.who.clone() }
+    }
+
     /// The sandbox that a caller means by `name`, which may be an id too.
     pub(crate) fn sandbox(&self, name: &str) -> Result<SandboxRef> {
         SandboxRef::new(name, self.namespace.clone())

@@ -144,7 +144,7 @@ pub(crate) async fn to_the_end(
             biased;
             () = &mut cancelled => {
                 followed.end = End::Cancelled;
-                let signal = engine.exec_signal(who, which, exec, SIGKILL, SignalScope::Group).await;
+                let signal = engine.exec_signal(&call.ender(), which, exec, SIGKILL, SignalScope::Group).await;
                 note_failed_kill(signal);
                 killed.set(OptionFuture::from(Some(sleep(KILL_PATIENCE))));
             }

@@ -90,7 +90,7 @@ async fn make_run(call: &Call, which: &SandboxRef) -> Result<Option<SandboxView>
 /// Stops, in the background, a sandbox that was started for one command. Commands that others run in it meanwhile may
 /// finish: it takes no new ones and stops with the last.
 pub(crate) fn stop_in_background(call: &Call, which: &SandboxRef) {
-    let (engine, who, which) = (call.engine().clone(), call.who.clone(), which.clone());
+    let (engine, who, which) = (call.engine().clone(), call.ender(), which.clone());
     call.mcp.spawn(async move {
         match engine.drain_sandbox(&who, &which, None).await {
             Ok(_) => {}
