@@ -20,18 +20,19 @@ mod testing;
 mod tool;
 mod tools;
 mod toolset;
+mod turns;
 
 use std::sync::{Arc, Weak};
 
 use engine::Engine;
 use tokio_util::task::TaskTracker;
 
-use self::tools::Sessions;
 pub use self::{
     protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
+use self::{tools::Sessions, turns::Turns};
 
 /// What all MCP clients of one daemon share. Clones are the same.
 #[derive(Debug, Clone)]
@@ -47,6 +48,7 @@ struct Shared {
     /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
     background: TaskTracker,
     sessions: Arc<Sessions>,
+    turns: Arc<Turns>,
 }
 
 /// Does not keep the engine alive.
@@ -64,7 +66,8 @@ impl WeakMcp {
 impl Mcp {
     pub fn new(engine: Engine, settings: Settings) -> Self {
         let (settings, background) = (Arc::new(settings), TaskTracker::new());
-        Self { shared: Arc::new(Shared { engine, settings, background, sessions: Arc::default() }) }
+        let (sessions, turns) = (Arc::default(), Arc::default());
+        Self { shared: Arc::new(Shared { engine, settings, background, sessions, turns }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -77,6 +80,11 @@ impl Mcp {
 
     pub(crate) fn downgrade(&self) -> WeakMcp {
         WeakMcp { shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// Calls that are going on.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.shared.turns
     }
 
     /// Exec sessions whose stdin is open.

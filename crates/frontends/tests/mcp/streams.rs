@@ -1,5 +1,7 @@
 //! What happens between a request and its answer: progress, cancellation, broken connections.
 
+use engine::Principal;
+use sandbox::KeySpec;
 use serde_json::{Value, json};
 
 use crate::support::{Events, Server, Session, call_with_progress, posted, request, stateless, within};
@@ -155,4 +157,19 @@ async fn the_newest_revision_listens_to_changes() {
     server.ask("/mcp", crate::support::call(1, "sandbox_create", json!({ "name": "dev" }))).await;
     let note = stream.note("notifications/resources/updated").await.message.unwrap();
     assert_eq!(note["params"]["uri"], "warren://sandboxes");
+}
+
+#[tokio::test]
+async fn a_command_does_not_outlast_the_key_that_began_it() {
+    let server = Server::new().await;
+    let own = with_dev(&server).await;
+    let operator = Principal::operator("test");
+    let spec = KeySpec { label: Some("ci".to_owned()), ..KeySpec::default() };
+    let key = server.engine.create_key(&operator, spec).await.unwrap().secret;
+    let session = server.begin("2025-11-25", &key).await;
+    let mut stream = session.stream(call_with_progress(1, "sandbox_exec", endless())).await;
+    stream.note("notifications/progress").await;
+    assert_eq!(running(&own).await, 1);
+    server.engine.revoke_key(&operator, "ci").await.unwrap();
+    none_runs(&own).await;
 }

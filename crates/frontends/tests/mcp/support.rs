@@ -29,19 +29,23 @@ const BOTH: &str = "application/json, text/event-stream";
 
 pub(crate) struct Server {
     pub(crate) app: Router,
+    pub(crate) engine: Engine,
     pub(crate) stop: CancellationToken,
     pub(crate) activity: Activity,
     pub(crate) home: tempfile::TempDir,
 }
 
-/// Everybody is who they say in the header `who`.
+/// Everybody is who they say in the header `who`, or whose key is there.
 #[derive(Debug)]
-struct Believes;
+struct Believes(Engine);
 
 impl Authenticate for Believes {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
         let who = request.headers.get("who").map_or("ana", |who| who.to_str().unwrap());
-        async move { Ok(Principal::operator(who)) }.boxed()
+        async move {
+            Ok(self.0.authenticate_key(who).await.unwrap_or_else(|_no_key| Principal::operator(who)))
+        }
+        .boxed()
     }
 }
 
@@ -58,8 +62,9 @@ impl Server {
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let routes =
             mcp::router(Mcp::new(engine.clone(), Settings::default()), stop.clone(), activity.clone());
-        let app = http::app(routes, Gate::unix(engine, Arc::new(Believes)));
-        Self { app, stop, activity, home }
+        let auth = Arc::new(Believes(engine.clone()));
+        let app = http::app(routes, Gate::unix(engine.clone(), auth));
+        Self { app, engine, stop, activity, home }
     }
 
     pub(crate) async fn open(&self, mut request: Request<Body>) -> Response {

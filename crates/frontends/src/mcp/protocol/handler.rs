@@ -20,7 +20,9 @@ use super::{
 use crate::mcp::{
     Mcp,
     call::{Call, Progress, Session},
-    complete, prompts, resources,
+    complete,
+    envelope::Envelope,
+    prompts, resources,
     schema::JsonObject,
     tool::Registry,
 };
@@ -77,6 +79,21 @@ impl Handler {
             // A client that is gone hears of nothing.
             async move { peer.notify_progress(note).await.unwrap_or_default() }.boxed()
         })
+    }
+
+    /// Runs a tool to its end, or to the end of whoever called it.
+    async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
+        let cancelled = call.cancelled.clone();
+        let mut working = pin!(Registry::get().call(tool, call, arguments));
+        tokio::select! {
+            envelope = &mut working => return envelope,
+            // Nobody waits any more, and the library would take its time to say so.
+            () = self.client.ended.cancelled() => {}
+            // Whoever asked may not do so any more: what it began must not go on.
+            () = self.mcp.engine().principal_ended(&self.client.who) => {}
+        }
+        cancelled.cancel();
+        working.await
     }
 
     async fn audit(&self, asked: Asked, code: Option<&str>, context: &RequestContext<RoleServer>) {
@@ -168,14 +185,9 @@ impl ServerHandler for Handler {
         let call = self.call(&context);
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
-        let mut working = pin!(Registry::get().call(&request.name, call, request.arguments));
-        let envelope = tokio::select! {
-            envelope = &mut working => envelope,
-            () = self.client.ended.cancelled() => {
-                // Nobody waits any more, and the library would take its time to say so.
-                context.ct.cancel();
-                working.await
-            }
+        let envelope = match self.mcp.turns().take(&self.client.who) {
+            Ok(_turn) => self.run(&request.name, call, request.arguments).await,
+            Err(failure) => Envelope::failed(&failure),
         };
         self.audit(asked, envelope.error_code(), &context).await;
         if session.toolsets(chosen) != before {
