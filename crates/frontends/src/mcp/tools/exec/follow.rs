@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
-use engine::{Entry, EntryKind, ExitEntry, Follow, Item, SignalScope};
+use engine::{Entry, EntryKind, ExitEntry, Follow, Item, Principal, SignalScope};
 use futures_util::{FutureExt, StreamExt, future::OptionFuture};
 use sandbox::{Error, ErrorKind, ExecOutcome, Result};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -144,7 +144,9 @@ pub(crate) async fn to_the_end(
             biased;
             () = &mut cancelled => {
                 followed.end = End::Cancelled;
-                let signal = engine.exec_signal(who, which, exec, SIGKILL, SignalScope::Group).await;
+                // With the daemon's own right: where the caller's key has ended, that is the very reason to kill.
+                let daemon = Principal { key: None, ..who.clone() };
+                let signal = engine.exec_signal(&daemon, which, exec, SIGKILL, SignalScope::Group).await;
                 note_failed_kill(signal);
                 killed.set(OptionFuture::from(Some(sleep(KILL_PATIENCE))));
             }
