@@ -52,7 +52,7 @@ pub struct CallFilter {
     /// The first number wanted; without it the last `limit` calls.
     pub from: Option<u64>,
     pub limit: Option<u32>,
-    /// Name of the caller, or id of its key.
+    /// Name of the caller, or label or id of its key.
     pub who: Option<String>,
 }
 

@@ -11,6 +11,8 @@ use crate::{
 
 /// Calls of known callers that are kept; the oldest make room.
 pub const MAX_CALLS: u32 = 100_000;
+/// Calls of one caller that are kept, of those: nobody pushes out what the others did, however much it does itself.
+pub const MAX_CALLS_EACH: u32 = 20_000;
 /// Refused calls of unknown callers that are kept. Counted apart: whoever knocks without a key, however often, must not
 /// be able to push out what the others did.
 pub const MAX_UNKNOWN_CALLS: u32 = 10_000;
@@ -46,10 +48,43 @@ fn write(database: &mut Database, calls: &[NewCall]) -> Result<(), rusqlite::Err
     }
     drop(statement);
     if is_due {
-        trim(&transaction, "who IS NOT NULL", MAX_CALLS)?;
+        trim_callers(&transaction)?;
         trim(&transaction, "who IS NULL", MAX_UNKNOWN_CALLS)?;
     }
     transaction.commit()
+}
+
+/// Whoever has too many loses the oldest of its own. If all have too many together, those with the most lose theirs.
+fn trim_callers(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let mut counts = connection.prepare_cached(
+        "SELECT who, count(*) FROM calls WHERE who IS NOT NULL GROUP BY who ORDER BY 2 DESC, who",
+    )?;
+    let counted: Vec<(String, u32)> =
+        counts.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let each = fair_share(counted.iter().map(|(_, n)| *n), MAX_CALLS).min(MAX_CALLS_EACH);
+    let mut delete = connection.prepare_cached(
+        "DELETE FROM calls WHERE who = ?1 AND number <= \
+         (SELECT number FROM calls WHERE who = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+    )?;
+    for (who, _) in counted.into_iter().take_while(|(_, n)| *n > each) {
+        delete.execute((who, each))?;
+    }
+    Ok(())
+}
+
+/// The most that each may keep so that all keep at most `total`. `counts` go down.
+fn fair_share(counts: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator, total: u32) -> u32 {
+    let (mut n_left, mut rest) = (counts.len() as u32, total);
+    // Those with the fewest keep all they have, as long as the others can have as much.
+    for n in counts.rev() {
+        let share = rest / n_left;
+        if n > share {
+            return share;
+        }
+        rest -= n;
+        n_left -= 1;
+    }
+    u32::MAX
 }
 
 fn trim(connection: &Connection, which: &str, keep: u32) -> Result<(), rusqlite::Error> {
@@ -68,7 +103,7 @@ pub(crate) fn read(database: &Database, query: &CallQuery) -> Result<Vec<Call>, 
         let order = if query.from.is_some() { "ASC" } else { "DESC" };
         let sql = format!(
             "SELECT * FROM calls WHERE number >= :from AND (:namespace IS NULL OR namespace = :namespace) \
-             AND (:who IS NULL OR who = :who OR key = :who) ORDER BY number {order} LIMIT :limit"
+             AND (:who IS NULL OR who = :who OR key = :who OR (key IS NOT NULL AND who = 'key ' || :who)) ORDER BY number {order} LIMIT :limit"
         );
         let mut statement = database.connection.prepare_cached(&sql)?;
         let mut found = statement.query(named_params! {
@@ -106,4 +141,19 @@ fn call(row: &Row<'_>, number: i64) -> Result<Call, Reason> {
         duration_ms: columns.number("duration_ms")?.unwrap_or(0),
         client: columns.owned("client")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_the_most_give() {
+        let share = |counts: &[u32], total| fair_share(counts.iter().copied(), total);
+        assert_eq!(share(&[5, 3, 1], 9), u32::MAX);
+        assert_eq!(share(&[5, 3, 1], 7), 3);
+        assert_eq!(share(&[5, 5, 1], 7), 3);
+        assert_eq!(share(&[9], 7), 7);
+        assert_eq!(share(&[], 7), u32::MAX);
+    }
 }

@@ -16,8 +16,11 @@ const FILE_NAME: &str = "warren.db";
 /// "WRRN": marks the file as ours, so that another program's database is never migrated.
 const APPLICATION_ID: i64 = 0x5752_524e;
 /// Each is applied once, in order, in a transaction of its own; its number is its place, from 1. Never edit one.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_records.sql"), include_str!("../migrations/0002_access.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_records.sql"),
+    include_str!("../migrations/0002_access.sql"),
+    include_str!("../migrations/0003_callers.sql"),
+];
 /// How long to wait for a person's `sqlite3` that reads at the same time.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// All statements of this crate stay prepared.

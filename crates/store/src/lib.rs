@@ -16,7 +16,7 @@ mod row;
 mod sandboxes;
 mod store;
 
-pub use calls::{MAX_CALLS, MAX_UNKNOWN_CALLS};
+pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
 pub use events::MAX_EVENTS;
 pub use ledger::{

@@ -84,7 +84,7 @@ pub struct CallQuery {
     pub from: Option<u64>,
     pub limit: u32,
     pub namespace: Option<Namespace>,
-    /// Name of the caller, or id of its key.
+    /// Name of the caller, or label or id of its key.
     pub who: Option<String>,
 }
 

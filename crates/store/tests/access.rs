@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use sandbox::{ByteSize, Frontend, KeyId, KeyView};
-use store::{CallQuery, KeyRecord, MAX_CALLS, MAX_UNKNOWN_CALLS, NewCall, Store, StoreError};
+use store::{CallQuery, KeyRecord, MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS, NewCall, Store, StoreError};
 
 /// The first schema, as databases out there have it.
 const FIRST_SCHEMA: &str = include_str!("../migrations/0001_records.sql");
@@ -172,26 +172,61 @@ async fn unknown_callers_cannot_push_out_what_the_others_did() {
     assert_eq!(count(home.path(), "who = 'ana'"), 50);
 }
 
-#[tokio::test]
-async fn the_oldest_calls_make_room_and_numbers_are_never_given_twice() {
-    let home = tempfile::tempdir().unwrap();
-    let store = Store::open(home.path()).unwrap();
-    store.append_calls(vec![call(Some("ana"), None)]).await.unwrap();
-    // As if the daemon had been busy for a long time.
-    database(home.path())
+/// As if the daemon had been busy for a long time.
+fn fill(home: &Path, who: &str, n: u32) {
+    database(home)
         .execute_batch(&format!(
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MAX_CALLS} + 5000) \
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n}) \
              INSERT INTO calls (at, who, frontend, action, duration_ms) \
-             SELECT '2026-01-01T00:00:00.000000000Z', 'ben', 'rest', 'x', 0 FROM n"
+             SELECT '2026-01-01T00:00:00.000000000Z', '{who}', 'rest', 'x', 0 FROM n"
         ))
         .unwrap();
-    store.append_calls(vec![call(Some("ana"), None); 1000]).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_caller_cannot_push_out_what_the_others_did() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    store.append_calls(vec![call(Some("ana"), None); 50]).await.unwrap();
+    fill(home.path(), "ben", MAX_CALLS + 5000);
+    store.append_calls(vec![call(Some("ben"), None); 1000]).await.unwrap();
+    assert_eq!(count(home.path(), "who = 'ana'"), 50);
+    let n_ben = count(home.path(), "who = 'ben'");
+    assert!((MAX_CALLS_EACH..MAX_CALLS_EACH + 1000).contains(&n_ben), "{n_ben}");
+    let own = CallQuery { who: Some("ben".to_owned()), ..query(Some(0), 1) };
+    assert!(
+        store.calls(own).await.unwrap()[0].number > u64::from(MAX_CALLS - MAX_CALLS_EACH),
+        "the oldest went"
+    );
+}
+
+#[tokio::test]
+async fn when_all_have_too_many_those_with_the_most_give_and_numbers_are_never_given_twice() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    fill(home.path(), "ana", 100);
+    for n in 0..7 {
+        fill(home.path(), &format!("busy {n}"), MAX_CALLS_EACH - n);
+    }
+    store.append_calls(vec![call(Some("busy 0"), None); 1000]).await.unwrap();
     let n_kept = count(home.path(), "TRUE");
-    assert!((MAX_CALLS..MAX_CALLS + 1000).contains(&n_kept), "{n_kept}");
-    let oldest = store.calls(query(Some(0), 1)).await.unwrap().remove(0);
-    assert!(oldest.number > 5000, "{oldest:?}");
+    assert!(n_kept <= MAX_CALLS && n_kept > MAX_CALLS - 10, "{n_kept}");
+    assert_eq!(count(home.path(), "who = 'ana'"), 100);
     let newest = store.calls(query(None, 1)).await.unwrap().remove(0);
-    assert_eq!(newest.number, u64::from(MAX_CALLS) + 6001);
+    assert_eq!(newest.number, u64::from(7 * MAX_CALLS_EACH) + 1100 - 21);
+}
+
+#[tokio::test]
+async fn a_key_is_found_by_its_label_its_id_and_its_whole_name() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = KeyId::from_random([2; 8]);
+    let by_key = NewCall { key: Some(id.clone()), ..call(Some("key ci"), None) };
+    store.append_calls(vec![by_key, call(Some("ana"), None)]).await.unwrap();
+    for name in ["ci", "key ci", id.as_str()] {
+        let own = CallQuery { who: Some(name.to_owned()), ..query(None, 9) };
+        assert_eq!(store.calls(own).await.unwrap().len(), 1, "{name}");
+    }
 }
 
 #[tokio::test]

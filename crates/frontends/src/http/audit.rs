@@ -24,12 +24,21 @@ const REST_PATH: &str = "/v1/";
 
 /// Told by the layer that finds out who asks; empty while nobody has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asker(Arc<OnceLock<Principal>>);
+pub(super) struct Asker(Arc<OnceLock<Option<Principal>>>);
 
 impl Asker {
     pub(super) fn tell(&self, who: &Principal) {
         // The first word counts; there is one layer that says it.
-        self.0.set(who.clone()).unwrap_or(());
+        self.0.set(Some(who.clone())).unwrap_or_default();
+    }
+
+    /// Nobody asks who this is, and nothing is written down.
+    pub(super) fn ignore(&self) {
+        self.0.set(None).unwrap_or_default();
+    }
+
+    fn is_ignored(&self) -> bool {
+        matches!(self.0.get(), Some(None))
     }
 }
 
@@ -105,6 +114,9 @@ impl Pending {
     fn answered(&mut self, response: &Response) -> Option<CallRecord> {
         let mut call = self.call.take()?;
         let status = response.status();
+        if self.asker.is_ignored() {
+            return None;
+        }
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if !is_refused && (!self.changes || call.frontend == Frontend::Mcp) {
             return None;
@@ -133,7 +145,7 @@ impl Drop for Pending {
 
 async fn record(engine: &Engine, asker: &Asker, mut call: CallRecord, began: Instant) {
     call.duration = began.elapsed();
-    match asker.0.get() {
+    match asker.0.get().and_then(Option::as_ref) {
         Some(who) => engine.record_call(who, call).await,
         None => engine.record_unknown_call(call).await,
     }

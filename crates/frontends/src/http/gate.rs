@@ -17,7 +17,7 @@ use super::{
     error::Refusal,
     hosts::Hosts,
     key_auth::{QueryKey, without_key},
-    limits::{Limits, StreamLease},
+    limits::{Limits, StreamLease, key_ended},
 };
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
@@ -96,8 +96,15 @@ pub(super) async fn pass(
     next: Next,
 ) -> Result<Response, Refusal> {
     let (mut parts, body) = request.into_parts();
-    if let Some(hosts) = gate.hosts() {
-        hosts.check(&parts)?;
+    if let Some(hosts) = gate.hosts()
+        && let Err(error) = hosts.check(&parts)
+    {
+        // Anyone can send these, as many as they like: they must not fill the audit.
+        if let Some(asker) = parts.extensions.get::<Asker>() {
+            asker.ignore();
+        }
+        tracing::debug!("refused: {error}");
+        return Err(error.into());
     }
     let Some(who) = gate.who(&parts).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
@@ -121,6 +128,10 @@ pub(super) async fn pass(
     lease.check_before(&parts)?;
     parts.extensions.insert(lease.clone());
     let method = parts.method.clone();
-    let response = next.run(Request::from_parts(parts, body)).await;
+    let response = tokio::select! {
+        response = next.run(Request::from_parts(parts, body)) => response,
+        // What takes long must not outlast the right to ask for it.
+        () = lease.ended() => return Err(key_ended().into()),
+    };
     lease.count(&method, response)
 }

@@ -20,6 +20,7 @@ mod testing;
 mod tool;
 mod tools;
 mod toolset;
+mod turns;
 
 use std::{
     sync::{Arc, Weak},
@@ -34,7 +35,7 @@ pub use self::{
     settings::{HostPolicy, HostRoot, Settings},
     toolset::{Toolset, Toolsets},
 };
-use self::{tool::Registry, tools::Sessions};
+use self::{tool::Registry, tools::Sessions, turns::Turns};
 
 /// What a daemon that stops gives to what goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
@@ -58,6 +59,7 @@ struct Shared {
     /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
     background: TaskTracker,
     sessions: Arc<Sessions>,
+    turns: Arc<Turns>,
 }
 
 /// Does not keep the engine alive.
@@ -75,7 +77,8 @@ impl WeakMcp {
 impl Mcp {
     pub fn new(engine: Engine, settings: Settings) -> Self {
         let (settings, background) = (Arc::new(settings), TaskTracker::new());
-        Self { shared: Arc::new(Shared { engine, settings, background, sessions: Arc::default() }) }
+        let (sessions, turns) = (Arc::default(), Arc::default());
+        Self { shared: Arc::new(Shared { engine, settings, background, sessions, turns }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -88,6 +91,11 @@ impl Mcp {
 
     pub(crate) fn downgrade(&self) -> WeakMcp {
         WeakMcp { shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// Calls that are going on.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.shared.turns
     }
 
     /// Exec sessions whose stdin is open.

@@ -1,9 +1,18 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use engine::Principal;
-use frontends::http::Hosts;
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode, request::Parts},
+    routing::post,
+};
+use engine::{CallFilter, Principal};
+use frontends::http::{Authenticate, Gate, Hosts};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
-use crate::support::{Server, Setup};
+use crate::support::{PATIENCE, Server, Setup};
 
 async fn with_keys() -> Server {
     Server::start(Setup { has_keys: true, ..Setup::default() }).await
@@ -119,6 +128,48 @@ async fn a_revoked_key_ends_its_streams() {
     // A chunked body that ends as it should.
     let mut bytes = Vec::new();
     events.read_until(&mut bytes, |bytes| bytes.ends_with(b"0\r\n\r\n")).await;
+    server.end().await;
+}
+
+/// Lets everybody in until it is told otherwise.
+#[derive(Debug)]
+struct Until(CancellationToken);
+
+impl Authenticate for Until {
+    fn authenticate<'a>(&'a self, _: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
+        async { Ok(Principal::operator("ana")) }.boxed()
+    }
+
+    fn ended(&self, _: &Principal) -> BoxFuture<'static, ()> {
+        self.0.clone().cancelled_owned().boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_request_does_not_outlast_its_key() {
+    let server = Server::dev().await;
+    let revoked = CancellationToken::new();
+    let has_begun = revoked.clone();
+    let slow = post(|| async move {
+        has_begun.cancel();
+        std::future::pending::<()>().await;
+    });
+    let gate = Gate::unix(server.engine.clone(), Arc::new(Until(revoked)));
+    let app = frontends::http::app(Router::new().route("/slow", slow), gate);
+    let answer = app.oneshot(Request::post("/slow").body(Body::empty()).unwrap());
+    let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time").unwrap();
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn strangers_that_name_another_host_leave_nothing_in_the_audit() {
+    let server = with_keys().await;
+    server.ask(&["POST /v1/sandboxes HTTP/1.1", "host: evil.example"]).await.expect(403);
+    let evil = "origin: https://evil.example";
+    server.ask(&["POST /v1/sandboxes HTTP/1.1", "host: localhost", evil]).await.expect(403);
+    let calls = server.engine.calls(&Principal::operator("test"), CallFilter::default()).await.unwrap();
+    assert!(calls.is_empty(), "{calls:?}");
     server.end().await;
 }
 

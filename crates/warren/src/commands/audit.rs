@@ -9,12 +9,12 @@ use crate::{error::CommandResult, output};
 
 /// Show who called what, when, and how it went
 ///
-/// Every call that changed something and every one that was refused, over REST and MCP; without --since-number the last
-/// ones. With --json each is a line.
+/// Every call of an MCP tool, every REST request that changes something, and every one that was refused; without
+/// --since-number the last ones. With --json each is a line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren audit
-  warren audit --who key-0123456789abc --limit 20
+  warren audit --who ci --limit 20
   warren audit --since-number 1 --limit 10000 --json")]
 pub(crate) struct Args {
     /// Begin with this call
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// At most so many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Only calls of this caller: its name as in the table, or the id of its key
+    /// Only calls of this caller: its name as in the table, or the label or id of its key
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }
@@ -31,6 +31,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = context.client().await?;
     let calls = client.calls(args.since_number, Some(args.limit), args.who.as_deref()).await?.calls;
+    if let Some(who) = args.who.as_deref().filter(|_| calls.is_empty()) {
+        output::warn(&format!(
+            "no call of a caller {who:?} is in the audit; `warren key list` shows labels and ids of keys"
+        ));
+    }
     if context.json {
         for call in &calls {
             output::json_line(call)?;

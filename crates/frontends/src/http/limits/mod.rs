@@ -12,6 +12,7 @@ use std::{
 use engine::Principal;
 use sandbox::{Error, ErrorKind, KeyId};
 
+pub(super) use self::streams::key_ended;
 pub(crate) use self::streams::{StreamLease, StreamPlace};
 use self::{bucket::Buckets, streams::Streams};
 use super::{auth::Peer, error::Refusal};

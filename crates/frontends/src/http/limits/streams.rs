@@ -214,8 +214,8 @@ impl HttpBody for CountedBody {
     }
 }
 
-fn key_ended() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the key of this stream was revoked or has expired")
+pub(crate) fn key_ended() -> Error {
+    Error::new(ErrorKind::Unauthenticated, "the key was revoked or has expired in the meantime")
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,12 +20,17 @@ use rmcp::{
         EventStore, EventStoreError, EventStream, ServerSseMessage,
     },
 };
+use serde::Serialize;
 use tokio::sync::watch;
 
 /// Of streams that are complete, so many are kept, for so long: a client that comes back at all comes back soon.
 const MAX_COMPLETE_STREAMS: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(120);
-/// Events of one stream, and their bytes. The newest one is kept whatever its size: it is the answer.
+/// Bytes of one session, and of all sessions together. Beyond, the oldest streams that are complete are forgotten, even one
+/// that holds an answer which nobody has read.
+const MAX_SESSION_BYTES: usize = 8 * 1024 * 1024;
+const MAX_ALL_BYTES: usize = 128 * 1024 * 1024;
+/// Events of one stream, and their bytes. The newest one is the answer: within the bytes above it is kept whatever its size.
 const MAX_STREAM_EVENTS: usize = 256;
 const MAX_STREAM_BYTES: usize = 1024 * 1024;
 /// Streams of one session; the oldest is forgotten when there are more.
@@ -34,6 +42,53 @@ pub(super) struct EventLog {
     log: Mutex<Log>,
     /// Counts events, for those who wait for the next one.
     added: watch::Sender<u64>,
+    budget: Arc<EventBudget>,
+}
+
+/// What all sessions together keep.
+#[derive(Debug)]
+pub(super) struct EventBudget {
+    max_bytes: usize,
+    n_bytes: AtomicUsize,
+    /// As many as there are sessions.
+    logs: Mutex<Vec<Weak<EventLog>>>,
+}
+
+impl Default for EventBudget {
+    fn default() -> Self {
+        Self::of(MAX_ALL_BYTES)
+    }
+}
+
+impl EventBudget {
+    fn of(max_bytes: usize) -> Self {
+        Self { max_bytes, n_bytes: AtomicUsize::new(0), logs: Mutex::default() }
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.n_bytes.load(Ordering::Relaxed) > self.max_bytes
+    }
+
+    fn logs(&self) -> MutexGuard<'_, Vec<Weak<EventLog>>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the oldest complete streams of all sessions until the rest fits.
+    fn make_room(&self) {
+        while self.is_exceeded() {
+            let logs: Vec<_> = self.logs().iter().filter_map(Weak::upgrade).collect();
+            let oldest = logs.iter().filter_map(|log| Some((log.log().oldest_complete()?, log)));
+            let Some(((_, number), log)) = oldest.min_by_key(|((since, _), _)| *since) else { return };
+            log.change(|log| log.forget(number));
+        }
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        self.budget.n_bytes.fetch_sub(self.log().n_bytes, Ordering::Relaxed);
+        self.budget.logs().retain(|log| log.strong_count() > 0);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +97,7 @@ struct Log {
     /// By number, so the oldest comes first.
     streams: BTreeMap<u64, StreamLog>,
     n_streams: u64,
+    n_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +131,27 @@ impl Place {
 }
 
 impl EventLog {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { log: Mutex::default(), added: watch::Sender::new(0) })
+    pub(super) fn new(budget: &Arc<EventBudget>) -> Arc<Self> {
+        let (log, added) = (Mutex::default(), watch::Sender::new(0));
+        let log = Arc::new(Self { log, added, budget: Arc::clone(budget) });
+        budget.logs().push(Arc::downgrade(&log));
+        log
+    }
+
+    /// Changes what is kept, and books the difference.
+    fn change<T>(&self, change: impl FnOnce(&mut Log) -> T) -> T {
+        let mut log = self.log();
+        let n_before = log.n_bytes;
+        let changed = change(&mut log);
+        self.budget.n_bytes.fetch_add(log.n_bytes, Ordering::Relaxed);
+        self.budget.n_bytes.fetch_sub(n_before, Ordering::Relaxed);
+        changed
+    }
+
+    /// Keeps nothing more of what was: the session is over, whoever may still hold on to it.
+    pub(super) fn clear(&self) {
+        self.change(|log| *log = Log { n_streams: log.n_streams, ..Log::default() });
+        self.added.send_modify(|n| *n += 1);
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -85,7 +160,7 @@ impl EventLog {
 
     /// Forgets what nobody will come back for.
     pub(super) fn prune(&self) {
-        self.log().prune(Instant::now());
+        self.change(|log| log.prune(Instant::now()));
     }
 
     fn next_after(&self, place: Place) -> Next {
@@ -123,9 +198,15 @@ impl Log {
         if is_last {
             stream.complete_since = Some(Instant::now());
         }
+        self.n_bytes -= stream.n_bytes;
         stream.keep(Kept { number: place.event, n_bytes: size(&event), event });
+        self.n_bytes += stream.n_bytes;
         self.prune(Instant::now());
         place
+    }
+
+    fn oldest_complete(&self) -> Option<(Instant, u64)> {
+        self.streams.iter().filter_map(|(number, stream)| Some((stream.complete_since?, *number))).min()
     }
 
     fn begin(&mut self, stream_id: &str) -> u64 {
@@ -144,6 +225,7 @@ impl Log {
     fn forget(&mut self, number: u64) {
         if let Some(stream) = self.streams.remove(&number) {
             self.numbers.remove(&stream.id);
+            self.n_bytes -= stream.n_bytes;
         }
     }
 
@@ -158,6 +240,11 @@ impl Log {
             if index < n_surplus || now.saturating_duration_since(since) > KEPT_FOR {
                 self.forget(number);
             }
+        }
+        while self.n_bytes > MAX_SESSION_BYTES {
+            let oldest = self.oldest_complete().map(|(_, number)| number);
+            let Some(oldest) = oldest.or_else(|| self.streams.keys().next().copied()) else { return };
+            self.forget(oldest);
         }
     }
 }
@@ -183,7 +270,8 @@ impl EventStore for EventLog {
         stream_id: &str,
         event: &ServerSseMessage,
     ) -> Result<String, EventStoreError> {
-        let place = self.log().add(stream_id, event);
+        let place = self.change(|log| log.add(stream_id, event));
+        self.budget.make_room();
         self.added.send_modify(|n| *n += 1);
         Ok(format!("{}-{}", place.stream, place.event))
     }
@@ -216,8 +304,13 @@ pub(super) fn after(log: &Arc<EventLog>, last_event_id: &str) -> Option<EventStr
     })))
 }
 
-/// Bytes of an event on the wire, without writing them anywhere.
+/// Bytes of an event on the wire, about.
 fn size(event: &ServerSseMessage) -> usize {
+    64 + event.message.as_deref().map_or(0, json_size)
+}
+
+/// Bytes of something as JSON, without writing them anywhere.
+pub(super) fn json_size(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -228,18 +321,19 @@ fn size(event: &ServerSseMessage) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(64);
-    if let Some(message) = &event.message {
-        // Counting cannot fail, and a message that cannot be written counts little.
-        serde_json::to_writer(&mut count, message.as_ref()).ok();
-    }
+    let mut count = Count(0);
+    // Counting cannot fail, and what cannot be written counts little.
+    serde_json::to_writer(&mut count, value).ok();
     count.0
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt;
-    use rmcp::model::{EmptyResult, RequestId, ServerResult};
+    use rmcp::{
+        ErrorData,
+        model::{EmptyResult, RequestId, ServerResult},
+    };
 
     use super::*;
 
@@ -259,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_told_from_any_place_and_from_no_other_stream() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Arc::default());
         let first = log.store_event("a", &note()).await.unwrap();
         log.store_event("b", &note()).await.unwrap();
         let second = log.store_event("a", &note()).await.unwrap();
@@ -272,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_so_much_is_kept() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Arc::default());
         let mut ids = Vec::new();
         for n in 0..=MAX_COMPLETE_STREAMS {
             ids.push(log.store_event(&format!("s{n}"), &note()).await.unwrap());
@@ -280,7 +374,7 @@ mod tests {
         }
         assert!(rest(&log, &ids[0]).await.is_none(), "the oldest was forgotten");
         assert_eq!(rest(&log, &ids[1]).await.unwrap().len(), 1);
-        log.log().prune(Instant::now() + KEPT_FOR * 2);
+        log.change(|log| log.prune(Instant::now() + KEPT_FOR * 2));
         assert!(rest(&log, &ids[1]).await.is_none(), "so were those that nobody came back for");
 
         let first = log.store_event("long", &note()).await.unwrap();
@@ -291,5 +385,36 @@ mod tests {
         let kept = rest(&log, &first).await.unwrap();
         assert_eq!(kept.len(), MAX_STREAM_EVENTS, "and the beginning of a long one, but never its answer");
         assert!(log.log().streams.len() <= MAX_STREAMS);
+    }
+
+    fn large_answer(n_bytes: usize) -> ServerSseMessage {
+        let error = ErrorData::internal_error("x".repeat(n_bytes), None);
+        ServerSseMessage::from_message(ServerJsonRpcMessage::error(error, Some(RequestId::Number(1))))
+    }
+
+    #[tokio::test]
+    async fn answers_are_kept_as_long_as_they_fit() {
+        let budget = Arc::new(EventBudget::of(2 * MAX_SESSION_BYTES));
+        let logs = [(); 3].map(|()| EventLog::new(&budget));
+        let mut first = Vec::new();
+        for log in &logs {
+            for n in 0..3 {
+                let began = log.store_event(&format!("s{n}"), &note()).await.unwrap();
+                log.store_event(&format!("s{n}"), &large_answer(MAX_SESSION_BYTES * 2 / 5)).await.unwrap();
+                first.push(began);
+            }
+            assert!(log.log().n_bytes <= MAX_SESSION_BYTES, "no session keeps more than its part");
+            assert!(!budget.is_exceeded(), "nor do all together");
+        }
+        assert!(rest(&logs[2], &first[6]).await.is_none(), "the oldest of the session was forgotten");
+        assert_eq!(rest(&logs[2], &first[8]).await.unwrap().len(), 1);
+        assert!(rest(&logs[0], &first[1]).await.is_none(), "and the oldest of all");
+        let id = logs[2].store_event("huge", &large_answer(MAX_SESSION_BYTES * 2)).await.unwrap();
+        assert!(rest(&logs[2], &id).await.is_none(), "an answer that is too large alone is not kept");
+        logs.iter().for_each(|log| log.clear());
+        assert_eq!(budget.n_bytes.load(Ordering::Relaxed), 0);
+        logs[0].store_event("again", &answer()).await.unwrap();
+        drop(logs);
+        assert_eq!((budget.n_bytes.load(Ordering::Relaxed), budget.logs().len()), (0, 0));
     }
 }

@@ -82,6 +82,20 @@ impl Handler {
         })
     }
 
+    /// Runs a tool to its end, or to the end of whoever called it.
+    async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
+        let cancelled = call.cancelled.clone();
+        let mut working = pin!(Registry::get().call(tool, call, arguments));
+        tokio::select! {
+            envelope = &mut working => envelope,
+            () = self.left() => {
+                // Nobody waits any more, or may; the library would take its time to say so.
+                cancelled.cancel();
+                working.await
+            }
+        }
+    }
+
     async fn audit(&self, asked: Asked, code: Option<&str>, context: &RequestContext<RoleServer>) {
         let client = context.client_info().filter(|client| !client.name.is_empty());
         let record = CallRecord {
@@ -204,14 +218,9 @@ impl ServerHandler for Handler {
         let call = self.call(&context);
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
-        let mut working = pin!(Registry::get().call(&request.name, call, request.arguments));
-        let envelope = tokio::select! {
-            envelope = &mut working => envelope,
-            () = self.left() => {
-                // Nobody waits any more, or may; the library would take its time to say so.
-                context.ct.cancel();
-                working.await
-            }
+        let envelope = match self.mcp.turns().take(&self.client.who) {
+            Ok(_turn) => self.run(&request.name, call, request.arguments).await,
+            Err(failure) => Envelope::failed(&failure),
         };
         self.audit(asked, envelope.error_code(), &context).await;
         if session.toolsets(chosen) != before {

@@ -9,6 +9,7 @@ mod conformance;
 mod convert;
 mod events;
 mod handler;
+mod hello;
 mod http;
 mod listing;
 mod misshapen;

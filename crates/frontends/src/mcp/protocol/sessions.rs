@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     client::Owner,
-    events::{self, EventLog},
+    events::{self, EventBudget, EventLog},
+    hello,
 };
 
 /// A session that nobody used for so long is over: longer than a night's sleep of someone's laptop.
@@ -33,6 +34,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 const INIT_LIMIT: Duration = Duration::from_secs(30);
 /// All sessions together. One more, and whoever has the most loses the one it used least lately.
 const MAX_SESSIONS: usize = 1024;
+/// Of one owner; one more costs it the one it used least lately.
+const MAX_SESSIONS_EACH: usize = 256;
 /// Between two looks for events that nobody will come back for.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
 
@@ -40,7 +43,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Sessions {
     max: usize,
+    max_each: usize,
     entries: Mutex<HashMap<SessionId, Entry>>,
+    events: Arc<EventBudget>,
 }
 
 /// A session, with the library's part of it for itself: what one session stores, no other can ask for.
@@ -56,17 +61,18 @@ struct Entry {
 impl Entry {
     async fn close(&self, id: &SessionId) -> Result<(), Error> {
         self.ended.cancel();
+        self.events.clear();
         self.local.close_session(id).await
     }
 }
 
 impl Sessions {
     pub(super) fn new() -> Arc<Self> {
-        Self::at_most(MAX_SESSIONS)
+        Self::at_most(MAX_SESSIONS, MAX_SESSIONS_EACH)
     }
 
-    fn at_most(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, entries: Mutex::default() })
+    fn at_most(max: usize, max_each: usize) -> Arc<Self> {
+        Arc::new(Self { max, max_each, entries: Mutex::default(), events: Arc::default() })
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
@@ -79,15 +85,18 @@ impl Sessions {
         Arc::new(OwnSessions { all: Arc::clone(self), owner, ended })
     }
 
-    /// Takes one away to make room, if there is none.
-    fn make_room(&self) -> Option<(SessionId, Entry)> {
+    /// Takes one away to make room for one more of `owner`, if there is none.
+    fn make_room(&self, owner: &Owner) -> Option<(SessionId, Entry)> {
         let mut entries = self.entries();
-        if entries.len() < self.max {
-            return None;
-        }
         let mut n_each: HashMap<&Owner, usize> = HashMap::new();
         entries.values().for_each(|entry| *n_each.entry(&entry.owner).or_default() += 1);
-        let most = n_each.into_iter().max_by_key(|(_, n)| *n)?.0.clone();
+        let most = if n_each.get(owner).is_some_and(|n| *n >= self.max_each) {
+            owner.clone()
+        } else if entries.len() >= self.max {
+            n_each.into_iter().max_by_key(|(_, n)| *n)?.0.clone()
+        } else {
+            return None;
+        };
         let of_most = entries.iter().filter(|(_, entry)| entry.owner == most);
         let id = of_most.min_by_key(|(_, entry)| entry.last_used)?.0.clone();
         entries.remove_entry(&id)
@@ -137,6 +146,8 @@ fn local(events: &Arc<EventLog>) -> LocalSessionManager {
     let mut config = SessionConfig::default();
     config.keep_alive = Some(IDLE_LIMIT);
     config.init_timeout = Some(INIT_LIMIT);
+    // What was sent is in the log of events, which has a limit; the library would keep it once more.
+    config.completed_cache_ttl = Duration::ZERO;
     let mut local = LocalSessionManager::default();
     local.session_config = config;
     local.with_event_store(Arc::clone(events) as _)
@@ -147,11 +158,11 @@ impl SessionManager for OwnSessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Error> {
-        if let Some((id, evicted)) = self.all.make_room() {
+        if let Some((id, evicted)) = self.all.make_room(&self.owner) {
             tracing::info!(owner = %evicted.owner, "too many MCP sessions: the least used one was ended");
             evicted.close(&id).await?;
         }
-        let events = EventLog::new();
+        let events = EventLog::new(&self.all.events);
         let local = Arc::new(local(&events));
         let (id, transport) = local.create_session().await?;
         let (owner, ended) = (self.owner.clone(), self.ended.clone());
@@ -163,8 +174,12 @@ impl SessionManager for OwnSessions {
     async fn initialize_session(
         &self,
         id: &SessionId,
-        message: ClientJsonRpcMessage,
+        mut message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Error> {
+        if let Err(refused) = hello::cut(&mut message) {
+            self.close_session(id).await?;
+            return Ok(ServerJsonRpcMessage::error(refused.error, Some(refused.id)));
+        }
         self.entry(id)?.local.initialize_session(id, message).await
     }
 
@@ -232,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_more_than_there_may_be_costs_whoever_has_the_most() {
-        let sessions = Sessions::at_most(3);
+        let sessions = Sessions::at_most(3, 3);
         let of = |name| sessions.of(Owner::of(&Principal::operator(name)), CancellationToken::new());
         let (ana, bob) = (of("ana"), of("bob"));
         let mut ids = Vec::new();
@@ -250,5 +265,18 @@ mod tests {
         assert_eq!(sessions.entries().len(), 3);
         ana.close_session(&ids[0]).await.unwrap();
         assert!(bob.has(&ids[0]), "nobody ends a session of others");
+    }
+
+    #[tokio::test]
+    async fn one_owner_has_only_so_many() {
+        let sessions = Sessions::at_most(9, 2);
+        let of = |name| sessions.of(Owner::of(&Principal::operator(name)), CancellationToken::new());
+        let (ana, bob) = (of("ana"), of("bob"));
+        let mut made = Vec::new();
+        for own in [&bob, &ana, &ana, &ana] {
+            made.push(own.create_session().await.unwrap());
+        }
+        assert!(bob.has(&made[0].0) && !ana.has(&made[1].0), "its own oldest one");
+        assert!(ana.has(&made[2].0) && ana.has(&made[3].0));
     }
 }

@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     MAX_MESSAGE_BYTES, Profile,
     client::{Client, Owner, Way, principal},
+    hello,
 };
 use crate::http::{ApiError, ApiResult, QueryKey};
 
@@ -165,8 +166,9 @@ async fn receive<P: Profile>(State(front): State<Front<P>>, request: Request) ->
         Error::invalid(format!("the message cannot be read: {error}"))
             .with_hint(format!("A message has at most {MAX_MESSAGE_BYTES} bytes."))
     })?;
-    let message = serde_json::from_slice(&bytes)
+    let mut message = serde_json::from_slice(&bytes)
         .map_err(|error| Error::invalid(format!("the body is not a message of JSON-RPC: {error}")))?;
+    hello::cut(&mut message).map_err(|refused| Error::invalid(refused.error.message))?;
     inbox.send(message).await.map_err(|_gone| no_session())?;
     Ok((StatusCode::ACCEPTED, "Accepted").into_response())
 }
