@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::Principal;
-use sandbox::ExecSpec;
+use sandbox::{ExecSpec, KeySpec};
 use serde_json::{Value, json};
 
 use crate::mcp::{Settings, call::Session, testing::Client};
@@ -365,4 +365,19 @@ async fn a_wait_without_a_limit_of_its_own_has_the_default_one() {
     client.data("sandbox_create", json!({ "name": "a" })).await;
     let rows = client.data("sandbox_wait", json!({ "name": "a" })).await;
     assert_eq!((&rows[0]["timedOut"], &rows[0]["status"]), (&json!(true), &json!("running")));
+}
+
+#[tokio::test]
+async fn who_has_as_many_as_allowed_is_told_to_remove_one() {
+    let mut client = Client::new().await;
+    let spec = KeySpec { max_sandboxes: Some(1), ..KeySpec::default() };
+    let key = client.call.engine().create_key(&client.call.who, spec).await.unwrap();
+    client.call.who = client.call.engine().authenticate_key(&key.secret).await.unwrap();
+    client.data("sandbox_create", json!({ "name": "a" })).await;
+    let error = client.error("sandbox_create", json!({ "name": "b" }), "limit_reached").await;
+    assert!(error["hint"].as_str().unwrap().contains("sandbox_remove"), "{error}");
+    let command = json!({ "name": "a", "command": "true", "env": { "A=B": "x" } });
+    let error = client.error("sandbox_exec", command, "invalid_request").await;
+    let told = error["message"].as_str().unwrap();
+    assert!(error["hint"].as_str().unwrap().contains(told), "{error}");
 }
