@@ -32,4 +32,4 @@ pub use packet::{Failure, Reply, ReplySocket, Request};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;
 pub use spawner::{SpawnError, SpawnerHandle, start_spawner};
-pub use sys::release_free_memory;
+pub use sys::{limit_heaps, release_free_memory};

@@ -294,6 +294,15 @@ pub fn release_free_memory() {
     };
 }
 
+/// Lets the C library keep at most this many heaps. It otherwise keeps one or more for each thread, and gives little back.
+pub fn limit_heaps(n_heaps: u8) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes two integers and sets a parameter of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, n_heaps.into())
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -94,8 +94,6 @@ async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness
         .arg0("warren")
         .env(env::HOME_DIRECTORY, &directories.home)
         .env(env::RUN_DIRECTORY, &directories.run)
-        // glibc otherwise keeps a heap for each thread; two are enough for ours, and give a fifth of the memory back.
-        .env("MALLOC_ARENA_MAX", "2")
         .args(["serve", "--detached", "--idle-exit", &idle_exit])
         .current_dir("/")
         .stdin(Stdio::null())

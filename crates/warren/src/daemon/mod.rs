@@ -42,6 +42,8 @@ use crate::{directories::Directories, error::CommandResult};
 
 /// Enough to answer while one of them is busy; each costs memory.
 const WORKER_THREADS: usize = 2;
+/// Heaps of the C library: enough for the workers, and a fifth less memory than with one for each thread.
+const HEAPS: u8 = 2;
 /// Threads for blocking work (files of the ledger, SQLite), which end when they idle.
 const MAX_BLOCKING_THREADS: usize = 32;
 /// What requests in flight get at the end.
@@ -94,6 +96,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
     // Before the first thread: a process that has threads must not fork.
     let roles = Roles::fork(backend)?;
     descriptors::raise_limit();
+    jail::limit_heaps(HEAPS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
