@@ -225,7 +225,7 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let mut warnings = Vec::new();
-        let settings = args.resolve(Some(Path::new("/work")), &find, &mut |warning| warnings.push(warning));
+        let settings = args.resolve(Some(Path::new("/srv")), &find, &mut |warning| warnings.push(warning));
         (settings, warnings)
     }
 
@@ -233,7 +233,7 @@ mod tests {
     fn nothing_said_is_the_default_and_no_host_path() {
         let (settings, warnings) = resolve(&[], &[]);
         let mut expected = Settings::default();
-        expected.host.working_directory = Some("/work".into());
+        expected.host.working_directory = Some("/srv".into());
         assert_eq!((settings.unwrap(), warnings), (expected, vec![]));
     }
 
@@ -254,17 +254,17 @@ mod tests {
         );
         assert!(settings.dangerous_enabled && !settings.host.unrestricted);
         let root = |path: &str, write| HostRoot { path: path.into(), write };
-        assert_eq!(settings.host.roots, [root("/a", true), root("/work/relative", true)]);
+        assert_eq!(settings.host.roots, [root("/a", true), root("/srv/relative", true)]);
         let flags = ["--allow-host-path", "/b", "--allow-host-path", "c:rw"];
         let settings = resolve(&flags, &variables).0.unwrap();
-        assert_eq!(settings.host.roots, [root("/b", false), root("/work/c", true)]);
+        assert_eq!(settings.host.roots, [root("/b", false), root("/srv/c", true)]);
     }
 
     #[test]
     fn a_path_for_reading_beneath_one_for_writing_is_refused() {
-        let flags = ["--allow-host-path", "src:rw", "--allow-host-path", "/work/src/secret"];
+        let flags = ["--allow-host-path", "src:rw", "--allow-host-path", "/srv/src/secret"];
         let error = resolve(&flags, &[]).0.unwrap_err();
-        assert!(error.message().contains("/work/src/secret"), "{error}");
+        assert!(error.message().contains("/srv/src/secret"), "{error}");
         assert!(resolve(&["--allow-host-path", "src", "--allow-host-path", "src/out:rw"], &[]).0.is_ok());
     }
 
