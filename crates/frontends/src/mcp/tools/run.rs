@@ -102,8 +102,8 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     let answer = run_in(&call, command, is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
     if is_new && !is_kept {
-        let (engine, id) = (call.engine().clone(), view.id.clone());
-        call.mcp.spawn(async move { unmake(&engine, &id).await });
+        let (call, id) = (call.clone(), view.id.clone());
+        call.mcp.clone().spawn(async move { unmake(&call, &id).await });
     }
     let Answer { data: result, warnings: more, truncated } = answer?;
     let data = RunResult { name: view.name.to_string(), result };

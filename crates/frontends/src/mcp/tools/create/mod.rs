@@ -8,7 +8,7 @@ mod steps;
 mod tests;
 mod turns;
 
-use engine::{Engine, Force, Principal, SandboxFilter, SandboxRef, SandboxView};
+use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, RequestId, SandboxId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -121,16 +121,15 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
             Ok(Made { view, is_new: true })
         }
         Err(failure) => {
-            unmake(call.engine(), &view.id).await;
+            unmake(&call, &view.id).await;
             Err(failure)
         }
     }
 }
 
-/// Removes what a call made and nobody is to find. Not in the name of its caller, whose key may have ended meanwhile.
-pub(crate) async fn unmake(engine: &Engine, id: &SandboxId) {
-    let us = Principal::operator("clean-up");
-    match engine.remove_sandbox(&us, &SandboxRef::from(id), Force::Yes).await {
+/// Removes what a call made and nobody is to find, also when the caller's key has ended meanwhile.
+pub(crate) async fn unmake(call: &Call, id: &SandboxId) {
+    match call.engine().remove_sandbox(&call.ender(), &SandboxRef::from(id), Force::Yes).await {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             tracing::warn!(%id, error = &error as &dyn std::error::Error, "not removed");
         }
