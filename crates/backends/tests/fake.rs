@@ -170,7 +170,7 @@ impl Client {
             match event {
                 ExecEvent::Started { .. } => {}
                 ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
-                ExecEvent::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+                ExecEvent::Stderr(bytes) | ExecEvent::Rich(bytes) => stderr.extend_from_slice(&bytes),
                 ExecEvent::Exited(exited) => report = Some(exited),
                 ExecEvent::Closed => {
                     self.send(&Frame::ack(number)).await;

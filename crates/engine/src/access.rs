@@ -131,6 +131,8 @@ pub(crate) fn changes(request: &Request) -> bool {
         Request::Ping
         | Request::ExecAttach { .. }
         | Request::ExecList
+        | Request::ContextList
+        | Request::Languages { .. }
         | Request::Stat { .. }
         | Request::List { .. }
         | Request::Glob { .. }
@@ -144,6 +146,10 @@ pub(crate) fn changes(request: &Request) -> bool {
         | Request::ExecStdin { .. }
         | Request::ExecSignal { .. }
         | Request::ExecResize { .. }
+        | Request::ContextCreate(_)
+        | Request::ContextReset { .. }
+        | Request::ContextRemove { .. }
+        | Request::ContextFork { .. }
         | Request::Write { .. }
         | Request::Mkdir { .. }
         | Request::Remove { .. }
@@ -155,6 +161,8 @@ pub(crate) fn changes(request: &Request) -> bool {
         | Request::TarIn { .. }
         // Whatever listens inside may do anything for whoever speaks to it.
         | Request::Connect { .. }
+        | Request::Listen { .. }
+        | Request::Accept { .. }
         | Request::KillAll { .. }
         | Request::Shutdown { .. } => true,
     }

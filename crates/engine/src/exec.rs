@@ -10,7 +10,7 @@ use sandbox::{
 use store::{EntryKind, ExecRecord};
 
 use crate::{
-    ByteStream, Engine, ExecView, Principal, SandboxRef,
+    ByteStream, CellView, Engine, ExecView, Principal, SandboxRef,
     client::GuestError,
     core::{Changeable, Core},
     driver::Command,
@@ -23,6 +23,8 @@ use crate::{
 
 /// Highest signal number of Linux.
 const MAX_SIGNAL: i32 = 64;
+/// As much of a cell's first line as stands in lists.
+const MAX_SHOWN_CODE_CHARS: usize = 80;
 
 impl Engine {
     /// Starts a command and returns as soon as it runs, or has turned out not to start (state `Done`, outcome
@@ -236,7 +238,7 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
         duration_ms: record.started_at.and_then(duration),
         id: record.id,
         sandbox: record.sandbox,
-        command: record.spec.command,
+        command: shown_command(&record.spec),
         // Its end is known before the store has it; never show one without the other.
         state: if record.outcome.is_some() { ExecState::Done } else { record.state },
         outcome: record.outcome,
@@ -248,7 +250,15 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
         stdin: record.spec.stdin,
         last_entry,
         request_id: record.spec.request_id,
+        cell: record.spec.cell.map(|cell| CellView { language: cell.language, context: cell.context() }),
     }
+}
+
+/// The command; for a cell its language and the first line of its code.
+fn shown_command(spec: &ExecSpec) -> Vec<String> {
+    let Some(cell) = &spec.cell else { return spec.command.clone() };
+    let line = cell.code.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
+    vec![cell.language.to_string(), line.trim().chars().take(MAX_SHOWN_CODE_CHARS).collect()]
 }
 
 fn last_stored_entry(shared: &Shared, exec: &ExecId) -> u64 {

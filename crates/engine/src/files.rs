@@ -331,11 +331,16 @@ impl Engine {
         if changes(request) {
             who.may_change()?;
         }
-        let action = if matches!(request, Request::Connect { .. }) { Action::Exec } else { Action::Files };
+        let action = if runs_something(request) { Action::Exec } else { Action::Files };
         self.core().find_to_look(who, which).await?.enter(action, &self.core().clock)
     }
 
-    async fn ask_guest(&self, who: &Principal, which: &SandboxRef, request: &Request) -> Result<Answer> {
+    pub(crate) async fn ask_guest(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        request: &Request,
+    ) -> Result<Answer> {
         let (life, _guard) = self.enter(who, which, request).await?;
         let label = life.client.label();
         let answer = life.client.call(request).await.map_err(|error| error::from_guest(error, label))?;
@@ -343,7 +348,7 @@ impl Engine {
     }
 
     /// A request that is done or refused, with nothing to tell.
-    async fn order(&self, who: &Principal, which: &SandboxRef, request: Request) -> Result<()> {
+    pub(crate) async fn order(&self, who: &Principal, which: &SandboxRef, request: Request) -> Result<()> {
         match self.ask_guest(who, which, &request).await? {
             Answer(Response::Done, _) => Ok(()),
             answer => Err(answer.wrong()),
@@ -369,12 +374,24 @@ impl Engine {
 }
 
 /// What the guest said, and whose guest it is.
-struct Answer(Response, String);
+pub(crate) struct Answer(pub(crate) Response, pub(crate) String);
 
 impl Answer {
-    fn wrong(self) -> Error {
+    pub(crate) fn wrong(self) -> Error {
         error::from_guest(GuestError::Nonsense("another answer than was asked for"), &self.1)
     }
+}
+
+/// Whether the workload has to be awake for it.
+fn runs_something(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Connect { .. }
+            | Request::ContextCreate(_)
+            | Request::ContextFork { .. }
+            | Request::Listen { .. }
+            | Request::Accept { .. }
+    )
 }
 
 /// Counts as work until the stream is dropped.

@@ -10,6 +10,7 @@ mod audit;
 mod clerk;
 mod client;
 mod clock;
+mod code;
 mod config;
 mod core;
 mod create;
@@ -28,13 +29,17 @@ mod names;
 mod outcome;
 mod pump;
 mod reference;
+mod rich;
 mod secret;
 mod shared;
 mod view;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-pub use guest_protocol::{ExitReport, GrepMatch, SignalScope, Target, WatchEvent, WatchKind};
+pub use guest_protocol::{
+    ChangedFile, ContextState, ExitReport, FileChange, GrepMatch, MimeBundle, Rich, SignalScope, StateLoss,
+    Target, WatchEvent, WatchKind,
+};
 use sandbox::Result;
 pub use sandbox::{Call, Frontend};
 pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
@@ -44,6 +49,7 @@ pub use crate::{
     audit::{CallFilter, CallRecord},
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
+    code::{ContextSpec, ContextView, LanguageView, Made},
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
@@ -52,7 +58,8 @@ pub use crate::{
     lifecycle::Force,
     outcome::{ExitEntry, StartEntry},
     reference::SandboxRef,
-    view::{ExecView, SandboxFilter, SandboxView},
+    rich::{MAX_RICH_BYTES, RichReader},
+    view::{CellView, ExecView, SandboxFilter, SandboxView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

@@ -5,8 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guest_protocol::{ExecEvent, ExecStart, FailureKind, Request, Rlimit, SignalScope, TerminalSize};
-use sandbox::{Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
+use guest_protocol::{
+    CellStart, ExecEvent, ExecStart, FailureKind, Request, Rlimit, SignalScope, TerminalSize,
+};
+use sandbox::{CellSpec, Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
 use store::{EntryKind, ExecRecord, StoreError};
 use tokio::{
     task::JoinHandle,
@@ -34,6 +36,8 @@ const MAX_NONSENSE: u32 = 5;
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// A terminal without a name would be a dumb one.
 const DEFAULT_TERM: &str = "xterm-256color";
+/// How long an interpreter has to end a cell that was interrupted, before it is killed with its state.
+const CELL_GRACE_MS: u64 = 2000;
 
 pub(crate) struct ExecTask {
     clerk: Clerk,
@@ -288,6 +292,8 @@ impl ExecTask {
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
             stdin: spec.stdin,
             timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            cell: spec.cell.map(cell_start),
+            track_files: spec.track_files,
         }
     }
 
@@ -390,6 +396,10 @@ impl ExecTask {
                 self.clerk.append(EntryKind::Stderr, number, &bytes).await;
                 self.clerk.look_for_trims(bytes.len()).await;
             }
+            ExecEvent::Rich(bytes) => {
+                self.clerk.append(EntryKind::Rich, number, &bytes).await;
+                self.clerk.look_for_trims(bytes.len()).await;
+            }
             ExecEvent::Exited(_) if is_done => return Err(GuestError::Nonsense("a second end of one exec")),
             ExecEvent::Exited(report) => {
                 let outcome = from_report(&report, self.clerk.exec.is_kill_requested());
@@ -405,6 +415,15 @@ impl ExecTask {
 
     fn longer(&self, pause: Duration) -> Duration {
         pause.saturating_mul(2).min(self.clerk.core.config.deadlines.retry)
+    }
+}
+
+fn cell_start(cell: CellSpec) -> CellStart {
+    CellStart {
+        language: cell.language.to_string(),
+        context: cell.context().map(|context| context.to_string()),
+        grace_ms: CELL_GRACE_MS,
+        code: cell.code,
     }
 }
 

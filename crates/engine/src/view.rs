@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Lifetime, LimitKind, Namespace, RequestId,
-    SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    ContextName, ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Language, Lifetime, LimitKind,
+    Namespace, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +97,18 @@ pub struct ExecView {
     pub last_entry: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// Present when it runs code instead of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellView>,
+}
+
+/// What a cell is, without its code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CellView {
+    pub language: Language,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextName>,
 }
 
 /// Which sandboxes to list. Everything given must hold.

@@ -16,6 +16,8 @@ pub enum ExecEvent {
     },
     Stdout(Bytes),
     Stderr(Bytes),
+    /// Part of a stream of [`crate::Rich`] records, one JSON object a line. A record may span several events.
+    Rich(Bytes),
     /// The first process was reaped and everything that it had written was sent. Output of processes that it left
     /// behind may follow, up to `Closed`.
     Exited(ExitReport),
@@ -52,6 +54,7 @@ impl ExecEvent {
             Self::Stderr(_) => 3,
             Self::Exited(_) => 4,
             Self::Closed => 5,
+            Self::Rich(_) => 6,
         }
     }
 
@@ -61,7 +64,7 @@ impl ExecEvent {
         payload.put_u8(self.code());
         match self {
             Self::Started { pid } => payload.put_i32_le(*pid),
-            Self::Stdout(bytes) | Self::Stderr(bytes) => payload.put_slice(bytes),
+            Self::Stdout(bytes) | Self::Stderr(bytes) | Self::Rich(bytes) => payload.put_slice(bytes),
             Self::Exited(report) => {
                 let json = serde_json::to_vec(report).map_err(|source| ProtocolError::Malformed {
                     kind: FrameKind::Event,
@@ -91,6 +94,7 @@ impl ExecEvent {
                 ProtocolError::Malformed { kind: FrameKind::Event, source: Some(source) }
             })?),
             5 => Self::Closed,
+            6 => Self::Rich(payload),
             _ => return Err(malformed()),
         };
         Ok((number, event))
@@ -132,6 +136,7 @@ mod tests {
             ExecEvent::Started { pid: 42 },
             ExecEvent::Stdout(Bytes::from_static(b"\xff\x00raw")),
             ExecEvent::Stderr(Bytes::new()),
+            ExecEvent::Rich(Bytes::from_static(b"{\"type\"")),
             ExecEvent::Exited(report),
             ExecEvent::Closed,
         ] {

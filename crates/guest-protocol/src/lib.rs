@@ -11,9 +11,10 @@
 //!       ← Data* End          only for responses that carry a body (see `Response::body`)
 //! ```
 //!
-//! Two requests turn the connection into something else, until it closes:
+//! These requests turn the connection into something else, until it closes:
 //! - `ExecAttach`: after its `Response`, the guest sends `Event` frames and the host sends `Ack` frames.
-//! - `Connect`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
+//! - `Watch` and `Listen`: after its `Response`, the guest sends `Data` frames.
+//! - `Connect` and `Accept`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
 //!
 //! The guest is hostile from its first byte: whatever is read here is bounded, and nothing here panics.
 #![forbid(unsafe_code)]
@@ -21,16 +22,19 @@
 mod codec;
 mod event;
 mod message;
+mod rich;
 
 pub use codec::{
     Decoder, Frame, FrameKind, HEADER_BYTES, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, encode, header,
 };
 pub use event::{ExecEvent, ExitReport};
 pub use message::{
-    Body, EntryKind, ExecStart, ExecStatus, ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Hello,
-    Process, Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent,
-    WatchKind, WriteMode,
+    Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
+    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Hello, Incoming, LanguageFound, Process,
+    Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind,
+    WriteMode,
 };
+pub use rich::{ChangedFile, FileChange, MimeBundle, Rich, StateLoss};
 
 /// Grows by one when a message is added. A host asks nothing of a guest that is older than the message.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;

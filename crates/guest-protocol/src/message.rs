@@ -41,6 +41,28 @@ pub enum Request {
     /// Every exec that the guest still knows. One is forgotten once its `Closed` event was acknowledged.
     ExecList,
 
+    /// Starts an interpreter that waits for cells. A context of that name is an `AlreadyExists`.
+    ContextCreate(ContextStart),
+    ContextList,
+    /// Ends the context's interpreter; the next cell gets a fresh one. A running cell is killed, those in the queue stay.
+    ContextReset {
+        name: String,
+    },
+    /// Ends the context and whatever runs or waits in it.
+    ContextRemove {
+        name: String,
+    },
+    /// Branches a live interpreter. `force`: in spite of hazards, which then become warnings.
+    ContextFork {
+        name: String,
+        into: String,
+        force: bool,
+    },
+    /// Which languages can run here. `path`: where to look for their programs.
+    Languages {
+        path: String,
+    },
+
     Stat {
         path: String,
         follow: bool,
@@ -137,6 +159,15 @@ pub enum Request {
     Connect {
         target: Target,
     },
+    /// Listens on a TCP port of loopback inside, for as long as the connection stays. Response body without end: each `Data`
+    /// frame is one [`Incoming`] as JSON, a client that waits for `Accept`. Port 0: any.
+    Listen {
+        port: u16,
+    },
+    /// Takes a client of a listener over; from then on as after `Connect`.
+    Accept {
+        incoming: u64,
+    },
     Processes,
     /// Kills every process of the workload. The guest stays.
     KillAll {
@@ -167,6 +198,87 @@ pub struct ExecStart {
     pub stdin: bool,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// Present: a piece of code instead of a command, and `command` is empty.
+    #[serde(default)]
+    pub cell: Option<CellStart>,
+    /// Tell before the end which files beneath the working directory were made or changed meanwhile ([`crate::Rich::Files`]).
+    #[serde(default)]
+    pub track_files: bool,
+}
+
+/// A piece of code to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CellStart {
+    /// In the host's spelling: `python`, `javascript`, `bash`, `ruby`…
+    pub language: String,
+    /// Where its state lives. Made with what the exec names (environment, directory, user) when it is not there. Absent for
+    /// languages that keep none.
+    #[serde(default)]
+    pub context: Option<String>,
+    pub code: String,
+    /// After an interrupt or at the time limit: how long the interpreter has to end the cell and keep its state.
+    pub grace_ms: u64,
+}
+
+/// An interpreter to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextStart {
+    pub name: String,
+    pub language: String,
+    pub env: BTreeMap<String, String>,
+    pub cwd: String,
+    pub user: String,
+    #[serde(default)]
+    pub rlimits: Vec<Rlimit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextSummary {
+    pub name: String,
+    pub language: String,
+    pub state: ContextState,
+    /// Absent while no interpreter runs: before the first cell of a reset context.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// Cells that ended in it since it was made.
+    pub cells: u64,
+    /// Cells that wait for their turn.
+    pub queued: u32,
+    pub cwd: String,
+    /// Name of the context that it was forked from.
+    #[serde(default)]
+    pub parent: Option<String>,
+    #[serde(default)]
+    pub memory_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ContextState {
+    Starting,
+    Idle,
+    Busy,
+    /// Its interpreter ended; the next cell gets a new one, without the state.
+    Lost,
+}
+
+/// A language and what would run it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LanguageFound {
+    pub name: String,
+    pub program: String,
+    /// Whether cells share state.
+    pub stateful: bool,
+}
+
+/// A client of a listener inside, waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incoming {
+    pub incoming: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,13 +390,28 @@ pub enum Response {
     Processes {
         processes: Vec<Process>,
     },
+    Contexts {
+        contexts: Vec<ContextSummary>,
+    },
+    /// The context that was made, reset or forked. `warnings`: hazards that a fork passed over, as sentences.
+    Context {
+        context: Box<ContextSummary>,
+        warnings: Vec<String>,
+    },
+    Languages {
+        languages: Vec<LanguageFound>,
+    },
+    /// [`Incoming`]s follow.
+    Listening {
+        port: u16,
+    },
 }
 
 impl Response {
     pub fn body(&self) -> Body {
         match self {
             Self::Reading { .. } | Self::Packing => Body::Bytes,
-            Self::Watching => Body::Endless,
+            Self::Watching | Self::Listening { .. } => Body::Endless,
             _ => Body::None,
         }
     }

@@ -172,5 +172,6 @@ invalid_from!(
     crate::InvalidName,
     crate::InvalidSize,
     crate::InvalidImage,
-    crate::InvalidExec
+    crate::InvalidExec,
+    crate::UnknownLanguage
 );

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::RequestId;
+use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES};
 
 /// Longest single argument or variable: the kernel's own `MAX_ARG_STRLEN`.
 pub const MAX_ARG_BYTES: usize = 128 * 1024;
@@ -27,6 +27,8 @@ pub enum InvalidExec {
     TerminalSize { rows: u16, cols: u16 },
     #[error("the time limit must be longer than zero")]
     NoTime,
+    #[error("a cell takes code, no command, no stdin and no terminal")]
+    CellWithCommand,
 }
 
 /// Size of a terminal in characters.
@@ -79,6 +81,12 @@ pub struct ExecSpec {
     pub timeout: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// Code instead of a command, which is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellSpec>,
+    /// Whether to tell which files beneath the working directory it made or changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub track_files: bool,
 }
 
 impl ExecSpec {
@@ -92,8 +100,10 @@ impl ExecSpec {
 
     /// Refuses what no kernel would take, with a message that names the part.
     pub fn check(&self) -> Result<(), InvalidExec> {
-        if self.command.first().is_none_or(String::is_empty) {
-            return Err(InvalidExec::Empty);
+        match &self.cell {
+            Some(cell) => self.check_cell(cell)?,
+            None if self.command.first().is_none_or(String::is_empty) => return Err(InvalidExec::Empty),
+            None => {}
         }
         let mut total = 0;
         for (position, argument) in self.command.iter().enumerate() {
@@ -121,6 +131,20 @@ impl ExecSpec {
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(InvalidExec::NoTime);
+        }
+        Ok(())
+    }
+
+    fn check_cell(&self, cell: &CellSpec) -> Result<(), InvalidExec> {
+        if !self.command.is_empty() || self.stdin || self.terminal.is_some() {
+            return Err(InvalidExec::CellWithCommand);
+        }
+        if let Some(position) = cell.code.bytes().position(|byte| byte == 0) {
+            return Err(InvalidExec::Nul { what: format!("the code, at byte {position},") });
+        }
+        let len = cell.code.len();
+        if len > MAX_CODE_BYTES {
+            return Err(InvalidExec::TooLong { what: "the code".to_owned(), len, limit: MAX_CODE_BYTES });
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 mod backend;
 mod call;
+mod code;
 mod error;
 mod event;
 mod exec;
@@ -24,6 +25,7 @@ pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
 };
 pub use call::{Call, Frontend};
+pub use code::{CellSpec, Language, MAX_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use exec::{
@@ -35,7 +37,7 @@ pub use id::{ExecId, InvalidId, KeyId, SandboxId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
-pub use name::{InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName};
+pub use name::{ContextName, InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, SandboxSpec};

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyId, SandboxId};
+use crate::{KeyId, Language, SandboxId};
 
 /// Longest name: a DNS label, so that a name can become a host name.
 const MAX_NAME_BYTES: usize = 63;
@@ -104,6 +104,18 @@ name_type!(
     /// What people call a key; unique among those that were not revoked.
     KeyLabel, "key label", MAX_NAME_BYTES, |text| not_prefixed("key label", text, KeyId::PREFIX)
 );
+
+name_type!(
+    /// Where the variables of one interpreter live; unique in its sandbox.
+    ContextName, "context name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+);
+
+impl ContextName {
+    /// The context that a language has without asking.
+    pub fn of(language: Language) -> Self {
+        Self(language.interpreter().as_str().to_owned())
+    }
+}
 
 impl Default for Namespace {
     fn default() -> Self {

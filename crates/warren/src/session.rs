@@ -197,7 +197,11 @@ impl Printer {
             EntryKind::Trimmed => {
                 output::note(&format!("the log begins after entry {}: it was trimmed", entry.number));
             }
-            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
+            EntryKind::Started
+            | EntryKind::Stdin
+            | EntryKind::Exited
+            | EntryKind::Closed
+            | EntryKind::Rich => {}
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ pub(crate) async fn run_as(instance: &dyn Instance, user: &str, command: &[&str]
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 return Output { stdout: text(&stdout), stderr: text(&stderr), report };
             }
-            ExecEvent::Started { .. } | ExecEvent::Closed => {}
+            ExecEvent::Started { .. } | ExecEvent::Rich(_) | ExecEvent::Closed => {}
         }
     }
 }

@@ -21,11 +21,18 @@ pub(super) fn checked(request: &Request, answer: Response) -> Result<Response, G
         Request::Readlink { .. } => matches!(answer, Response::Link { .. }),
         Request::TarOut { .. } => matches!(answer, Response::Packing),
         Request::Watch { .. } => matches!(answer, Response::Watching),
-        Request::Connect { .. } => matches!(answer, Response::Connected),
+        Request::Connect { .. } | Request::Accept { .. } => matches!(answer, Response::Connected),
+        Request::Listen { .. } => matches!(answer, Response::Listening { .. }),
+        Request::ContextList => matches!(answer, Response::Contexts { .. }),
+        Request::ContextCreate(_) | Request::ContextReset { .. } | Request::ContextFork { .. } => {
+            matches!(answer, Response::Context { .. })
+        }
+        Request::Languages { .. } => matches!(answer, Response::Languages { .. }),
         Request::Processes => matches!(answer, Response::Processes { .. }),
         Request::Ping
         | Request::ExecSignal { .. }
         | Request::ExecResize { .. }
+        | Request::ContextRemove { .. }
         | Request::Mkdir { .. }
         | Request::Remove { .. }
         | Request::Copy { .. }
@@ -47,6 +54,9 @@ pub(super) fn is_repeatable(request: &Request) -> bool {
         | Request::ExecAttach { .. }
         | Request::ExecResize { .. }
         | Request::ExecList
+        | Request::ContextList
+        | Request::Languages { .. }
+        | Request::Listen { .. }
         | Request::Stat { .. }
         | Request::List { .. }
         | Request::Glob { .. }
@@ -63,6 +73,11 @@ pub(super) fn is_repeatable(request: &Request) -> bool {
         | Request::Shutdown { .. } => true,
         Request::ExecStdin { .. }
         | Request::ExecSignal { .. }
+        | Request::ContextCreate(_)
+        | Request::ContextReset { .. }
+        | Request::ContextRemove { .. }
+        | Request::ContextFork { .. }
+        | Request::Accept { .. }
         | Request::Write { .. }
         | Request::Mkdir { .. }
         | Request::Remove { .. }

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use engine::{Access, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target};
+use engine::{Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target};
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
-use sandbox::{ErrorKind, ExecSpec, KeySpec, Lifetime, Result, SandboxSpec, SandboxState, TerminalSize};
+use sandbox::{
+    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, Result, SandboxSpec, SandboxState,
+    TerminalSize,
+};
 
 use super::support::{World, bytes};
 
@@ -13,6 +16,7 @@ const LOOKING: &[&str] = &[
     "authenticate_key",
     "calls",
     "close",
+    "contexts",
     "events",
     "exec_entries",
     "exec_sandbox",
@@ -21,6 +25,7 @@ const LOOKING: &[&str] = &[
     "glob",
     "grep",
     "is_idle",
+    "languages",
     "list",
     "open",
     "open_with_clock",
@@ -71,6 +76,10 @@ fn attempts<'a>(
         renew_sandbox(who, which, Lifetime::default()),
         exec(who, which, ExecSpec::shell("touch /made")),
         exec_stdin(who, which, exec, bytes("x"), true),
+        create_context(who, which, context_spec()),
+        reset_context(who, which, &context_name()),
+        fork_context(who, which, &context_name(), None, false),
+        remove_context(who, which, &context_name()),
         exec_signal(who, which, exec, 9, SignalScope::Group),
         exec_resize(who, which, exec, TerminalSize { rows: 1, cols: 1 }),
         write_file(who, which, "/made", Default::default(), bytes("x")),
@@ -87,6 +96,14 @@ fn attempts<'a>(
         keys(who),
         revoke_key(who, "ci"),
     )
+}
+
+fn context_name() -> ContextName {
+    ContextName::of(Language::Bash)
+}
+
+fn context_spec() -> ContextSpec {
+    ContextSpec { name: None, language: Language::Bash, env: Default::default(), cwd: None, user: None }
 }
 
 /// The names of all `pub async fn` in the engine's sources that belong to `Engine`.

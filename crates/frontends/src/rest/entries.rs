@@ -47,6 +47,7 @@ impl From<engine::EntryKind> for EntryKind {
             engine::EntryKind::Stderr => Self::Stderr,
             engine::EntryKind::Exited => Self::Exited,
             engine::EntryKind::Closed => Self::Closed,
+            engine::EntryKind::Rich => Self::Rich,
         }
     }
 }

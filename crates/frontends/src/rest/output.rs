@@ -116,7 +116,11 @@ impl Captured {
         match entry.kind {
             EntryKind::Stdout => self.stdout.push(&entry.data),
             EntryKind::Stderr => self.stderr.push(&entry.data),
-            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
+            EntryKind::Started
+            | EntryKind::Stdin
+            | EntryKind::Rich
+            | EntryKind::Exited
+            | EntryKind::Closed => {}
         }
     }
 }

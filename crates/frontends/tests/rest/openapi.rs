@@ -106,6 +106,12 @@ fn described_shapes_are_the_real_ones() {
         stdin: true,
         timeout: millis,
         request_id: Some("a".parse().unwrap()),
+        cell: Some(sandbox::CellSpec {
+            language: sandbox::Language::Python,
+            context: Some("a".parse().unwrap()),
+            code: String::new(),
+        }),
+        track_files: true,
     };
     let process = ProcessEntry {
         pid: 1,

@@ -322,7 +322,7 @@ impl Host {
                     late.extend_from_slice(&bytes);
                 }
                 ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
-                ExecEvent::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+                ExecEvent::Stderr(bytes) | ExecEvent::Rich(bytes) => stderr.extend_from_slice(&bytes),
                 ExecEvent::Exited(exited) => assert_eq!(report.replace(exited), None),
                 ExecEvent::Closed => break,
             }

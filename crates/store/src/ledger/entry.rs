@@ -19,11 +19,13 @@ pub enum EntryKind {
     Stderr,
     Exited,
     Closed,
+    /// Lines of JSON: what a cell showed besides its output.
+    Rich,
 }
 
 impl EntryKind {
-    const ALL: [Self; 6] =
-        [Self::Started, Self::Stdin, Self::Stdout, Self::Stderr, Self::Exited, Self::Closed];
+    const ALL: [Self; 7] =
+        [Self::Started, Self::Stdin, Self::Stdout, Self::Stderr, Self::Exited, Self::Closed, Self::Rich];
 
     fn code(self) -> u8 {
         match self {
@@ -33,6 +35,7 @@ impl EntryKind {
             Self::Stderr => 4,
             Self::Exited => 5,
             Self::Closed => 6,
+            Self::Rich => 7,
         }
     }
 

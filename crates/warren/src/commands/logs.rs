@@ -127,7 +127,8 @@ impl Stamps {
             | EntryKind::Stdin
             | EntryKind::Exited
             | EntryKind::Closed
-            | EntryKind::Trimmed => return,
+            | EntryKind::Trimmed
+            | EntryKind::Rich => return,
         };
         let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or_default();
         let mut stamped = Vec::with_capacity(entry.data.len() + 64);

@@ -30,6 +30,8 @@ pub enum EntryKind {
     Closed,
     /// Entries that were cut off to stay within the sandbox's log limit; `data` says which.
     Trimmed,
+    /// A piece of lines of JSON: values, pictures, errors and files of a cell.
+    Rich,
 }
 
 impl EntryKind {
@@ -42,17 +44,27 @@ impl EntryKind {
             Self::Exited => 5,
             Self::Closed => 6,
             Self::Trimmed => 7,
+            Self::Rich => 8,
         }
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Started, Self::Stdin, Self::Stdout, Self::Stderr, Self::Exited, Self::Closed, Self::Trimmed]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        [
+            Self::Started,
+            Self::Stdin,
+            Self::Stdout,
+            Self::Stderr,
+            Self::Exited,
+            Self::Closed,
+            Self::Trimmed,
+            Self::Rich,
+        ]
+        .into_iter()
+        .find(|kind| kind.code() == code)
     }
 
     fn carries_bytes(self) -> bool {
-        matches!(self, Self::Stdin | Self::Stdout | Self::Stderr)
+        matches!(self, Self::Stdin | Self::Stdout | Self::Stderr | Self::Rich)
     }
 }
 

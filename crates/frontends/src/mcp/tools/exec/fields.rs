@@ -126,6 +126,8 @@ impl ExecFields {
             stdin: stdin.is_some(),
             timeout,
             request_id,
+            cell: None,
+            track_files: false,
         };
         Ok(Prepared {
             sandbox: self.name,

@@ -103,7 +103,7 @@ impl Followed {
                 self.ended_ms = Some(entry.at_ms);
                 self.outcome = serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
             }
-            EntryKind::Stdin | EntryKind::Closed => {}
+            EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed => {}
         }
     }
 

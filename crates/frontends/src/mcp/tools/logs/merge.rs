@@ -218,7 +218,7 @@ impl Source {
                 let text = exit.map_or_else(|| "ended\n".to_owned(), |exit| format!("{}\n", exit.outcome));
                 self.push(&entry, Origin::System, 0, text);
             }
-            EntryKind::Stdin | EntryKind::Closed => {}
+            EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed => {}
         }
         true
     }
@@ -228,7 +228,8 @@ impl Source {
         loop {
             tokio::task::consume_budget().await;
             match items.next().await? {
-                Ok(Item::Entry(entry)) if matches!(entry.kind, EntryKind::Stdin | EntryKind::Closed) => {}
+                Ok(Item::Entry(entry))
+                    if matches!(entry.kind, EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed) => {}
                 Ok(Item::Entry(entry)) => return Some(entry),
                 Ok(Item::Trimmed { .. }) => {
                     warnings.push(format!("The beginning of {} is gone: the log was full.", self.rank.id));

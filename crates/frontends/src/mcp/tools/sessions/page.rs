@@ -52,7 +52,11 @@ impl Stream {
         match kind {
             EntryKind::Stdout => Some(Self::Stdout),
             EntryKind::Stderr => Some(Self::Stderr),
-            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => None,
+            EntryKind::Started
+            | EntryKind::Stdin
+            | EntryKind::Rich
+            | EntryKind::Exited
+            | EntryKind::Closed => None,
         }
     }
 
