@@ -34,7 +34,14 @@ const DRIVERS: &[Driver] = &[Driver {
     language: "python",
     programs: &["python3", "python"],
     arguments: &["-c", include_str!("python/boot.py")],
-    parts: &[("core", include_str!("python/core.py"))],
+    parts: &[
+        ("core", include_str!("python/core.py")),
+        ("errors", include_str!("python/errors.py")),
+        ("figures", include_str!("python/figures.py")),
+        ("loop", include_str!("python/loop.py")),
+        ("show", include_str!("python/show.py")),
+        ("watch", include_str!("python/watch.py")),
+    ],
     framing: Framing::Binary,
     can_fork: true,
 }];
