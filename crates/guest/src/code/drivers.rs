@@ -38,6 +38,7 @@ const DRIVERS: &[Driver] = &[Driver {
         ("core", include_str!("python/core.py")),
         ("errors", include_str!("python/errors.py")),
         ("figures", include_str!("python/figures.py")),
+        ("fork", include_str!("python/fork.py")),
         ("loop", include_str!("python/loop.py")),
         ("show", include_str!("python/show.py")),
         ("watch", include_str!("python/watch.py")),
