@@ -30,24 +30,41 @@ struct Dialect {
 
 const CELL: u8 = b'C';
 
-const DRIVERS: &[Driver] = &[Driver {
-    language: "python",
-    programs: &["python3", "python"],
-    arguments: &["-c", include_str!("python/boot.py")],
-    parts: &[
-        ("core", include_str!("python/core.py")),
-        ("branch", include_str!("python/branch.py")),
-        ("errors", include_str!("python/errors.py")),
-        ("figures", include_str!("python/figures.py")),
-        ("fork", include_str!("python/fork.py")),
-        ("hazards", include_str!("python/hazards.py")),
-        ("loop", include_str!("python/loop.py")),
-        ("show", include_str!("python/show.py")),
-        ("watch", include_str!("python/watch.py")),
-    ],
-    framing: Framing::Binary,
-    can_fork: true,
-}];
+const DRIVERS: &[Driver] = &[
+    Driver {
+        language: "python",
+        programs: &["python3", "python"],
+        arguments: &["-c", include_str!("python/boot.py")],
+        parts: &[
+            ("core", include_str!("python/core.py")),
+            ("branch", include_str!("python/branch.py")),
+            ("errors", include_str!("python/errors.py")),
+            ("figures", include_str!("python/figures.py")),
+            ("fork", include_str!("python/fork.py")),
+            ("hazards", include_str!("python/hazards.py")),
+            ("loop", include_str!("python/loop.py")),
+            ("show", include_str!("python/show.py")),
+            ("watch", include_str!("python/watch.py")),
+        ],
+        framing: Framing::Binary,
+        can_fork: true,
+    },
+    Driver {
+        language: "javascript",
+        programs: &["node", "nodejs"],
+        arguments: &["-e", include_str!("node/boot.js")],
+        parts: &[
+            ("core", include_str!("node/core.js")),
+            ("errors", include_str!("node/errors.js")),
+            ("modules", include_str!("node/modules.js")),
+            ("show", include_str!("node/show.js")),
+            ("transform", include_str!("node/transform.js")),
+            ("typescript", include_str!("node/typescript.js")),
+        ],
+        framing: Framing::Binary,
+        can_fork: false,
+    },
+];
 
 const DIALECTS: &[Dialect] = &[Dialect { language: "typescript", interpreter: "javascript", frame: b'T' }];
 

@@ -8,6 +8,7 @@ mod exec;
 mod files;
 mod hostile;
 mod listen;
+mod node;
 mod search;
 mod speed;
 mod streams;
