@@ -15,6 +15,7 @@ mod end;
 mod exec;
 mod files;
 mod limits;
+mod listen;
 mod processes;
 mod reap;
 mod server;
@@ -54,6 +55,7 @@ pub struct GuestConfig {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) execs: exec::Execs,
+    pub(crate) listeners: listen::Listeners,
     pub(crate) contexts: code::Contexts,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
     oom_counter: Option<OwnedFd>,
@@ -105,6 +107,7 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let guest = Rc::new(Guest {
         execs: exec::Execs::default(),
+        listeners: listen::Listeners::default(),
         contexts: code::Contexts::default(),
         workload_cgroup: config.workload_cgroup,
         oom_counter: config.oom_counter,

@@ -34,7 +34,17 @@ const DRIVERS: &[Driver] = &[Driver {
     language: "python",
     programs: &["python3", "python"],
     arguments: &["-c", include_str!("python/boot.py")],
-    parts: &[("core", include_str!("python/core.py"))],
+    parts: &[
+        ("core", include_str!("python/core.py")),
+        ("branch", include_str!("python/branch.py")),
+        ("errors", include_str!("python/errors.py")),
+        ("figures", include_str!("python/figures.py")),
+        ("fork", include_str!("python/fork.py")),
+        ("hazards", include_str!("python/hazards.py")),
+        ("loop", include_str!("python/loop.py")),
+        ("show", include_str!("python/show.py")),
+        ("watch", include_str!("python/watch.py")),
+    ],
     framing: Framing::Binary,
     can_fork: true,
 }];
