@@ -92,7 +92,7 @@ impl Channel {
     pub(crate) fn send_cell(&self, kind: u8, number: u64, code: &str) {
         match self.framing {
             Framing::Binary => self.send(kind, &[&number.to_le_bytes(), code.as_bytes()]),
-            Framing::Nul => {
+            Framing::Shell => {
                 self.put(&[number.to_string().as_bytes(), &[0], code.as_bytes(), &[0]]);
             }
         }

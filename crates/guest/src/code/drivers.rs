@@ -5,8 +5,9 @@
 pub(crate) enum Framing {
     /// `[length: u32 LE][type: u8][payload]`, after one frame with the driver's parts.
     Binary,
-    /// `number NUL code NUL`, for a language that reads no binary.
-    Nul,
+    /// `number NUL code NUL`, for a shell that reads no binary. Its stderr comes as descriptor 0, and 2 goes nowhere: what
+    /// the shell says itself is for nobody.
+    Shell,
 }
 
 #[derive(Debug)]
@@ -16,9 +17,13 @@ pub(crate) struct Driver {
     pub(crate) programs: &'static [&'static str],
     /// The boot program among them.
     pub(crate) arguments: &'static [&'static str],
+    /// A variable of its environment that holds the boot program.
+    pub(crate) variable: Option<(&'static str, &'static str)>,
     pub(crate) parts: &'static [(&'static str, &'static str)],
     pub(crate) framing: Framing,
     pub(crate) can_fork: bool,
+    /// A cell may put another program in the interpreter's place (`exec`), which closes the channel and is no fault.
+    pub(crate) can_be_replaced: bool,
 }
 
 /// Another language that an interpreter runs, and the type of its frames.
@@ -35,6 +40,7 @@ const DRIVERS: &[Driver] = &[
         language: "python",
         programs: &["python3", "python"],
         arguments: &["-c", include_str!("python/boot.py")],
+        variable: None,
         parts: &[
             ("core", include_str!("python/core.py")),
             ("branch", include_str!("python/branch.py")),
@@ -48,11 +54,13 @@ const DRIVERS: &[Driver] = &[
         ],
         framing: Framing::Binary,
         can_fork: true,
+        can_be_replaced: false,
     },
     Driver {
         language: "javascript",
         programs: &["node", "nodejs"],
         arguments: &["-e", include_str!("node/boot.js")],
+        variable: None,
         parts: &[
             ("core", include_str!("node/core.js")),
             ("errors", include_str!("node/errors.js")),
@@ -63,6 +71,17 @@ const DRIVERS: &[Driver] = &[
         ],
         framing: Framing::Binary,
         can_fork: false,
+        can_be_replaced: false,
+    },
+    Driver {
+        language: "bash",
+        programs: &["bash"],
+        arguments: &["--norc", "--noprofile", "--noediting", "-i", "+H", "+o", "history"],
+        variable: Some(("PROMPT_COMMAND", include_str!("bash/boot.sh"))),
+        parts: &[],
+        framing: Framing::Shell,
+        can_fork: false,
+        can_be_replaced: true,
     },
 ];
 

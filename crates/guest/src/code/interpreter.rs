@@ -4,7 +4,11 @@ use std::{cell::Cell, os::fd::AsFd, rc::Rc};
 
 use guest_protocol::{ExecStart, Response, StartFailure, StateLoss};
 
-use super::{channel::Channel, context::Context, drivers::Driver};
+use super::{
+    channel::Channel,
+    context::Context,
+    drivers::{Driver, Framing},
+};
 use crate::{
     Guest,
     exec::{self, Ended, Newborn, Output, Refusal, Stream},
@@ -82,9 +86,13 @@ pub(crate) fn fork(guest: &Guest, context: &Context) -> Result<(Ends, Newborn), 
     let open = || -> std::io::Result<(Ends, Newborn)> {
         let (channel, their_channel) = Channel::open(driver.framing)?;
         let stdin = exec::empty_stdin()?;
+        let nowhere = exec::nowhere()?;
         let (stdout, their_stdout) = exec::our_read_end()?;
         let (stderr, their_stderr) = exec::our_read_end()?;
-        let stdio = [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+        let stdio = match driver.framing {
+            Framing::Binary => [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()],
+            Framing::Shell => [their_stderr.as_fd(), their_stdout.as_fd(), nowhere.as_fd()],
+        };
         let newborn = exec::spawn(guest, &request, command, stdio, Some(their_channel.as_fd()))?;
         let outputs = vec![
             Output::pipe(Rc::new(stdout), Stream::Stdout),
@@ -99,10 +107,12 @@ pub(crate) fn fork(guest: &Guest, context: &Context) -> Result<(Ends, Newborn), 
 fn request(context: &Context, program: &str) -> ExecStart {
     let start = &context.start;
     let arguments = context.driver.arguments.iter().copied();
+    let mut env = start.env.clone();
+    env.extend(context.driver.variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
     ExecStart {
         id: start.name.clone(),
         command: [program].into_iter().chain(arguments).map(str::to_owned).collect(),
-        env: start.env.clone(),
+        env,
         cwd: start.cwd.clone(),
         user: start.user.clone(),
         rlimits: start.rlimits.clone(),

@@ -356,6 +356,10 @@ impl Task {
     fn fell_silent(&mut self) {
         let Some(live) = &mut self.live else { return };
         live.channel.is_deaf = true;
+        let is_running = self.context.inner.borrow().running.is_some();
+        if is_running && self.context.driver.can_be_replaced {
+            return;
+        }
         let interpreter = Rc::clone(&live.interpreter);
         spawn_local(async move {
             tokio::time::sleep(SILENT_FOR).await;

@@ -314,13 +314,29 @@ pub(crate) fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// `/dev/null`, or a pipe that nobody writes to where it is missing or something else.
 pub(crate) fn empty_stdin() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
-        let stat = rustix::fs::fstat(&null)?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if is_device && stat.st_rdev == rustix::fs::makedev(1, 3) {
-            return Ok(null);
-        }
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
     }
     let (theirs, _closed) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     Ok(theirs)
+}
+
+/// Where nobody reads: `/dev/null`, or a pipe without a reader where it is missing or something else.
+pub(crate) fn nowhere() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
+    }
+    let (_closed, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok(theirs)
+}
+
+fn is_null(fd: &OwnedFd) -> Result<bool, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    Ok(is_device && stat.st_rdev == rustix::fs::makedev(1, 3))
 }
