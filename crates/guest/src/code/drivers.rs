@@ -78,3 +78,11 @@ pub(crate) fn find(language: &str) -> Option<(&'static Driver, u8)> {
     let driver = DRIVERS.iter().find(|driver| driver.language == interpreter)?;
     Some((driver, frame))
 }
+
+/// Every language that keeps state, with the programs that run it.
+pub(crate) fn languages() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let own = DRIVERS.iter().map(|driver| (driver.language, driver.programs));
+    let dialects =
+        DIALECTS.iter().filter_map(|dialect| Some((dialect.language, find(dialect.language)?.0.programs)));
+    own.chain(dialects)
+}
