@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    cells::{self, Contexts},
     commands,
     exec::{Cause, Exec},
     files::{Files, MAX_FILES_BYTES},
@@ -49,6 +50,7 @@ pub(super) struct Guest {
     max_processes: usize,
     pub(super) files: Arc<Mutex<Files>>,
     execs: Mutex<BTreeMap<String, Arc<Exec>>>,
+    pub(super) contexts: Contexts,
     failures: Mutex<VecDeque<(String, Response)>>,
     is_stopping: AtomicBool,
     next_pid: AtomicI32,
@@ -72,6 +74,7 @@ impl Guest {
             max_processes,
             files,
             execs: Mutex::default(),
+            contexts: Contexts::default(),
             failures: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             next_pid: AtomicI32::new(FIRST_PID),
@@ -201,7 +204,10 @@ impl Guest {
                 told
             }
             simple => {
-                let answer = lock(&self.files).answer(&simple);
+                let answer = match cells::answer(self, &simple).await {
+                    Some(answer) => answer,
+                    None => lock(&self.files).answer(&simple),
+                };
                 writer.answer(answer).await
             }
         }
@@ -229,7 +235,10 @@ impl Guest {
         let refused = if self.n_processes() >= self.max_processes {
             Some((StartFailure::LimitReached, "the sandbox has no process left".to_owned()))
         } else {
-            commands::check(self, &start)?.err()
+            match &start.cell {
+                Some(cell) => cells::check(self, &start, cell)?.err(),
+                None => commands::check(self, &start)?.err(),
+            }
         };
         if let Some((reason, message)) = refused {
             return Ok(self.remember_failure(start.id, Response::NotStarted { reason, message }));
@@ -246,8 +255,12 @@ impl Guest {
         answer
     }
 
-    fn launch(self: &Arc<Self>, start: ExecStart) -> i32 {
-        let pid = self.next_pid.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn new_pid(&self) -> i32 {
+        self.next_pid.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn launch(self: &Arc<Self>, mut start: ExecStart) -> i32 {
+        let pid = self.new_pid();
         let (ours, theirs) = tokio::io::duplex(STDIN_PIPE_BYTES);
         let is_open = start.stdin || start.terminal.is_some();
         let stdin = is_open.then_some(ours);
@@ -260,7 +273,10 @@ impl Guest {
         execs.insert(start.id.clone(), Arc::clone(&exec));
         drop(execs);
         exec.started();
-        tokio::spawn(commands::run(Arc::clone(self), exec, start, theirs));
+        match start.cell.take() {
+            Some(cell) => tokio::spawn(cells::run(Arc::clone(self), exec, start, cell)),
+            None => tokio::spawn(commands::run(Arc::clone(self), exec, start, theirs)),
+        };
         pid
     }
 

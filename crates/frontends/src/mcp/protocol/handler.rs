@@ -133,7 +133,7 @@ impl Handler {
             Misshapen::Failed { tool, failure } => {
                 let envelope = Envelope::failed(&failure);
                 self.audit(Asked::new(&tool, None), envelope.error_code(), &context).await;
-                convert::tool_result(envelope)
+                convert::tool_result(envelope, takes_links(&context))
             }
         };
         if is_legacy {
@@ -169,6 +169,11 @@ impl Asked {
 /// Whether the request is of a revision without sessions.
 fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+/// Links to resources are part of results since this revision.
+fn takes_links(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18)
 }
 
 /// Everything fits on one page, so nobody has a cursor of ours.
@@ -226,7 +231,7 @@ impl ServerHandler for Handler {
         if session.toolsets(chosen) != before {
             self.tell_of_tools(&context).await;
         }
-        Ok(convert::tool_result(envelope).into())
+        Ok(convert::tool_result(envelope, takes_links(&context)).into())
     }
 
     async fn list_resources(

@@ -3,6 +3,7 @@
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
 mod calls;
+mod code;
 mod entries;
 mod error;
 mod events;
@@ -14,6 +15,10 @@ pub mod schema;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
+pub use code::{
+    CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
+    OutputFormQuery,
+};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
