@@ -118,7 +118,8 @@ pub(super) fn find(guest: &Guest, program: &str, cwd: &str) -> Result<Found, Ref
         return if PROGRAMS.contains(&program) {
             Ok(Found::BuiltIn(program.to_owned()))
         } else {
-            Err(missing())
+            // A script that someone put there.
+            find(guest, &format!("/usr/local/bin/{program}"), cwd).map_err(|_not_there| missing())
         };
     };
     if PROGRAM_DIRECTORIES.contains(&directory) && PROGRAMS.contains(&name) {

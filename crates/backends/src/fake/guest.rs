@@ -37,6 +37,8 @@ const LAST_ACKS: Duration = Duration::from_secs(2);
 /// A port that answers with what it is sent, in every simulated sandbox.
 pub(super) const ECHO_PORT: u16 = 7;
 pub(super) const ECHO_SOCKET: &str = "/run/echo.sock";
+/// What port 0 means.
+const ANY_PORT: u16 = 40_000;
 const FIRST_PID: i32 = 2;
 const FIRST_CHILD_PID: i32 = 1_000_000;
 
@@ -188,6 +190,7 @@ impl Guest {
             Request::Write { .. } | Request::TarIn { .. } => self.take_body(&request, reader, writer).await,
             Request::Watch { path, recursive } => self.watch(&path, recursive, reader, writer).await,
             Request::Connect { target } => self.connect(&target, reader, writer).await,
+            Request::Listen { port } => self.listen(port, reader, writer).await,
             Request::Processes => writer.answer(Ok(self.processes())).await,
             Request::KillAll { disk } => {
                 self.kill_all(if disk { Cause::DiskLimit } else { Cause::Request }).await;
@@ -400,6 +403,19 @@ impl Guest {
         }
         writer.send(&Frame::new(FrameKind::End, Bytes::new())).await?;
         Err(Lost)
+    }
+
+    /// Listens until the host leaves. No program here is ever a client.
+    async fn listen(&self, port: u16, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
+        let port = if port == 0 { ANY_PORT } else { port };
+        if !lock(&self.ports).insert(port) {
+            let message = format!("could not listen on port {port}: it is taken");
+            return writer.answer(Err(Failure::new(FailureKind::AlreadyExists, message))).await;
+        }
+        let told = writer.answer(Ok(Response::Listening { port })).await;
+        let left = reader.next().await;
+        lock(&self.ports).remove(&port);
+        told.and(left).and(Err(Lost))
     }
 
     fn processes(&self) -> Response {
