@@ -64,7 +64,7 @@ async fn run(
         Some(format @ (Format::Sse | Format::Ndjson)) => {
             Ok(stream::answer(format, id, &rest.stop, running.events()))
         }
-        _ => Ok(Json(running.to_the_end().await?).into_response()),
+        _ => Ok(Json(running.finish_reading().await?).into_response()),
     }
 }
 
@@ -119,7 +119,7 @@ impl Running {
         Ok(Self { rest: rest.clone(), who, which, cell, items, collected, stdout, stderr })
     }
 
-    async fn to_the_end(mut self) -> Result<v1::CodeResult> {
+    async fn finish_reading(mut self) -> Result<v1::CodeResult> {
         while let Some(item) = self.items.next().await {
             self.collected.take(&item);
             tokio::task::consume_budget().await;

@@ -134,11 +134,17 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
 
 async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
     let launched = launch(call, &prepared).await?;
+    let Some(known) = &launched.exec.cell else {
+        let message = format!("exec {} of the same requestId runs no code", launched.exec.id);
+        return Err(
+            Failure::new(ErrorKind::AlreadyExists.as_str(), message).with_hint("Use another requestId.")
+        );
+    };
     let cell = Cell {
         sandbox: place.name.clone(),
         exec: launched.exec.id.clone(),
-        language: spec.language,
-        context: spec.context(),
+        language: known.language,
+        context: known.context.clone(),
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
     let (collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
