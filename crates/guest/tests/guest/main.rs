@@ -12,6 +12,7 @@ mod files;
 mod hostile;
 mod hostile_cells;
 mod listen;
+mod node;
 mod python;
 mod python_errors;
 mod python_fork;
