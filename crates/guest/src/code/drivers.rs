@@ -22,6 +22,9 @@ pub(crate) struct Driver {
     pub(crate) parts: &'static [(&'static str, &'static str)],
     pub(crate) framing: Framing,
     pub(crate) can_fork: bool,
+    /// An interrupt is lost on a program that is just being started, which cannot be told from one that takes its time; so it
+    /// is sent a second time.
+    pub(crate) needs_second_interrupt: bool,
     /// A cell may put another program in the interpreter's place (`exec`), which closes the channel and is no fault.
     pub(crate) can_be_replaced: bool,
 }
@@ -54,6 +57,7 @@ const DRIVERS: &[Driver] = &[
         ],
         framing: Framing::Binary,
         can_fork: true,
+        needs_second_interrupt: false,
         can_be_replaced: false,
     },
     Driver {
@@ -64,6 +68,7 @@ const DRIVERS: &[Driver] = &[
         parts: &[],
         framing: Framing::Shell,
         can_fork: false,
+        needs_second_interrupt: true,
         can_be_replaced: true,
     },
 ];

@@ -236,8 +236,10 @@ fn a_child_that_never_stops_writing_holds_nobody_up() {
 #[test]
 fn thousands_of_records_arrive() {
     let guest = TestGuest::start();
-    let ran = guest.connect().run_cell(&cell("a", "python", "for n in range(5000): display(n)"));
-    assert_eq!((ran.report, ran.rich.len()), (exited(0), 5001));
+    let words = "os.write(3, b'i\\n'); frame()\nfor n in range(5000): c.sendall(b'r{\"type\":\"warning\",\"message\":\"%d\"}\\n' % n)\nc.sendall(b'd{\"cell\":1,\"code\":0}\\n')";
+    let ran = speaks(&guest, "many", words);
+    assert_eq!((&ran.report, ran.warnings().len()), (&exited(0), 5000));
+    assert_eq!(ran.warnings()[4999], "4999");
     let ran = guest.connect().run_cell(&cell("b", "python", "display('y' * 5_000_000)"));
     assert_eq!(ran.rich.len(), 2);
 }
