@@ -17,7 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("jail", &[]),
     ("store", &["sandbox"]),
     ("backends", &["sandbox", "jail", "guest-protocol"]),
-    ("engine", &["sandbox", "store", "guest-protocol"]),
+    ("gateway", &[]),
+    ("engine", &["sandbox", "store", "guest-protocol", "gateway"]),
     ("frontends", &["engine", "sandbox"]),
 ];
 

@@ -14,7 +14,7 @@ use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace};
 use serde::de::DeserializeOwned;
 
 use super::v1;
-use crate::http::ApiError;
+use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
 const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
@@ -45,6 +45,7 @@ in_namespace!(
     GrepQuery,
     ListQuery,
     NamespaceQuery,
+    OutputFormQuery,
     OutputQuery,
     ReadQuery,
     RemoveQuery,
@@ -126,6 +127,22 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         path_parameter(parts, "key").await.map(Self)
+    }
+}
+
+/// The output of a cell that the path names.
+pub(super) struct PathNumber(pub(super) u32);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNumber {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let text = path_parameter(parts, "number").await?;
+        let number = text.parse().ok().filter(|number| (1..=MAX_OUTPUT_NUMBER).contains(number));
+        number.map(Self).ok_or_else(|| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no output {shown:?}")).with_hint("Outputs are numbered from 1.").into()
+        })
     }
 }
 

@@ -39,6 +39,8 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "", plain()),
         (delete.clone(), "", query("force=true")),
         (post.clone(), "/connect", Form { query: "port=80", is_upgrade: true, ..Form::default() }),
+        (post.clone(), "/code", with(json!({ "code": "1" }))),
+        (get.clone(), "/execs/{exec}/outputs/{number}", plain()),
         (get.clone(), "/contexts", plain()),
         (post.clone(), "/contexts", with(json!({ "language": "python" }))),
         (delete.clone(), "/contexts/{context}", plain()),
@@ -208,7 +210,8 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             ("crimson", None),
             ("crimson", Some("red")),
         ];
-        let tail = tail.replace("{exec}", &theirs.exec).replace("{context}", CONTEXT);
+        let tail =
+            tail.replace("{exec}", &theirs.exec).replace("{context}", CONTEXT).replace("{number}", "1");
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
             let answer = send(&blue, &method, &path, namespace, &form).await;
@@ -237,11 +240,12 @@ async fn the_same_requests_reach_what_is_ones_own() {
     let red = of(&api, "red");
     for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
         let own = furnish(&red, &format!("own-{n}")).await;
-        let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT);
+        let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT).replace("{number}", "1");
         let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
-        // The fake has no ports; everything else is done, or is not possible in this state.
-        let is_reached = status < 300 || [409, 504].contains(&status) || tail == "/connect";
+        // The fake has no ports, and the command shows nothing; everything else is done, or is not possible in this state.
+        let is_missing = tail == "/connect" || tail.ends_with("/outputs/1");
+        let is_reached = status < 300 || [409, 504].contains(&status) || is_missing;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
     }
     let made = red.post("/v1/sandboxes", json!({})).await.expect(201).json();

@@ -71,6 +71,23 @@ const DRIVERS: &[Driver] = &[
         needs_second_interrupt: true,
         can_be_replaced: true,
     },
+    Driver {
+        language: "javascript",
+        programs: &["node", "nodejs"],
+        arguments: &["-e", include_str!("node/boot.js")],
+        variable: None,
+        parts: &[
+            ("core", include_str!("node/core.js")),
+            ("errors", include_str!("node/errors.js")),
+            ("modules", include_str!("node/modules.js")),
+            ("show", include_str!("node/show.js")),
+            ("transform", include_str!("node/transform.js")),
+            ("typescript", include_str!("node/typescript.js")),
+        ],
+        framing: Framing::Binary,
+        can_fork: false,
+        can_be_replaced: false,
+    },
 ];
 
 const DIALECTS: &[Dialect] = &[Dialect { language: "typescript", interpreter: "javascript", frame: b'T' }];

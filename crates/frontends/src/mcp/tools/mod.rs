@@ -1,7 +1,8 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
+//! Volumes, images, snapshots, packages, network policy and SSH come as further files.
 
+mod code;
 pub(crate) mod create;
 mod exec;
 mod files;
@@ -30,6 +31,7 @@ pub(super) fn all() -> Vec<Tool> {
         lifecycle::tools(),
         exec::tools(),
         sessions::tools(),
+        code::tools(),
         logs::tools(),
         files::tools(),
         metrics::tools(),

@@ -15,7 +15,10 @@ pub mod schema;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
-pub use code::{ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList};
+pub use code::{
+    CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
+    OutputFormQuery,
+};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
