@@ -88,7 +88,7 @@ pub(super) async fn end_within(
     grace: Duration,
 ) {
     let mut left = grace;
-    if context.driver.needs_second_interrupt {
+    if context.driver.needs_second_interrupt() {
         let first = SECOND_INTERRUPT_AFTER.min(grace / 2);
         if tokio::time::timeout(first, exec.end()).await.is_ok() {
             return;

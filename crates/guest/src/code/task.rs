@@ -357,7 +357,7 @@ impl Task {
         let Some(live) = &mut self.live else { return };
         live.channel.is_deaf = true;
         let is_running = self.context.inner.borrow().running.is_some();
-        if is_running && self.context.driver.can_be_replaced {
+        if is_running && self.context.driver.can_be_replaced() {
             return;
         }
         let interpreter = Rc::clone(&live.interpreter);
