@@ -12,7 +12,7 @@ use guest_protocol::{
 use tokio::{sync::Notify, task::spawn_local};
 
 use super::{
-    cell::{CellPart, Waiting},
+    cell::{self, CellPart, Waiting},
     drivers::Driver,
     fork::Order,
     interpreter::Interpreter,
@@ -143,12 +143,8 @@ impl Context {
         if cell.interrupt() {
             // One that waits for room looks again.
             exec.nudge();
-            let (exec, interpreter, grace) = (Rc::clone(exec), Rc::clone(&interpreter), cell.grace());
-            spawn_local(async move {
-                if tokio::time::timeout(grace, exec.end()).await.is_err() {
-                    interpreter.kill(StateLoss::Killed);
-                }
-            });
+            let (context, exec) = (Rc::clone(self), Rc::clone(exec));
+            spawn_local(cell::end_within(context, exec, Rc::clone(&interpreter), cell.grace()));
         }
         interpreter.signal(libc::SIGINT);
         // One that stopped itself would never hear of it.

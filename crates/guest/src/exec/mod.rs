@@ -315,6 +315,10 @@ impl Execs {
     }
 
     fn push(&self, exec: &Exec, event: ExecEvent) {
+        if exec.inner.borrow().is_closed && event != ExecEvent::Closed {
+            // Output of a cell that was given up while it was on its way.
+            return;
+        }
         let cost = exec.change(|inner| inner.window.push(event));
         self.held.set(self.held.get() + cost);
     }

@@ -81,6 +81,13 @@ fn contexts_that_cannot_be_made_are_refused() {
     check(FailureKind::NotFound, &|bad| drop(bad.env.insert("PATH".into(), "/nowhere".into())));
     write_file(guest.path("python3"), 0o755, "#!/bin/sh\nexit 4\n");
     check(FailureKind::WrongState, &|bad| drop(bad.env.insert("PATH".into(), guest.path(""))));
+    let mut broken = start("broken", "python");
+    broken.env.insert("PATH".into(), guest.path(""));
+    write_file(guest.path("python3"), 0o755, "#!/bin/sh\necho no library >&2\nexit 4\n");
+    assert_eq!(
+        host.ask(&Request::ContextCreate(broken)).unwrap_err().message,
+        "the interpreter of context broken exited with code 4 before it was ready: no library"
+    );
     for request in [reset("x"), remove("x"), fork("x", "y")] {
         assert_eq!(host.fails(&request), FailureKind::NotFound);
     }

@@ -57,6 +57,26 @@ impl TestGuest {
         Self { child, directory }
     }
 
+    /// A guest that is process 1 of a namespace, as in a sandbox.
+    pub(crate) fn start_as_init() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new("unshare")
+            // `--kill-child` takes process 1 along, and with it the whole namespace.
+            .args([
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                env!("CARGO_BIN_EXE_guest"),
+                "--listen",
+            ])
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
