@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) n_cells: u64,
     /// Why the next cell finds no variables, as a sentence.
     pub(super) lost: Option<String>,
+    /// The interpreter is killed on request, so that nobody need be told that the variables are gone.
+    pub(super) is_reset: bool,
     /// Why the last start failed.
     pub(super) failure: Option<Failure>,
     /// It ends as soon as its interpreter is gone.
@@ -226,6 +228,15 @@ impl Context {
 
     pub(super) async fn gone(&self) {
         self.until(|inner| inner.is_gone.then_some(())).await;
+    }
+
+    /// Ends the interpreter and with it the variables.
+    pub(super) fn reset(&self) {
+        self.change(|inner| {
+            inner.is_reset = inner.interpreter.is_some();
+            inner.lost = None;
+        });
+        self.kill(StateLoss::Killed);
     }
 
     /// Takes no cell any more, and goes with its interpreter.

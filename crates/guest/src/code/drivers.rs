@@ -66,6 +66,23 @@ const DRIVERS: &[Driver] = &[
         can_fork: false,
         can_be_replaced: true,
     },
+    Driver {
+        language: "javascript",
+        programs: &["node", "nodejs"],
+        arguments: &["-e", include_str!("node/boot.js")],
+        variable: None,
+        parts: &[
+            ("core", include_str!("node/core.js")),
+            ("errors", include_str!("node/errors.js")),
+            ("modules", include_str!("node/modules.js")),
+            ("show", include_str!("node/show.js")),
+            ("transform", include_str!("node/transform.js")),
+            ("typescript", include_str!("node/typescript.js")),
+        ],
+        framing: Framing::Binary,
+        can_fork: false,
+        can_be_replaced: false,
+    },
 ];
 
 const DIALECTS: &[Dialect] = &[Dialect { language: "typescript", interpreter: "javascript", frame: b'T' }];
@@ -77,4 +94,12 @@ pub(crate) fn find(language: &str) -> Option<(&'static Driver, u8)> {
         dialect.map_or((language, CELL), |dialect| (dialect.interpreter, dialect.frame));
     let driver = DRIVERS.iter().find(|driver| driver.language == interpreter)?;
     Some((driver, frame))
+}
+
+/// Every language that keeps state, with the programs that run it.
+pub(crate) fn languages() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let own = DRIVERS.iter().map(|driver| (driver.language, driver.programs));
+    let dialects =
+        DIALECTS.iter().filter_map(|dialect| Some((dialect.language, find(dialect.language)?.0.programs)));
+    own.chain(dialects)
 }

@@ -8,6 +8,7 @@ use super::{
     channel::Channel,
     context::Context,
     drivers::{Driver, Framing},
+    languages,
 };
 use crate::{
     Guest,
@@ -124,11 +125,7 @@ fn request(context: &Context, program: &str) -> ExecStart {
 pub(crate) fn explain(driver: &Driver, answer: Response) -> Response {
     match answer {
         Response::NotStarted { reason: StartFailure::NotFound, .. } => {
-            let message = format!(
-                "{} is not here: no program {} along the PATH",
-                driver.language,
-                driver.programs.join(" or ")
-            );
+            let message = languages::missing(driver.language, driver.programs);
             exec::not_started(StartFailure::NotFound, message)
         }
         answer => answer,

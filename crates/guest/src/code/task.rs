@@ -409,7 +409,9 @@ impl Task {
             self.last = Some(exec);
         }
         self.context.change(|inner| {
-            if was_ready {
+            if std::mem::take(&mut inner.is_reset) {
+                inner.lost = None;
+            } else if was_ready {
                 inner.lost = Some(sentence(self.context.name(), loss, ended));
             } else {
                 inner.failure = Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended)));

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::BytesMut;
 use guest_protocol::{
-    CellStart, Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame, FrameKind, Hello,
-    MAX_DATA_BYTES, Request, Response, Rich, StartFailure, StateLoss, encode,
+    CellStart, ContextSummary, Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame,
+    FrameKind, Hello, MAX_DATA_BYTES, Request, Response, Rich, SignalScope, StartFailure, StateLoss, encode,
 };
 use tempfile::TempDir;
 
@@ -184,16 +184,23 @@ impl Ran {
     }
 
     pub(crate) fn warnings(&self) -> Vec<&str> {
-        let warning = |record| match record {
-            &Rich::Warning { ref message } => Some(message.as_str()),
-            _ => None,
-        };
-        self.rich.iter().filter_map(warning).collect()
+        let records = self.rich.iter();
+        records
+            .filter_map(|record| match record {
+                Rich::Warning { message } => Some(message.as_str()),
+                _ => None,
+            })
+            .collect()
     }
 }
 
 pub(crate) fn kept() -> Rich {
     Rich::State { kept: true, lost: None, interrupted: false }
+}
+
+/// As after an interrupt that left the variables alone.
+pub(crate) fn interrupted() -> Rich {
+    Rich::State { kept: true, lost: None, interrupted: true }
 }
 
 pub(crate) fn lost(lost: StateLoss) -> Rich {
@@ -395,6 +402,17 @@ impl Host {
         let records = rich.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let rich = records.collect();
         Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), rich, report: report.unwrap() }
+    }
+
+    pub(crate) fn signal(&mut self, id: &str, signal: i32) -> Result<Response, Failure> {
+        self.ask(&Request::ExecSignal { id: id.to_owned(), signal, scope: SignalScope::Group })
+    }
+
+    pub(crate) fn contexts(&mut self) -> Vec<ContextSummary> {
+        match self.ask(&Request::ContextList) {
+            Ok(Response::Contexts { contexts }) => contexts,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits for `text` on stdout of an attached exec, acknowledging what comes.
