@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use backends::fake::FakeBackend;
-use engine::{Engine, EngineConfig, PackageGateway, Principal};
+use engine::{Engine, EngineConfig, LedgerLimits, PackageGateway, Principal};
 use serde_json::Value;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,13 @@ impl Client {
     pub(crate) async fn with_packages(gateway: Arc<dyn PackageGateway>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = EngineConfig { packages: Some(gateway), ..EngineConfig::new(home.path()) };
+        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+    }
+
+    /// One whose sandboxes keep little of what they print.
+    pub(crate) async fn with_ledger(limits: LedgerLimits) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig { ledger: limits, ..EngineConfig::new(home.path()) };
         Self::configured(home, config, FakeBackend::new(), Settings::default()).await
     }
 

@@ -157,7 +157,8 @@ async fn print(mut entries: EntryStream) -> CommandResult<()> {
             return Ok(());
         }
         let mut out = std::io::stderr().lock();
-        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr)) {
+        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr))
+        {
             out.write_all(&entry.data)?;
         }
     }
@@ -165,7 +166,11 @@ async fn print(mut entries: EntryStream) -> CommandResult<()> {
 
 fn conclude(job: &v1::PackageJob) -> CommandResult<()> {
     for package in &job.installed {
-        output::line(&format!("{} {}", output::printable(&package.name), output::printable(&package.version)))?;
+        output::line(&format!(
+            "{} {}",
+            output::printable(&package.name),
+            output::printable(&package.version)
+        ))?;
     }
     if job.state == PackageState::Failed {
         output::error(&output::printable(job.message.as_deref().unwrap_or("the install failed")));

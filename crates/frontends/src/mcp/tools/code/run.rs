@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, NotStarted};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -148,9 +148,10 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
     let (collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
-    if let Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, message }) = collected.outcome() {
-        let (which, language) = (&launched.which, spec.language);
-        return Err(refused(language::missing(call.engine(), &call.who, which, language, message).await));
+    if let (Some(ExecOutcome::NotStarted { reason, message }), End::Ended) = (collected.outcome(), end) {
+        let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
+        let error = language::not_started(call.engine(), &call.who, which, language, why).await;
+        return Err(refused(error));
     }
     let exec = &launched.exec.id;
     let rest =
