@@ -20,6 +20,7 @@ mod config;
 mod digest;
 mod error;
 mod files;
+mod host;
 
 mod npm;
 mod pages;
@@ -38,6 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::{
     config::{Credential, GatewayConfig, Patience, Proxies},
     error::GatewayError,
+    host::{AptSource, HostPackages, SignedBy},
     stats::Stats,
 };
 /// Addresses in [`GatewayConfig`] are of this type.

@@ -135,7 +135,7 @@ impl Page {
         Some(OpenForm { file, size, sha256: kept.blob, cuts: kept.cuts })
     }
 
-    /// The file of that name, and whether another with the same content is known by a companion's name.
+    /// The files that the page names.
     pub(crate) async fn files(self) -> io::Result<Table> {
         blocking(move || {
             let (file, size) = &self.files;
@@ -176,7 +176,7 @@ impl Pages {
 
     async fn get_within(&self, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
         if let Some(page) = self.load(&wanted.key).await?.filter(|page| is_within(&page.record, max_age)) {
-            stats::add(&self.counters.hits, 1);
+            self.hit(max_age);
             return Ok(page);
         }
         let key = wanted.key.clone();
@@ -198,7 +198,7 @@ impl Pages {
         let old = self.load(&wanted.key).await?;
         if let Some(page) = old {
             if is_within(&page.record, max_age) {
-                stats::add(&self.counters.hits, 1);
+                self.hit(max_age);
                 return Ok(page);
             }
             if self.upstream.is_away(&wanted.ask.url) {
@@ -260,6 +260,13 @@ impl Pages {
             .get(key)
             .filter(|(since, _)| since.elapsed() < MISSING_FOR)
             .map(|(_, refusal)| refusal.clone())
+    }
+
+    /// A page in which a file is looked up is not what the client asked for.
+    fn hit(&self, max_age: Duration) {
+        if max_age != Duration::MAX {
+            stats::add(&self.counters.hits, 1);
+        }
     }
 
     fn stale(&self, page: Page) -> Page {

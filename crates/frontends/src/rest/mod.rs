@@ -16,6 +16,7 @@ mod files;
 mod keys;
 mod openapi;
 mod output;
+pub(crate) mod packages;
 mod ports;
 mod sandboxes;
 mod stream;
@@ -66,6 +67,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(contexts::routes())
         .merge(files::routes())
         .merge(archives::routes())
+        .merge(packages::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(keys::routes())

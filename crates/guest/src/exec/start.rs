@@ -30,13 +30,24 @@ use crate::{
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
-/// Starts a command, or answers as the first time when the id is known.
+/// Starts a command or a cell, or answers as the first time when the id is known.
 pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<Response, Failure> {
-    if let Ok(exec) = guest.execs.find(&request.id) {
-        return Ok(exec.until(|inner| inner.answer.clone()).await);
+    match request.cell.take() {
+        Some(cell) => match early_answer(guest, &request.id).await? {
+            Some(answer) => Ok(answer),
+            None => code::start(guest, request, cell).await,
+        },
+        None => start_command(guest, request).await,
     }
-    if let Some(answer) = guest.execs.remembered_failure(&request.id) {
-        return Ok(answer);
+}
+
+/// The answer to an id that is known, or why nothing is started now.
+async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failure> {
+    if let Ok(exec) = guest.execs.find(id) {
+        return Ok(Some(exec.until(|inner| inner.answer.clone()).await));
+    }
+    if let Some(answer) = guest.execs.remembered_failure(id) {
+        return Ok(Some(answer));
     }
     if guest.is_stopping.get() {
         return Err(Failure::new(FailureKind::WrongState, "the sandbox is being stopped"));
@@ -45,8 +56,12 @@ pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<R
         let message = format!("{MAX_EXECS} execs are known already; acknowledge some");
         return Err(Failure::new(FailureKind::LimitReached, message));
     }
-    if let Some(cell) = request.cell.take() {
-        return code::start(guest, request, cell).await;
+    Ok(None)
+}
+
+pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    if let Some(answer) = early_answer(guest, &request.id).await? {
+        return Ok(answer);
     }
     let command = match plan::command(&request, &guest.rlimits) {
         Ok(command) => command,
