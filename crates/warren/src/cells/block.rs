@@ -19,7 +19,10 @@ struct Reading {
 /// Whether `text` can run. `text` without a last newline; an empty last line ends a block.
 pub(crate) fn is_complete(language: Language, text: &str) -> bool {
     let reading = read(language, text);
-    // What closes more than was opened is wrong, and the interpreter says so.
+    // A quote that its line does not close is wrong, and the interpreter says so; as of what closes more than was opened.
+    if reading.until.is_some_and(|until| ends_with_line(language, until)) {
+        return true;
+    }
     if reading.until.is_some() || reading.n_open > 0 || reading.is_continued {
         return false;
     }
@@ -89,8 +92,7 @@ fn step<'a>(language: Language, reading: &mut Reading, c: char, rest: &'a str) -
             reading.until = None;
             return after;
         }
-        // A quote that a line does not close is wrong, and the interpreter says so.
-        if c == '\n' && until.len() == 1 && until != "`" && !is_shell(language) {
+        if c == '\n' && ends_with_line(language, until) {
             reading.until = None;
         }
         return after;
@@ -120,6 +122,11 @@ fn step<'a>(language: Language, reading: &mut Reading, c: char, rest: &'a str) -
 
 fn skip_one(text: &str) -> &str {
     text.chars().next().map_or("", |c| &text[c.len_utf8()..])
+}
+
+/// Whether a string that ends with `until` has to end on its line.
+fn ends_with_line(language: Language, until: &str) -> bool {
+    until.len() == 1 && until != "`" && !is_shell(language)
 }
 
 fn is_shell(language: Language) -> bool {
