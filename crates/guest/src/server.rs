@@ -126,7 +126,14 @@ impl Connection<'_, '_> {
                 Ok(()) => Ok(Next::Close),
                 Err(failure) => self.tell(Err(failure)).await,
             },
-            files => self.answer_files(files).await,
+            files => {
+                let changes = files::may_change(&files);
+                let next = self.answer_files(files).await;
+                if changes {
+                    files::changed::touched();
+                }
+                next
+            }
         }
     }
 

@@ -26,12 +26,18 @@ use super::{
 };
 use crate::{
     Guest,
+    files::changed::Tracker,
     limits::MAX_EXECS,
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
 /// Starts a command, or answers as the first time when the id is known.
 pub(crate) async fn start(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    // Before the look for a known id: nothing may wait between that and the fork.
+    let tracker = match request.track_files {
+        true => Some(Tracker::begin(&request.cwd).await),
+        false => None,
+    };
     if let Ok(exec) = guest.execs.find(&request.id) {
         return Ok(exec.until(|inner| inner.answer.clone()).await);
     }
@@ -50,7 +56,7 @@ pub(crate) async fn start(guest: &Rc<Guest>, request: ExecStart) -> Result<Respo
         Err(Refusal::Invalid(failure)) => return Err(failure),
         Err(Refusal::NotStarted(answer)) => return Ok(refused(guest, &request.id, answer)),
     };
-    match fork(guest, &request, command) {
+    match fork(guest, &request, command, tracker) {
         Ok(exec) => Ok(exec.until(|inner| inner.answer.clone()).await),
         Err(error) => {
             let message = format!("could not start {}: {error}", shown(&request.command[0]));
@@ -75,7 +81,12 @@ struct Ends {
 }
 
 /// Makes the child and registers the exec, without waiting. What follows does not depend on the host's connection.
-fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<Rc<Exec>> {
+fn fork(
+    guest: &Rc<Guest>,
+    request: &ExecStart,
+    command: Command,
+    tracker: Option<Tracker>,
+) -> io::Result<Rc<Exec>> {
     let ends = match request.terminal {
         Some(size) => open_terminal(size)?,
         None => open_pipes(request.stdin)?,
@@ -117,17 +128,21 @@ fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<
         cwd: request.cwd.clone(),
         user: request.user.clone(),
         rlimits,
+        timeout_ms: request.timeout_ms,
+        tracker,
     };
-    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), report, ends.outputs, told, request.timeout_ms));
+    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), report, ends.outputs, told));
     Ok(exec)
 }
 
-/// What was asked, for messages.
+/// What was asked, for messages and for what follows the start.
 struct Told {
     program: String,
     cwd: String,
     user: String,
     rlimits: Vec<(u32, u64, u64)>,
+    timeout_ms: Option<u64>,
+    tracker: Option<Tracker>,
 }
 
 /// Waits for the child's exec, then pumps its output until nobody writes any more.
@@ -137,7 +152,6 @@ async fn finish(
     report: AsyncFd<OwnedFd>,
     outputs: Vec<Output>,
     told: Told,
-    timeout_ms: Option<u64>,
 ) {
     let failure = read_report(&report).await;
     drop(report);
@@ -150,10 +164,10 @@ async fn finish(
     }
     guest.execs.push(&exec, ExecEvent::Started { pid: exec.pid });
     exec.change(|inner| inner.answer = Some(Response::Started { pid: exec.pid }));
-    if let Some(timeout) = timeout_ms.map(Duration::from_millis) {
+    if let Some(timeout) = told.timeout_ms.map(Duration::from_millis) {
         spawn_local(limit_time(Rc::clone(&exec), timeout));
     }
-    pump(&guest, &exec, outputs).await;
+    pump(&guest, &exec, outputs, told.tracker).await;
 }
 
 /// The child's failure; `None` when the pipe closed without a word, that is by a successful exec (or by the child's death,
