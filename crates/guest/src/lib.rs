@@ -14,6 +14,7 @@ mod end;
 mod exec;
 mod files;
 mod limits;
+mod listen;
 mod processes;
 mod reap;
 mod server;
@@ -53,6 +54,7 @@ pub struct GuestConfig {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) execs: exec::Execs,
+    pub(crate) listeners: listen::Listeners,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
     oom_counter: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
@@ -103,6 +105,7 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let guest = Rc::new(Guest {
         execs: exec::Execs::default(),
+        listeners: listen::Listeners::default(),
         workload_cgroup: config.workload_cgroup,
         oom_counter: config.oom_counter,
         rlimits,

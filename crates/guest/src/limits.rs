@@ -39,3 +39,11 @@ pub(crate) const LAST_ACKS: Duration = Duration::from_secs(2);
 pub(crate) const KILLED_GONE: Duration = Duration::from_secs(5);
 /// Descriptors that the guest wants for itself, where its hard limit allows.
 pub(crate) const WANTED_DESCRIPTORS: u64 = 8192;
+/// Ports listened on for the host at once.
+pub(crate) const MAX_LISTENERS: usize = 8;
+/// Clients of one listener that wait for the host to take them; more wait in the kernel's backlog.
+pub(crate) const MAX_WAITING_CLIENTS: usize = 32;
+/// How long one waits at most.
+pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long accepting rests when descriptors have run out.
+pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(50);

@@ -13,13 +13,10 @@ use crate::{
     Guest, connect, end,
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
-    limits::MAX_CONNECTIONS,
-    processes, wire,
+    limits::{ACCEPT_REST, MAX_CONNECTIONS},
+    listen, processes, wire,
     wire::{FrameReader, FrameWriter},
 };
-
-/// How long accepting rests when descriptors have run out.
-const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Accepts for ever.
 pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
@@ -126,6 +123,18 @@ impl Connection<'_, '_> {
                 Ok(()) => Ok(Next::Close),
                 Err(failure) => self.tell(Err(failure)).await,
             },
+            Request::Listen { port } => {
+                match listen::listen(guest, self.reader, self.writer, port).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
+            Request::Accept { incoming } => {
+                match listen::accept(guest, self.reader, self.writer, incoming).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
             files => {
                 let changes = files::may_change(&files);
                 let next = self.answer_files(files).await;

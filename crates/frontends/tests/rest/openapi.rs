@@ -131,6 +131,9 @@ fn described_shapes_are_the_real_ones() {
     check("Isolation", json!(isolation));
     check("Rlimit", json!(exec.rlimits[0]));
     check("ExecSpec", json!(exec));
+    check("CellSpec", json!(exec.cell));
+    let cell = engine::CellView { language: sandbox::Language::Python, context: Some("a".parse().unwrap()) };
+    check("CellView", json!(cell));
     check("Usage", json!(Usage::default()));
     check("ProcessEntry", json!(process));
 

@@ -7,6 +7,7 @@ mod end;
 mod exec;
 mod files;
 mod hostile;
+mod listen;
 mod search;
 mod speed;
 mod streams;

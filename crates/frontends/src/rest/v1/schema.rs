@@ -143,8 +143,8 @@ pub struct LimitStatement {
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct ExecSpec {
-    /// Program and arguments; a program without a slash is looked for in `PATH`.
-    pub command: Vec<String>,
+    /// Program and arguments; a program without a slash is looked for in `PATH`. Left out where `cell` is given.
+    pub command: Option<Vec<String>>,
     /// Added to the sandbox's own environment.
     pub env: Option<BTreeMap<String, String>>,
     pub cwd: Option<String>,
@@ -158,6 +158,31 @@ pub struct ExecSpec {
     pub timeout_ms: Option<u64>,
     /// The same id again returns the first exec instead of starting a second one.
     pub request_id: Option<String>,
+    /// Code instead of a command.
+    pub cell: Option<CellSpec>,
+    /// Whether to tell which files beneath the working directory it made or changed.
+    pub track_files: Option<bool>,
+}
+
+/// A piece of code and where it runs.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct CellSpec {
+    /// `python`, `javascript`, `bash`…, by any of their usual names.
+    pub language: String,
+    /// The interpreter whose variables it shares; the language's own when absent, made when it is not there.
+    pub context: Option<String>,
+    /// At most 1 MiB.
+    pub code: String,
+}
+
+/// What a cell is, without its code.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct CellView {
+    pub language: String,
+    /// Absent for languages that keep no variables.
+    pub context: Option<String>,
 }
 
 #[derive(Debug, ToSchema)]
