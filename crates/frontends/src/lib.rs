@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod links;
 pub mod mcp;
 pub mod rest;

@@ -3,6 +3,7 @@
 use super::JSON;
 
 const BY_EXTENSION: &[(&str, &str)] = &[
+    ("avif", "image/avif"),
     ("bash", "text/x-shellscript"),
     ("bmp", "image/bmp"),
     ("bz2", "application/x-bzip2"),
@@ -55,7 +56,7 @@ const BY_EXTENSION: &[(&str, &str)] = &[
 ];
 
 /// What the name of a file says about its content; otherwise whether it is text.
-pub(super) fn of_file(path: &str, is_text: bool) -> &'static str {
+pub(in crate::mcp) fn of_file(path: &str, is_text: bool) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => extension.to_ascii_lowercase(),

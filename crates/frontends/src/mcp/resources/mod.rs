@@ -4,7 +4,7 @@
 //! reached by templates.
 
 mod inventory;
-mod media;
+pub(super) mod media;
 mod read;
 #[cfg(test)]
 mod tests;

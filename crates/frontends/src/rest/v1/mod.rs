@@ -9,6 +9,7 @@ mod events;
 mod execs;
 mod files;
 mod keys;
+mod links;
 mod sandboxes;
 pub mod schema;
 mod system;
@@ -29,6 +30,7 @@ pub use files::{
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
+pub use links::{Link, LinkRequest};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,
