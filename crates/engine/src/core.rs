@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, keys::Keys, links::LinkSecret, reference::Which, shared::Shared,
+    events::EventLog, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which, shared::Shared,
 };
 
 #[derive(Debug)]
@@ -30,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) keys: Keys,
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
+    pub(crate) jobs: Jobs,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -150,6 +151,7 @@ impl Core {
             keys,
             link_secret,
             disk: Disk::new(),
+            jobs: Jobs::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),

@@ -28,6 +28,7 @@ mod links;
 mod live;
 mod names;
 mod outcome;
+mod packages;
 mod pump;
 mod reference;
 mod rich;
@@ -59,6 +60,7 @@ pub use crate::{
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
+    packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},

@@ -195,7 +195,8 @@ fn npm_name(text: &str) -> Result<String, Why> {
         }
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || ".*^~<>=|+- ".contains(c);
-    if version.is_some_and(|text| text.is_empty() || text.starts_with(['.', '-']) || !text.chars().all(fits)) {
+    if version.is_some_and(|text| text.is_empty() || text.starts_with(['.', '-']) || !text.chars().all(fits))
+    {
         return Err("after the second @ comes a version, a range or a tag");
     }
     // npm would take these for files.
@@ -214,7 +215,8 @@ fn apt_name(text: &str) -> Result<String, Why> {
     let (full, version) = text.split_once('=').map_or((text, None), |(full, version)| (full, Some(version)));
     let (name, arch) = full.split_once(':').map_or((full, None), |(name, arch)| (name, Some(arch)));
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    if name.len() < 2 || !name.starts_with(is_word) || !name.chars().all(|c| is_word(c) || "+.-".contains(c)) {
+    if name.len() < 2 || !name.starts_with(is_word) || !name.chars().all(|c| is_word(c) || "+.-".contains(c))
+    {
         return Err("a name has lower case letters, digits and + . -");
     }
     if name.ends_with('-') {

@@ -4,10 +4,7 @@ use axum::{
     body::Body,
     http::{
         HeaderMap, HeaderValue, Method, StatusCode,
-        header::{
-            ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-            ETAG,
-        },
+        header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG},
     },
     response::{IntoResponse, Response},
 };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use engine::{ByteStream, Principal, SandboxRef};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use sandbox::{Error, ErrorKind, ExecId, Namespace};
+use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace};
 use serde::de::DeserializeOwned;
 
 use super::v1;
@@ -126,6 +126,22 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         path_parameter(parts, "key").await.map(Self)
+    }
+}
+
+/// The context that the path names.
+pub(super) struct PathContext(pub(super) ContextName);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathContext {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let text = path_parameter(parts, "context").await?;
+        let name = text.parse().map_err(|_malformed| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no context {shown:?}")).with_hint("GET …/contexts lists them.")
+        });
+        name.map(Self).map_err(ApiError::from)
     }
 }
 

@@ -1,11 +1,12 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output files links archives ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output contexts files links archives ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
 mod archives;
 mod calls;
+mod contexts;
 mod entries;
 mod events;
 mod execs;
@@ -73,6 +74,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(execs::routes())
         .merge(entries::routes())
         .merge(output::routes())
+        .merge(contexts::routes())
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())

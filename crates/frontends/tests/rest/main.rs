@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod contexts;
 mod entries;
 mod errors;
 mod events;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use guest_protocol::{ChangedFile, ExecEvent, ExecStart, FileChange, Request, Rich, WriteMode};
+use guest_protocol::{CellStart, ChangedFile, ExecEvent, ExecStart, FileChange, Request, Rich, WriteMode};
 
 use crate::support::{TestGuest, command, shell};
 
@@ -208,6 +208,63 @@ fn a_tree_of_many_files_is_looked_through_beside_everything_else() {
     work.prepare("for d in $(seq 20); do mkdir d$d; (cd d$d; touch $(seq 100)); done");
     let told = [created(&["d19/new"]), modified(&["d7/50"])].concat();
     assert_eq!(work.changes(": > d7/50; : > d19/new"), told);
+}
+
+#[test]
+fn cells_tell_of_files_where_they_are_and_before_their_state() {
+    let work = Work::new();
+    let cell = |code: &str| {
+        let cell = CellStart {
+            language: "python".to_owned(),
+            context: Some("python".to_owned()),
+            code: code.to_owned(),
+            grace_ms: 1000,
+        };
+        let start = ExecStart {
+            track_files: true,
+            cwd: work.cwd.clone(),
+            cell: Some(cell),
+            command: Vec::new(),
+            ..shell(&work.id(), "")
+        };
+        let mut host = work.guest.connect();
+        host.start(&start);
+        host.attach(&start.id, 1);
+        let mut rich = Vec::new();
+        loop {
+            let (number, event) = host.event();
+            host.ack(number);
+            match event {
+                ExecEvent::Rich(bytes) => rich.extend_from_slice(&bytes),
+                ExecEvent::Exited(_) => break,
+                _ => {}
+            }
+        }
+        let records = rich.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let mut records: Vec<Rich> = records.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        assert!(matches!(records.pop(), Some(Rich::State { .. })));
+        match records.pop() {
+            Some(Rich::Files { files, .. }) => {
+                files.into_iter().map(|file| (file.path, file.change)).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    assert_eq!(cell("1"), []);
+    for n in 0..10 {
+        let name = format!("{}/f{n}", work.cwd);
+        let write = format!("open('f{n}', 'w').write('x')");
+        assert_eq!(cell(&write), [(name.clone(), FileChange::Created)]);
+        assert_eq!(cell(&write), [(name, FileChange::Modified)]);
+        assert_eq!(cell("1"), []);
+    }
+    // The interpreter goes elsewhere, and its files with it.
+    let elsewhere = work.guest.path("elsewhere");
+    assert_eq!(cell(&format!("import os; os.mkdir('{elsewhere}'); os.chdir('{elsewhere}')")), []);
+    assert_eq!(cell("open('there', 'w').write('x')"), [(format!("{elsewhere}/there"), FileChange::Created)]);
+    // It dies, and what it made is told all the same.
+    let last = cell("open('last', 'w').write('x'); os.kill(os.getpid(), 9)");
+    assert_eq!(last, [(format!("{elsewhere}/last"), FileChange::Created)]);
 }
 
 /// Numbers, printed with `--nocapture`; the bounds only catch a wrong turn.

@@ -130,7 +130,5 @@ fn listeners_and_waiting_clients_are_bounded() {
     // Whoever nobody takes in time is closed.
     assert!(is_closed(&clients[1]));
     drop(listeners);
-    eventually("places are free again", || {
-        guest.connect().ask(&Request::Listen { port: 0 }).is_ok()
-    });
+    eventually("places are free again", || guest.connect().ask(&Request::Listen { port: 0 }).is_ok());
 }

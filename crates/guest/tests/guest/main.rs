@@ -1,6 +1,7 @@
 //! The guest as its host sees it: a process, a socket, and real effects.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod cells;
 mod changed_files;
 mod empty_root;
 mod end;

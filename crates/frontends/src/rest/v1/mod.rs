@@ -3,6 +3,7 @@
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
 mod calls;
+mod code;
 mod entries;
 mod error;
 mod events;
@@ -15,6 +16,7 @@ pub mod schema;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
+pub use code::{ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };

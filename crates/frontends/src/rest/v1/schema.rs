@@ -25,6 +25,10 @@ pub(super) fn exec_state() -> Object {
     one_of(&["starting", "running", "done"])
 }
 
+pub(super) fn context_state() -> Object {
+    one_of(&["starting", "idle", "busy", "lost"])
+}
+
 pub(super) fn file_kind() -> Object {
     one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
 }
@@ -183,6 +187,37 @@ pub struct CellView {
     pub language: String,
     /// Absent for languages that keep no variables.
     pub context: Option<String>,
+}
+
+/// An interpreter as it is now.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ContextView {
+    pub name: String,
+    pub language: String,
+    #[schema(schema_with = context_state)]
+    pub state: String,
+    /// Absent while no interpreter runs.
+    pub pid: Option<i32>,
+    /// Cells that ended in it.
+    pub cells: u64,
+    /// Cells that wait for their turn.
+    pub queued: u32,
+    pub cwd: String,
+    /// The context that it was branched from.
+    pub parent: Option<String>,
+    pub memory_bytes: u64,
+}
+
+/// A language that the sandbox can run.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct LanguageView {
+    pub name: String,
+    /// What runs it.
+    pub program: String,
+    /// Whether cells share variables.
+    pub stateful: bool,
 }
 
 #[derive(Debug, ToSchema)]
