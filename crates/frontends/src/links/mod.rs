@@ -15,7 +15,6 @@ use engine::{Engine, LinkTarget, Principal};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, Result, SandboxId};
 
-pub use self::changed::FileLink;
 pub(crate) use self::{answer::answer, changed::ChangedFiles};
 
 /// Where links live.

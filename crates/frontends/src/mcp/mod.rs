@@ -12,7 +12,7 @@ mod hostfs;
 mod output;
 mod prompts;
 mod protocol;
-mod resources;
+pub(crate) mod resources;
 mod schema;
 mod settings;
 #[cfg(test)]
@@ -44,11 +44,6 @@ const CLOSE_GRACE: Duration = Duration::from_secs(5);
 /// Whether a tool only looks, so that calling it twice does no more than calling it once. An unknown one does not.
 pub fn is_read_only(tool: &str) -> bool {
     Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only)
-}
-
-/// What the name of a file says about its content.
-pub(crate) fn media_type(path: &str) -> &'static str {
-    resources::media::of_file(path, false)
 }
 
 /// What all MCP clients of one daemon share. Clones are the same.

@@ -56,7 +56,7 @@ const BY_EXTENSION: &[(&str, &str)] = &[
 ];
 
 /// What the name of a file says about its content; otherwise whether it is text.
-pub(in crate::mcp) fn of_file(path: &str, is_text: bool) -> &'static str {
+pub(super) fn of_file(path: &str, is_text: bool) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => extension.to_ascii_lowercase(),

@@ -4,13 +4,14 @@
 //! reached by templates.
 
 mod inventory;
-pub(super) mod media;
+mod media;
 mod read;
 #[cfg(test)]
 mod tests;
 mod uri;
 mod watch;
 
+pub(crate) use self::uri::file_uri;
 use self::uri::{Target, encode};
 pub(crate) use self::{read::read, watch::watch};
 use super::call::Call;
@@ -104,6 +105,11 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
         }
     }));
     entries
+}
+
+/// What the name of a file says about its content.
+pub(crate) fn media_type(path: &str) -> &'static str {
+    media::of_file(path, false)
 }
 
 /// What the caller calls the sandboxes that it sees.

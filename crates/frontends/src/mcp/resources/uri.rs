@@ -75,6 +75,12 @@ impl Target {
     }
 }
 
+/// Where a file of a sandbox is read.
+pub(crate) fn file_uri(sandbox: &str, path: &str) -> String {
+    let path: Vec<_> = path.trim_start_matches('/').split('/').map(encode).collect();
+    format!("warren://sandboxes/{}/files/{}", encode(sandbox), path.join("/"))
+}
+
 /// Undoes percent encoding, once.
 fn decode(uri: &str, text: &str) -> Result<String> {
     let malformed = || {

@@ -20,7 +20,7 @@ pub(crate) use self::{
     follow::{End, Followed, SIGKILL, to_the_end},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
-use crate::links::FileLink;
+use crate::code::FileLink;
 use crate::mcp::{
     Toolset,
     call::Call,
