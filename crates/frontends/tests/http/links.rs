@@ -368,7 +368,8 @@ async fn what_a_command_made_comes_with_links() {
         let answer = world.server.ask_json("POST /v1/sandboxes/box/execs?wait=true", &key, body).await;
         answer.expect(201).json()
     };
-    let ran = run(r#"{"command":["/bin/sh","-c","printf hello > out.txt"],"cwd":"/tmp","trackFiles":true}"#).await;
+    let ran =
+        run(r#"{"command":["/bin/sh","-c","printf hello > out.txt"],"cwd":"/tmp","trackFiles":true}"#).await;
     let file = &ran["files"][0];
     assert_eq!(
         (&file["path"], &file["size"], &file["change"]),
@@ -379,7 +380,8 @@ async fn what_a_command_made_comes_with_links() {
     let url = file["url"].as_str().unwrap();
     let answer = world.get(url.strip_prefix("http://localhost").unwrap(), &[]).await.expect(200);
     assert_eq!(answer.body, b"hello");
-    let again = run(r#"{"command":["/bin/sh","-c","printf hi > out.txt"],"cwd":"/tmp","trackFiles":true}"#).await;
+    let again =
+        run(r#"{"command":["/bin/sh","-c","printf hi > out.txt"],"cwd":"/tmp","trackFiles":true}"#).await;
     assert_eq!(again["files"][0]["change"], "modified");
     assert_eq!(run(r#"{"command":["/bin/true"],"trackFiles":true}"#).await["files"], serde_json::json!([]));
     assert_eq!(run(r#"{"command":["/bin/true"]}"#).await.get("files"), None);
