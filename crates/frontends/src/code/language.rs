@@ -31,6 +31,31 @@ pub(crate) async fn missing(
     refusal(engine, who, which, message).await
 }
 
+/// What to say of a word that no language has, where no sandbox is named.
+pub(crate) fn unknown(unknown: &sandbox::UnknownLanguage) -> Error {
+    Error::invalid(unknown.to_string()).with_hint(all())
+}
+
+/// An error as it is, or what it means where the sandbox does not have the language.
+pub(crate) async fn explain(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    language: Language,
+    error: Error,
+) -> Error {
+    let Ok(found) = engine.languages(who, which).await else { return error };
+    if found.iter().any(|found| found.name == language.as_str()) {
+        return error;
+    }
+    missing(engine, who, which, language, error.message()).await
+}
+
+fn all() -> String {
+    let names: Vec<_> = Language::all().map(Language::as_str).collect();
+    format!("The languages are {}; a sandbox has those whose programs are in it.", names.join(", "))
+}
+
 /// Names those that the sandbox has, as far as it can be asked.
 async fn refusal(engine: &Engine, who: &Principal, which: &SandboxRef, message: String) -> Error {
     let hint = match engine.languages(who, which).await {
@@ -39,10 +64,7 @@ async fn refusal(engine: &Engine, who: &Principal, which: &SandboxRef, message: 
             format!("This sandbox has {}.", names.join(", "))
         }
         // Whether there is a sandbox is said by whoever asks it for something; this is about the word.
-        _ => {
-            let names: Vec<_> = Language::all().map(Language::as_str).collect();
-            format!("The languages are {}; a sandbox has those whose programs are in it.", names.join(", "))
-        }
+        _ => all(),
     };
     Error::invalid(message).with_hint(hint)
 }
