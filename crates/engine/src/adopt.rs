@@ -22,6 +22,7 @@ use crate::{
     keys::Keys,
     live::LiveExec,
     outcome::ExitEntry,
+    packages,
     pump::ExecTask,
     shared::{Life, Shared},
 };
@@ -57,6 +58,7 @@ pub(crate) async fn open(
         Arc::new(Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, closing));
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
+    packages::take_up(&core).await;
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.

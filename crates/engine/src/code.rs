@@ -166,7 +166,9 @@ impl Engine {
 
 fn made(answer: Answer) -> Result<Made> {
     match answer {
-        Answer(Response::Context { context, warnings }, _) => Ok(Made { context: (*context).into(), warnings }),
+        Answer(Response::Context { context, warnings }, _) => {
+            Ok(Made { context: (*context).into(), warnings })
+        }
         answer => Err(answer.wrong()),
     }
 }

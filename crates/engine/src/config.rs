@@ -1,9 +1,11 @@
 //! What the engine is told when it opens.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use sandbox::{Defaults, SandboxId};
 use store::LedgerLimits;
+
+use crate::PackageGateway;
 
 /// Sandboxes that one daemon keeps records of, running or not, unless the operator says otherwise.
 const DEFAULT_MAX_SANDBOXES: usize = 4096;
@@ -24,6 +26,8 @@ pub struct EngineConfig {
     /// Between the guest's SIGTERM and its SIGKILL when a stop does not say.
     pub stop_grace: Duration,
     pub deadlines: Deadlines,
+    /// The way to package indexes; without one nothing can be installed.
+    pub packages: Option<Arc<dyn PackageGateway>>,
 }
 
 impl EngineConfig {
@@ -35,6 +39,7 @@ impl EngineConfig {
             max_sandboxes: DEFAULT_MAX_SANDBOXES,
             stop_grace: DEFAULT_STOP_GRACE,
             deadlines: Deadlines::default(),
+            packages: None,
         }
     }
 

@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, keys::Keys, reference::Which, shared::Shared,
+    events::EventLog, keys::Keys, packages::Jobs, reference::Which, shared::Shared,
 };
 
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) audit: AuditLog,
     pub(crate) keys: Keys,
     pub(crate) disk: Disk,
+    pub(crate) jobs: Jobs,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -147,6 +148,7 @@ impl Core {
             audit,
             keys,
             disk: Disk::new(),
+            jobs: Jobs::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),

@@ -27,6 +27,7 @@ mod lifecycle;
 mod live;
 mod names;
 mod outcome;
+mod packages;
 mod pump;
 mod reference;
 mod rich;
@@ -57,6 +58,7 @@ pub use crate::{
     keys::NewKey,
     lifecycle::Force,
     outcome::{ExitEntry, StartEntry},
+    packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},

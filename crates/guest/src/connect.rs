@@ -84,7 +84,7 @@ fn refused(what: &str, error: &std::io::Error) -> Failure {
 }
 
 /// Carries bytes both ways; each side's end is passed on as a half-close.
-async fn join(
+pub(crate) async fn join(
     reader: &mut FrameReader<'_>,
     writer: FrameWriter<'_>,
     stream: impl AsyncRead + AsyncWrite,

@@ -24,6 +24,7 @@ pub(crate) async fn shut_down(guest: &Rc<Guest>, grace: Duration) -> Response {
     guest.is_stopping.set(true);
     let signals = [libc::SIGTERM, libc::SIGCONT];
     guest.execs.terminate_all(&signals);
+    guest.contexts.terminate_all(&signals);
     if guest.is_init {
         for signal in signals {
             // ESRCH: nobody but us.
@@ -40,6 +41,7 @@ pub(crate) async fn shut_down(guest: &Rc<Guest>, grace: Duration) -> Response {
 
 fn kill(guest: &Guest, cause: Cause) {
     guest.execs.kill_all(cause);
+    guest.contexts.kill_all();
     if guest.is_init {
         sys::kill(-1, libc::SIGKILL).ok();
     }

@@ -1,7 +1,7 @@
 //! The guest: our program inside every sandbox, as its process 1.
 //!
 //! It listens on a Unix socket that only the host can reach and serves `guest-protocol` over it: commands with their
-//! output and end ([`exec`]), files ([`files`]), streams to ports, and the list of processes. It reaps every orphan.
+//! output and end ([`exec`]), code ([`code`]), files ([`files`]), streams to ports, and the list of processes. It reaps every orphan.
 //!
 //! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
 //! reach) and that the host stays (a connection may end at any byte). Neither may stop the guest or lose an exec's output.
@@ -9,11 +9,13 @@
 //! One thread runs everything; only work on files, which can block, goes to a few short-lived threads.
 
 mod background;
+mod code;
 mod connect;
 mod end;
 mod exec;
 mod files;
 mod limits;
+mod listen;
 mod processes;
 mod reap;
 mod server;
@@ -53,6 +55,8 @@ pub struct GuestConfig {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) execs: exec::Execs,
+    pub(crate) listeners: listen::Listeners,
+    pub(crate) contexts: code::Contexts,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
     oom_counter: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
@@ -103,6 +107,8 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let guest = Rc::new(Guest {
         execs: exec::Execs::default(),
+        listeners: listen::Listeners::default(),
+        contexts: code::Contexts::default(),
         workload_cgroup: config.workload_cgroup,
         oom_counter: config.oom_counter,
         rlimits,

@@ -39,3 +39,33 @@ pub(crate) const LAST_ACKS: Duration = Duration::from_secs(2);
 pub(crate) const KILLED_GONE: Duration = Duration::from_secs(5);
 /// Descriptors that the guest wants for itself, where its hard limit allows.
 pub(crate) const WANTED_DESCRIPTORS: u64 = 8192;
+/// Ports listened on for the host at once.
+pub(crate) const MAX_LISTENERS: usize = 8;
+/// Clients of one listener that wait for the host to take them; more wait in the kernel's backlog.
+pub(crate) const MAX_WAITING_CLIENTS: usize = 32;
+/// How long one waits at most.
+pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long accepting rests when descriptors have run out.
+pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// Contexts of one sandbox at once, each with an interpreter.
+pub(crate) const MAX_CONTEXTS: usize = 64;
+/// Longest name of a context.
+pub(crate) const MAX_CONTEXT_NAME_BYTES: usize = 128;
+/// Cells that wait in one context.
+pub(crate) const MAX_QUEUED_CELLS: usize = 64;
+/// Code of all cells that wait.
+pub(crate) const MAX_QUEUED_CODE_BYTES: usize = 8 * 1024 * 1024;
+/// Longest line of a driver but for records, which are passed on as they come.
+pub(crate) const MAX_CONTROL_BYTES: usize = 64 * 1024;
+/// Longest record of a driver; the host keeps none that is longer.
+pub(crate) const MAX_RECORD_BYTES: usize = 16 * 1024 * 1024;
+/// What an interrupted cell may hold beyond its window: what its pipes and its channel hold when they are full.
+pub(crate) const INTERRUPTED_EXTRA_BYTES: usize = 512 * 1024;
+/// What is still read from the channel of an interpreter that has ended.
+pub(crate) const MAX_LAST_WORDS_BYTES: usize = 1024 * 1024;
+/// How long an interpreter may take until it is ready.
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long an interpreter may live on after it closed its channel.
+pub(crate) const SILENT_FOR: Duration = Duration::from_millis(500);
+/// How long an interpreter may take to fork.
+pub(crate) const FORKED_WITHIN: Duration = Duration::from_secs(10);

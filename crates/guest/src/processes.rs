@@ -4,12 +4,15 @@ use std::{collections::HashMap, fs, io::Read, path::Path};
 
 use guest_protocol::{Process, Response};
 
-use crate::files::Room;
+use crate::{files::Room, sys};
 
 /// Processes told at most.
 const MAX_PROCESSES: u32 = 4096;
 /// Bytes of one process's command line that are told.
 const MAX_COMMAND_BYTES: u64 = 4096;
+
+/// Looks at a family while it is being killed.
+const KILL_ROUNDS: usize = 8;
 
 /// What `/proc/<pid>/stat` tells, as far as we need it.
 struct Stat {
@@ -53,7 +56,7 @@ fn pids() -> Vec<i32> {
 }
 
 /// Every process of a session, and every descendant of one.
-pub(crate) fn family_of(session: i32) -> Vec<i32> {
+fn family_of(session: i32) -> Vec<i32> {
     let mut others: Vec<(i32, Stat)> =
         pids().into_iter().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
     let mut family = Vec::new();
@@ -70,6 +73,39 @@ pub(crate) fn family_of(session: i32) -> Vec<i32> {
             return family;
         }
     }
+}
+
+/// SIGKILL to the group of that number, and to whoever left it but not the session or the family.
+pub(crate) fn kill_family(leader: i32) {
+    // Again while someone is found: a family that forks fast is larger than one look at it.
+    for _ in 0..KILL_ROUNDS {
+        let family = family_of(leader);
+        // Those that are gone already need no signal.
+        sys::kill(-leader, libc::SIGKILL).ok();
+        for pid in &family {
+            sys::kill(*pid, libc::SIGKILL).ok();
+        }
+        if family.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Memory that a process holds now.
+pub(crate) fn memory_of(pid: i32) -> u64 {
+    Stat::of(pid).map_or(0, |stat| stat.resident_pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
+/// Whether it is a living child of ours that leads its own session.
+pub(crate) fn is_our_leader(pid: i32) -> bool {
+    let ours = rustix::process::getpid().as_raw_nonzero().get();
+    pid > 1
+        && Stat::of(pid).is_some_and(|stat| stat.parent == ours && stat.session == pid && stat.state != 'Z')
+}
+
+/// Whether a process has this (`pipe:[7]`) open under that number.
+pub(crate) fn has_open(pid: i32, number: u32, what: &str) -> bool {
+    fs::read_link(format!("/proc/{pid}/fd/{number}")).is_ok_and(|link| link.as_os_str() == what)
 }
 
 /// Lists processes; `execs` names the exec of a session, to which its processes and their descendants belong.

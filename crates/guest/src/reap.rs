@@ -33,7 +33,10 @@ fn reap_ended(guest: &Guest) {
                 let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
                 let ended = Ended { code, signal: status.terminating_signal() };
                 let oom_kills = guest.oom_kills();
-                guest.execs.reaped(pid.as_raw_nonzero().get(), ended, oom_kills);
+                let pid = pid.as_raw_nonzero().get();
+                if !guest.contexts.reaped(pid, ended, oom_kills) {
+                    guest.execs.reaped(pid, ended, oom_kills);
+                }
             }
             Ok(None) => return,
             Err(rustix::io::Errno::INTR) => {}

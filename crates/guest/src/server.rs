@@ -10,16 +10,13 @@ use tokio::{
 };
 
 use crate::{
-    Guest, connect, end,
+    Guest, code, connect, end,
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
-    limits::MAX_CONNECTIONS,
-    processes, wire,
+    limits::{ACCEPT_REST, MAX_CONNECTIONS},
+    listen, processes, wire,
     wire::{FrameReader, FrameWriter},
 };
-
-/// How long accepting rests when descriptors have run out.
-const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Accepts for ever.
 pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
@@ -107,7 +104,8 @@ impl Connection<'_, '_> {
             Request::ExecResize { id, size } => self.tell(guest.execs.resize(&id, size)).await,
             Request::ExecList => self.tell(Ok(guest.execs.list())).await,
             Request::Processes => {
-                let execs = guest.execs.by_session();
+                let mut execs = guest.execs.by_session();
+                execs.extend(guest.contexts.by_session());
                 let answer = files::in_background(self.reader, move |_| Ok(processes::list(&execs))).await?;
                 self.tell(answer).await
             }
@@ -126,6 +124,28 @@ impl Connection<'_, '_> {
                 Ok(()) => Ok(Next::Close),
                 Err(failure) => self.tell(Err(failure)).await,
             },
+            Request::Listen { port } => match listen::listen(guest, self.reader, self.writer, port).await? {
+                Ok(()) => Ok(Next::Close),
+                Err(failure) => self.tell(Err(failure)).await,
+            },
+            Request::Accept { incoming } => {
+                match listen::accept(guest, self.reader, self.writer, incoming).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
+            }
+            Request::ContextCreate(_)
+            | Request::ContextList
+            | Request::ContextReset { .. }
+            | Request::ContextRemove { .. }
+            | Request::ContextFork { .. } => {
+                let answer = answer_context(guest, request).await;
+                self.tell(answer).await
+            }
+            Request::Languages { path } => {
+                let answer = files::in_background(self.reader, move |_| Ok(code::languages(&path))).await?;
+                self.tell(answer).await
+            }
             files => self.answer_files(files).await,
         }
     }
@@ -191,6 +211,17 @@ impl Connection<'_, '_> {
         self.writer.fail(&failure).await?;
         self.reader.skip_body().await?;
         Ok(Next::Request)
+    }
+}
+
+async fn answer_context(guest: &Rc<Guest>, request: Request) -> Result<Response, Failure> {
+    match request {
+        Request::ContextCreate(start) => code::create(guest, start).await,
+        Request::ContextList => Ok(code::list(guest)),
+        Request::ContextReset { name } => code::reset(guest, &name).await,
+        Request::ContextRemove { name } => code::remove(guest, &name).await,
+        Request::ContextFork { name, into, force } => code::fork(guest, &name, into, force).await,
+        other => Err(Failure::new(FailureKind::Internal, format!("{other:?} is not about contexts"))),
     }
 }
 

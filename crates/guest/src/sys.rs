@@ -20,6 +20,9 @@ use tokio::io::unix::AsyncFd;
 /// Highest signal number of Linux.
 pub(crate) const MAX_SIGNAL: i32 = 64;
 
+/// The descriptor by which an interpreter talks to us.
+pub(crate) const CHANNEL: RawFd = 3;
+
 /// Everything a child needs, made before the fork: between fork and exec nothing may allocate.
 #[derive(Debug)]
 pub(crate) struct ChildPlan<'a> {
@@ -37,6 +40,8 @@ pub(crate) struct ChildPlan<'a> {
     pub(crate) stdin: BorrowedFd<'a>,
     pub(crate) stdout: BorrowedFd<'a>,
     pub(crate) stderr: BorrowedFd<'a>,
+    /// Becomes descriptor [`CHANNEL`]. Neither this nor `report` may have that number already, see [`above_channel`].
+    pub(crate) channel: Option<BorrowedFd<'a>>,
     /// Whether stdin becomes the controlling terminal.
     pub(crate) terminal: bool,
     /// The child writes a [`ChildFailure`] here, or closes it by a successful exec.
@@ -161,6 +166,9 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
     rustix::stdio::dup2_stdin(plan.stdin).map_err(at(Stage::Stdio))?;
     rustix::stdio::dup2_stdout(plan.stdout).map_err(at(Stage::Stdio))?;
     rustix::stdio::dup2_stderr(plan.stderr).map_err(at(Stage::Stdio))?;
+    if let Some(channel) = plan.channel {
+        give_channel(channel).map_err(|errno| ChildFailure { stage: Stage::Stdio, errno })?;
+    }
     if plan.terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(at(Stage::Terminal))?;
     }
@@ -182,8 +190,23 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
         rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Stage::Directory))?;
     }
     restore_signals();
-    close_on_exec_from(3);
+    close_on_exec_from(if plan.channel.is_some() { 4 } else { 3 });
     Ok(())
+}
+
+/// In the child: whatever had the number is not needed any more, and this one stays open over the exec.
+fn give_channel(channel: BorrowedFd<'_>) -> Result<(), i32> {
+    // SAFETY: takes integers only; both descriptors are this child's own.
+    let rc = unsafe { libc::dup2(channel.as_raw_fd(), CHANNEL) };
+    if rc == CHANNEL { Ok(()) } else { Err(last_errno()) }
+}
+
+/// The same descriptor under a number that a child's channel does not take.
+pub(crate) fn above_channel(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if fd.as_raw_fd() > CHANNEL {
+        return Ok(fd);
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, CHANNEL + 1)?)
 }
 
 /// Tries the candidates as `execvp` does. Returns the error number that tells most.

@@ -173,5 +173,6 @@ invalid_from!(
     crate::InvalidSize,
     crate::InvalidImage,
     crate::InvalidExec,
+    crate::InvalidPackage,
     crate::UnknownLanguage
 );

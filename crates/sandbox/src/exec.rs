@@ -57,6 +57,7 @@ pub struct Rlimit {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecSpec {
     /// Program and arguments; a program without a slash is looked for in the exec's `PATH`.
+    #[serde(default)]
     pub command: Vec<String>,
     /// Added to the sandbox's own environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -87,6 +87,11 @@ id_type!(
     KeyId,
     "key-"
 );
+id_type!(
+    /// Names one job that installs packages in a sandbox.
+    PackageJobId,
+    "pkg-"
+);
 
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     let mut bits = u64::from_be_bytes(bytes);

@@ -15,6 +15,7 @@ mod isolation;
 mod key;
 mod limits;
 mod name;
+mod package;
 mod plan;
 mod size;
 mod spec;
@@ -33,11 +34,14 @@ pub use exec::{
     Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, SandboxId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
 pub use name::{ContextName, InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName};
+pub use package::{
+    InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
+};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, SandboxSpec};

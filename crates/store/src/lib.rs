@@ -11,6 +11,7 @@ mod events;
 mod execs;
 mod keys;
 mod ledger;
+mod packages;
 mod record;
 mod row;
 mod sandboxes;
@@ -23,7 +24,9 @@ pub use ledger::{
     Entry, EntryKind, Item, Ledger, LedgerError, LedgerLimits, LedgerReader, LedgerWriter, MAX_ENTRY_BYTES,
     Trimmed,
 };
+pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
-    CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, SandboxRecord, SandboxRows,
+    CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
+    SandboxRows,
 };
 pub use store::Store;

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, Isolation, KeyId, KeyView, Lifetime,
-    Namespace, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, InstalledPackage, Isolation, KeyId,
+    KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
+    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 
 /// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
@@ -38,6 +39,29 @@ pub struct ExecRecord {
     pub state: ExecState,
     pub outcome: Option<ExecOutcome>,
     pub pid: Option<i32>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// All that is known of one job that installs packages but what it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageJobRecord {
+    pub id: PackageJobId,
+    pub sandbox: SandboxId,
+    pub request_id: Option<RequestId>,
+    pub manager: PackageManager,
+    /// As the manager was told.
+    pub packages: Vec<String>,
+    pub state: PackageState,
+    /// The install itself; absent until it began.
+    pub exec: Option<ExecId>,
+    /// Where inside the index is served for it.
+    pub port: Option<u16>,
+    /// What to know of how it stands or ended.
+    pub message: Option<String>,
+    /// What of the packages is there now.
+    pub installed: Vec<InstalledPackage>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,

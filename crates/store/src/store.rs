@@ -3,12 +3,12 @@
 use std::{fmt, path::Path};
 
 use jiff::Timestamp;
-use sandbox::{Call, Event, ExecId, KeyId, Namespace, RequestId, SandboxId, SandboxName};
+use sandbox::{Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, SandboxRecord, SandboxRows, StoreError, calls,
-    database::Database, events, execs, keys, sandboxes,
+    CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
+    StoreError, calls, database::Database, events, execs, keys, packages, sandboxes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -118,6 +118,37 @@ impl Store {
     /// All of them or none; ids that are gone already are fine.
     pub async fn remove_execs(&self, ids: Vec<ExecId>) -> Result<(), StoreError> {
         self.run(move |database| execs::remove(database, &ids)).await
+    }
+
+    /// The sandbox's oldest jobs that have ended go when there are more than [`crate::MAX_PACKAGE_JOBS`].
+    pub async fn insert_package_job(&self, record: PackageJobRecord) -> Result<(), StoreError> {
+        self.run(move |database| packages::insert(database, &record)).await
+    }
+
+    pub async fn update_package_job(&self, record: PackageJobRecord) -> Result<(), StoreError> {
+        self.run(move |database| packages::update(database, &record)).await
+    }
+
+    pub async fn package_job(&self, id: PackageJobId) -> Result<Option<PackageJobRecord>, StoreError> {
+        self.run(move |database| packages::by_id(database, &id)).await
+    }
+
+    pub async fn package_job_requested(
+        &self,
+        sandbox: SandboxId,
+        request: RequestId,
+    ) -> Result<Option<PackageJobRecord>, StoreError> {
+        self.run(move |database| packages::by_request(database, &sandbox, &request)).await
+    }
+
+    /// Oldest first.
+    pub async fn package_jobs(&self, sandbox: SandboxId) -> Result<Vec<PackageJobRecord>, StoreError> {
+        self.run(move |database| packages::of_sandbox(database, &sandbox)).await
+    }
+
+    /// Those of all sandboxes that no daemon has seen the end of.
+    pub async fn unfinished_package_jobs(&self) -> Result<Vec<PackageJobRecord>, StoreError> {
+        self.run(|database| packages::unfinished(database)).await
     }
 
     /// Gives the event its number. The oldest events go when there are more than [`crate::MAX_EVENTS`].

@@ -11,6 +11,7 @@ use guest_protocol::{ExecStart, Failure, FailureKind, StartFailure, WriteMode};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
 use super::{
+    cells::rich,
     exec::{Cause, Ended, Exec, SIGKILL, Stream},
     files::Content,
     guest::{Guest, lock},
@@ -36,6 +37,7 @@ const PROGRAMS: &[&str] = &[
     "oom-child",
     "printf",
     "pwd",
+    "rich",
     "rm",
     "seq",
     "sh",
@@ -53,7 +55,7 @@ const PRINT_BYTES: usize = 32 * 1024;
 const MAX_YES_LINES: u64 = 1_000_000;
 const MAX_SLEEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-type Refusal = (StartFailure, String);
+pub(super) type Refusal = (StartFailure, String);
 
 /// Where a program's output goes.
 #[derive(Debug, Clone)]
@@ -81,6 +83,14 @@ pub(super) fn check(guest: &Guest, start: &ExecStart) -> Result<Result<(), Refus
         let message = format!("the command of exec {} is empty", start.id);
         return Err(Failure::new(FailureKind::InvalidRequest, message));
     };
+    if let Err(refusal) = check_place(guest, start)? {
+        return Ok(Err(refusal));
+    }
+    Ok(find(guest, program, &start.cwd).map(drop))
+}
+
+/// Time, user and directory, which code has as well as commands.
+pub(super) fn check_place(guest: &Guest, start: &ExecStart) -> Result<Result<(), Refusal>, Failure> {
     if start.timeout_ms == Some(0) {
         let message = format!("the time limit of exec {} is zero", start.id);
         return Err(Failure::new(FailureKind::InvalidRequest, message));
@@ -93,7 +103,7 @@ pub(super) fn check(guest: &Guest, start: &ExecStart) -> Result<Result<(), Refus
         let message = format!("the working directory cannot be used: {missing}");
         return Ok(Err((StartFailure::BadWorkingDirectory, message)));
     }
-    Ok(find(guest, program, &start.cwd).map(drop))
+    Ok(Ok(()))
 }
 
 /// What a name stands for.
@@ -108,7 +118,8 @@ pub(super) fn find(guest: &Guest, program: &str, cwd: &str) -> Result<Found, Ref
         return if PROGRAMS.contains(&program) {
             Ok(Found::BuiltIn(program.to_owned()))
         } else {
-            Err(missing())
+            // A script that someone put there.
+            find(guest, &format!("/usr/local/bin/{program}"), cwd).map_err(|_not_there| missing())
         };
     };
     if PROGRAM_DIRECTORIES.contains(&directory) && PROGRAMS.contains(&name) {
@@ -170,6 +181,25 @@ pub(super) async fn run(guest: Arc<Guest>, exec: Arc<Exec>, start: ExecStart, st
 }
 
 impl Program {
+    /// What runs the code of a cell.
+    pub(super) fn of_cell(
+        guest: &Arc<Guest>,
+        exec: &Arc<Exec>,
+        env: BTreeMap<String, String>,
+        cwd: String,
+    ) -> Self {
+        Self {
+            guest: Arc::clone(guest),
+            exec: Arc::clone(exec),
+            argv: Vec::new(),
+            env,
+            cwd,
+            stdin: None,
+            stdout: Sink::Exec(Stream::Stdout),
+            stderr: Sink::Exec(Stream::Stderr),
+        }
+    }
+
     pub(super) async fn run(mut self) -> Ended {
         self.guest.awake().await;
         let name = self.argv.first().cloned().unwrap_or_default();
@@ -215,6 +245,7 @@ impl Program {
                     None => self.fail("stty: not a terminal").await,
                 }
             }
+            "rich" => rich::run(self, &arguments).await,
             "ls" | "mkdir" | "rm" | "touch" => self.change_files(name, &arguments).await,
             _ => self.fail(&format!("{name}: not simulated")).await,
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use guest_protocol::{
-    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Frame, Response, SignalScope,
+    ExecEvent, ExecStatus, ExecSummary, ExitReport, Failure, FailureKind, Frame, Response, Rich, SignalScope,
     TerminalSize,
 };
 use tokio::{io::DuplexStream, sync::watch};
@@ -17,6 +17,7 @@ pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
 const EVENT_OVERHEAD_BYTES: usize = 128;
 /// Most bytes of output in one event, as one read from a pipe gives.
 pub(super) const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
+pub(super) const SIGINT: i32 = 2;
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
 const MAX_SIGNAL: i32 = 64;
@@ -70,6 +71,8 @@ pub(super) struct ExecState {
     is_attached: bool,
     pub(super) size: Option<TerminalSize>,
     pub(super) ignored_signals: BTreeSet<i32>,
+    /// How often SIGINT was sent, whether or not it was ignored.
+    pub(super) n_interrupts: u32,
     /// The signal that ends the first process, and the one that ends the whole group.
     pub(super) killed: Option<i32>,
     pub(super) group_killed: Option<i32>,
@@ -125,7 +128,7 @@ impl ExecState {
 fn cost(event: &ExecEvent) -> usize {
     EVENT_OVERHEAD_BYTES
         + match event {
-            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => bytes.len(),
+            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) | ExecEvent::Rich(bytes) => bytes.len(),
             _ => 0,
         }
 }
@@ -171,6 +174,37 @@ impl Exec {
             };
             self.state.send_modify(|state| state.push(event));
         }
+    }
+
+    pub(super) async fn rich(&self, record: &Rich) {
+        // What is made here can be written.
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        line.push(b'\n');
+        self.rich_bytes(line.into()).await;
+    }
+
+    /// Bytes of the rich stream as they are, which need be no records.
+    pub(super) async fn rich_bytes(&self, bytes: Bytes) {
+        for start in (0..bytes.len()).step_by(OUTPUT_CHUNK_BYTES) {
+            let part = bytes.slice(start..bytes.len().min(start + OUTPUT_CHUNK_BYTES));
+            self.until(|state| state.held_bytes < WINDOW_BYTES).await;
+            self.state.send_modify(|state| state.push(ExecEvent::Rich(part)));
+        }
+    }
+
+    pub(super) fn ignore(&self, signal: i32) {
+        self.state.send_modify(|state| {
+            state.ignored_signals.insert(signal);
+        });
+    }
+
+    pub(super) fn ignores(&self, signal: i32) -> bool {
+        self.state.borrow().ignored_signals.contains(&signal)
+    }
+
+    /// Notes why the guest is about to end it.
+    pub(super) fn blame(&self, cause: Cause) {
+        self.state.send_modify(|state| state.causes.push(cause));
     }
 
     pub(super) fn exited(&self, ended: Ended) {
@@ -220,6 +254,7 @@ impl Exec {
         }
         let mut is_over = false;
         self.state.send_modify(|state| {
+            state.n_interrupts += u32::from(signal == SIGINT);
             is_over = state.ended.is_some() && (scope == SignalScope::Process || state.n_children == 0);
             let is_ignored = state.ignored_signals.contains(&signal) && signal != SIGKILL;
             if is_over || is_ignored || HARMLESS_SIGNALS.contains(&signal) {

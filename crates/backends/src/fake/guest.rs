@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    cells::{self, Contexts},
     commands,
     exec::{Cause, Exec},
     files::{Files, MAX_FILES_BYTES},
@@ -36,6 +37,8 @@ const LAST_ACKS: Duration = Duration::from_secs(2);
 /// A port that answers with what it is sent, in every simulated sandbox.
 pub(super) const ECHO_PORT: u16 = 7;
 pub(super) const ECHO_SOCKET: &str = "/run/echo.sock";
+/// What port 0 means.
+const ANY_PORT: u16 = 40_000;
 const FIRST_PID: i32 = 2;
 const FIRST_CHILD_PID: i32 = 1_000_000;
 
@@ -47,6 +50,7 @@ pub(super) struct Guest {
     max_processes: usize,
     pub(super) files: Arc<Mutex<Files>>,
     execs: Mutex<BTreeMap<String, Arc<Exec>>>,
+    pub(super) contexts: Contexts,
     failures: Mutex<VecDeque<(String, Response)>>,
     is_stopping: AtomicBool,
     next_pid: AtomicI32,
@@ -70,6 +74,7 @@ impl Guest {
             max_processes,
             files,
             execs: Mutex::default(),
+            contexts: Contexts::default(),
             failures: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             next_pid: AtomicI32::new(FIRST_PID),
@@ -185,6 +190,7 @@ impl Guest {
             Request::Write { .. } | Request::TarIn { .. } => self.take_body(&request, reader, writer).await,
             Request::Watch { path, recursive } => self.watch(&path, recursive, reader, writer).await,
             Request::Connect { target } => self.connect(&target, reader, writer).await,
+            Request::Listen { port } => self.listen(port, reader, writer).await,
             Request::Processes => writer.answer(Ok(self.processes())).await,
             Request::KillAll { disk } => {
                 self.kill_all(if disk { Cause::DiskLimit } else { Cause::Request }).await;
@@ -198,7 +204,10 @@ impl Guest {
                 told
             }
             simple => {
-                let answer = lock(&self.files).answer(&simple);
+                let answer = match cells::answer(self, &simple).await {
+                    Some(answer) => answer,
+                    None => lock(&self.files).answer(&simple),
+                };
                 writer.answer(answer).await
             }
         }
@@ -226,7 +235,10 @@ impl Guest {
         let refused = if self.n_processes() >= self.max_processes {
             Some((StartFailure::LimitReached, "the sandbox has no process left".to_owned()))
         } else {
-            commands::check(self, &start)?.err()
+            match &start.cell {
+                Some(cell) => cells::check(self, &start, cell)?.err(),
+                None => commands::check(self, &start)?.err(),
+            }
         };
         if let Some((reason, message)) = refused {
             return Ok(self.remember_failure(start.id, Response::NotStarted { reason, message }));
@@ -243,8 +255,12 @@ impl Guest {
         answer
     }
 
-    fn launch(self: &Arc<Self>, start: ExecStart) -> i32 {
-        let pid = self.next_pid.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn new_pid(&self) -> i32 {
+        self.next_pid.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn launch(self: &Arc<Self>, mut start: ExecStart) -> i32 {
+        let pid = self.new_pid();
         let (ours, theirs) = tokio::io::duplex(STDIN_PIPE_BYTES);
         let is_open = start.stdin || start.terminal.is_some();
         let stdin = is_open.then_some(ours);
@@ -257,7 +273,10 @@ impl Guest {
         execs.insert(start.id.clone(), Arc::clone(&exec));
         drop(execs);
         exec.started();
-        tokio::spawn(commands::run(Arc::clone(self), exec, start, theirs));
+        match start.cell.take() {
+            Some(cell) => tokio::spawn(cells::run(Arc::clone(self), exec, start, cell)),
+            None => tokio::spawn(commands::run(Arc::clone(self), exec, start, theirs)),
+        };
         pid
     }
 
@@ -384,6 +403,19 @@ impl Guest {
         }
         writer.send(&Frame::new(FrameKind::End, Bytes::new())).await?;
         Err(Lost)
+    }
+
+    /// Listens until the host leaves. No program here is ever a client.
+    async fn listen(&self, port: u16, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<()> {
+        let port = if port == 0 { ANY_PORT } else { port };
+        if !lock(&self.ports).insert(port) {
+            let message = format!("could not listen on port {port}: it is taken");
+            return writer.answer(Err(Failure::new(FailureKind::AlreadyExists, message))).await;
+        }
+        let told = writer.answer(Ok(Response::Listening { port })).await;
+        let left = reader.next().await;
+        lock(&self.ports).remove(&port);
+        told.and(left).and(Err(Lost))
     }
 
     fn processes(&self) -> Response {

@@ -1,8 +1,10 @@
 //! Sandboxes that are only simulated, for tests and for building clients on any machine.
 //!
-//! The guest speaks the whole protocol over memory: toy programs ([`commands`]), files in a map ([`files`]). Places and
+//! The guest speaks the whole protocol over memory: toy programs ([`commands`]), pretended interpreters
+//! ([`cells`]), files in a map ([`files`]). Places and
 //! files live in the [`FakeBackend`] value, so a new engine that is given the same one finds ("adopts") them again.
 
+mod cells;
 mod commands;
 mod exec;
 mod files;

@@ -1,4 +1,5 @@
-//! A toy shell: words, quotes, `$NAME`, `;`, newlines, `&&`, `||`, `&`, `>`, `>>`, `>&2`, `cd`, `exit`, `trap '' TERM`;
+//! A toy shell: words, quotes, `$NAME`, `;`, newlines, `&&`, `||`, `&`, `>`, `>>`, `>&2`, `cd`, `exit`, `trap '' TERM`,
+//! `NAME=value`;
 //! and, at a terminal, a prompt.
 
 use std::sync::Arc;
@@ -37,6 +38,19 @@ pub(super) async fn run(mut shell: Program, script: &str) -> Ended {
         Step::Done(ended) => ended,
         Step::Exit(code) => Ended::Code(code),
     }
+}
+
+/// Runs the code of a cell in a shell that goes on afterwards, a line at a time: a line sees what the one before has set.
+pub(super) async fn run_cell(shell: &mut Program, script: &str) -> Ended {
+    let mut last = Ended::Code(0);
+    for line in script.lines() {
+        match run_lines(shell, line, last).await {
+            Step::Done(ended @ Ended::Signal(_)) => return ended,
+            Step::Done(ended) => last = ended,
+            Step::Exit(code) => return Ended::Code(code),
+        }
+    }
+    last
 }
 
 /// A person at a terminal: a prompt, an echo of what is typed, a line at a time.
@@ -152,6 +166,11 @@ async fn simple(shell: &mut Program, command: &[Token], last: Ended, in_backgrou
             (None, Ended::Code(code)) => code,
             (None, Ended::Signal(signal)) => 128_u8.wrapping_add(signal as u8),
         }),
+        Some(word) if argument.is_none() && is_assignment(word) => {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            shell.env.insert(name.to_owned(), value.to_owned());
+            Step::Done(Ended::Code(0))
+        }
         Some("cd") => Step::Done(change_directory(shell, argument).await),
         Some("trap") => {
             let signal = if program.argv.last().is_some_and(|name| name == "INT") { 2 } else { SIGTERM };
@@ -163,6 +182,15 @@ async fn simple(shell: &mut Program, command: &[Token], last: Ended, in_backgrou
         Some(_) if in_background => Step::Done(leave_behind(program)),
         Some(_) => Step::Done(Box::pin(program.run()).await),
     }
+}
+
+/// `NAME=value`.
+fn is_assignment(word: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    word.split_once('=').is_some_and(|(name, _)| is_name(name))
 }
 
 fn token_sign(token: &Token) -> &'static str {

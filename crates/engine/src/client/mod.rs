@@ -7,6 +7,7 @@ mod answers;
 mod body;
 mod error;
 mod exec;
+mod listen;
 mod port;
 mod wire;
 
@@ -25,6 +26,7 @@ use self::wire::within;
 pub(crate) use self::{
     error::GuestError,
     exec::{ExecStream, StartAnswer},
+    listen::GuestListener,
     wire::Wire,
 };
 use crate::{ByteStream, config::Deadlines};

@@ -14,6 +14,7 @@ mod keys;
 mod ledger;
 mod lifecycle;
 mod overhead;
+mod packages;
 mod quotas;
 mod read_only;
 mod silent_guests;

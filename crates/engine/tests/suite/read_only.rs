@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use engine::{Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target};
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
-    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, Result, SandboxSpec, SandboxState,
-    TerminalSize,
+    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, Result,
+    SandboxSpec, SandboxState, TerminalSize,
 };
 
 use super::support::{World, bytes};
@@ -30,6 +30,8 @@ const LOOKING: &[&str] = &[
     "open",
     "open_with_clock",
     "pack",
+    "package_job",
+    "package_jobs",
     "principal_ended",
     "processes",
     "read_file",
@@ -42,6 +44,7 @@ const LOOKING: &[&str] = &[
     "stat",
     "usage",
     "wait_exec",
+    "wait_package_job",
     "wait_sandbox",
     "watch",
 ];
@@ -92,6 +95,9 @@ fn attempts<'a>(
         chown(who, which, "/kept", Some(1), None, false),
         unpack(who, which, "/", false, bytes("")),
         connect(who, which, Target::Tcp(80)),
+        install_packages(who, which, package_spec()),
+        package_status(who, which, PackageManager::Npm, "left-pad"),
+        packages(who, which, None),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
@@ -106,15 +112,18 @@ fn context_spec() -> ContextSpec {
     ContextSpec { name: None, language: Language::Bash, env: Default::default(), cwd: None, user: None }
 }
 
+fn package_spec() -> PackageSpec {
+    PackageSpec { packages: vec!["left-pad".to_owned()], ..PackageSpec::default() }
+}
+
 /// The names of all `pub async fn` in the engine's sources that belong to `Engine`.
 fn methods_of_the_engine() -> BTreeSet<String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(sources).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            continue;
-        }
+    // Of the folders, those that use cases are in.
+    let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.is_file()).chain([sources.join("packages/mod.rs")]);
+    for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let declared = text.lines().filter_map(|line| line.strip_prefix("    pub async fn "));
         names.extend(declared.map(|rest| rest.split(['(', '<']).next().unwrap().to_owned()));

@@ -7,12 +7,12 @@
 mod arguments;
 mod call;
 mod complete;
-mod envelope;
+pub(crate) mod envelope;
 mod hostfs;
-mod output;
+pub(crate) mod output;
 mod prompts;
 mod protocol;
-mod resources;
+pub(crate) mod resources;
 mod schema;
 mod settings;
 #[cfg(test)]

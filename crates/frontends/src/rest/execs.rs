@@ -46,6 +46,7 @@ impl From<ExecView> for v1::Exec {
             stdin: view.stdin,
             last_entry: view.last_entry,
             request_id: view.request_id,
+            cell: view.cell,
         }
     }
 }

@@ -7,6 +7,8 @@
 )]
 
 mod audit;
+mod code;
+mod contexts;
 mod entries;
 mod errors;
 mod events;

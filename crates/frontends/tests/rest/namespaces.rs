@@ -14,6 +14,12 @@ use crate::support::{Answer, Api};
 /// What stands in red's file, and must never be in an answer to blue.
 const SECRET: &str = "red-and-nobody-elses";
 
+/// Every home has a context of this name.
+const CONTEXT: &str = "kept";
+
+/// Nobody's.
+const JOB: &str = "pkg-0123456789abc";
+
 /// What one request to a route carries, so that nothing but the namespace can be wrong with it.
 #[derive(Clone, Default)]
 struct Form {
@@ -34,8 +40,16 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
     let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
     vec![
         (get.clone(), "", plain()),
-        (delete, "", query("force=true")),
+        (delete.clone(), "", query("force=true")),
         (post.clone(), "/connect", Form { query: "port=80", is_upgrade: true, ..Form::default() }),
+        (post.clone(), "/code", with(json!({ "code": "1" }))),
+        (get.clone(), "/execs/{exec}/outputs/{number}", plain()),
+        (get.clone(), "/contexts", plain()),
+        (post.clone(), "/contexts", with(json!({ "language": "python" }))),
+        (delete.clone(), "/contexts/{context}", plain()),
+        (post.clone(), "/contexts/{context}/fork", with(json!({}))),
+        (post.clone(), "/contexts/{context}/reset", plain()),
+        (get.clone(), "/languages", plain()),
         (post.clone(), "/drain", query("timeoutMs=1")),
         (get.clone(), "/execs", plain()),
         (post.clone(), "/execs", with(json!({ "command": ["true"] }))),
@@ -63,6 +77,11 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "/files/stat", query("path=/kept")),
         (post.clone(), "/files/symlink", with(json!({ "target": "/kept", "path": "/made" }))),
         (get.clone(), "/files/watch", Form { query: "path=/", is_endless: true, ..Form::default() }),
+        (get.clone(), "/package-jobs", plain()),
+        (get.clone(), "/package-jobs/{job}", plain()),
+        (get.clone(), "/package-jobs/{job}/wait", query("timeoutMs=1")),
+        (get.clone(), "/packages", plain()),
+        (post.clone(), "/packages", with(json!({ "packages": ["numpy"] }))),
         (post.clone(), "/pause", plain()),
         (get.clone(), "/processes", plain()),
         (post.clone(), "/renew", with(json!({ "ttlMs": 1 }))),
@@ -139,6 +158,8 @@ async fn furnish(api: &Api, name: &str) -> Home {
     api.send_bytes(Method::PUT, &file, SECRET).await.expect(200);
     let link = json!({ "target": SECRET, "path": "/link" });
     api.post(&format!("{target}/files/symlink"), link).await.expect(204);
+    let context = json!({ "name": CONTEXT, "language": "python" });
+    api.post(&format!("{target}/contexts"), context).await.expect(201);
     let spec = json!({ "command": ["sleep", "1000"], "stdin": true, "terminal": { "rows": 3, "cols": 3 } });
     let exec = api.post(&format!("{target}/execs"), spec).await.expect(201).json();
     Home { id: made["id"].as_str().unwrap().to_owned(), exec: exec["id"].as_str().unwrap().to_owned() }
@@ -151,7 +172,7 @@ fn of(api: &Api, namespace: &str) -> Api {
 /// Everything that can be seen of red's sandbox by its owner.
 async fn picture(red: &Api) -> Vec<Value> {
     let mut seen = Vec::new();
-    for path in ["", "/execs", "/files/list?path=/", "/files/stat?path=/kept", "/processes"] {
+    for path in ["", "/execs", "/files/list?path=/", "/files/stat?path=/kept", "/processes", "/contexts"] {
         let mut value = red.get(&format!("/v1/sandboxes/crimson{path}")).await.expect(200).json();
         // Looking is a touch.
         value.as_object_mut().unwrap().remove("lastActiveAt");
@@ -197,7 +218,11 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             ("crimson", None),
             ("crimson", Some("red")),
         ];
-        let tail = tail.replace("{exec}", &theirs.exec);
+        let tail = tail
+            .replace("{exec}", &theirs.exec)
+            .replace("{context}", CONTEXT)
+            .replace("{number}", "1")
+            .replace("{job}", JOB);
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
             let answer = send(&blue, &method, &path, namespace, &form).await;
@@ -226,10 +251,15 @@ async fn the_same_requests_reach_what_is_ones_own() {
     let red = of(&api, "red");
     for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
         let own = furnish(&red, &format!("own-{n}")).await;
-        let path = format!("/v1/sandboxes/{}{}", own.id, tail.replace("{exec}", &own.exec));
+        let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT).replace("{number}", "1");
+        let tail = tail.replace("{job}", JOB);
+        let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
-        // The fake has no ports; everything else is done, or is not possible in this state.
-        let is_reached = status < 300 || [409, 504].contains(&status) || tail == "/connect";
+        // The fake has no ports, no index and no job, and the command shows nothing; everything else is done, or is not
+        // possible in this state.
+        let is_packages = tail.contains(JOB) || (method == Method::POST && tail == "/packages");
+        let is_missing = tail == "/connect" || tail.ends_with("/outputs/1") || is_packages;
+        let is_reached = status < 300 || [409, 504].contains(&status) || is_missing;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
     }
     let made = red.post("/v1/sandboxes", json!({})).await.expect(201).json();

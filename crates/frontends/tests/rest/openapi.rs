@@ -131,6 +131,23 @@ fn described_shapes_are_the_real_ones() {
     check("Isolation", json!(isolation));
     check("Rlimit", json!(exec.rlimits[0]));
     check("ExecSpec", json!(exec));
+    check("CellSpec", json!(exec.cell));
+    let cell = engine::CellView { language: sandbox::Language::Python, context: Some("a".parse().unwrap()) };
+    check("CellView", json!(cell));
+    let context = engine::ContextView {
+        name: String::new(),
+        language: String::new(),
+        state: engine::ContextState::Idle,
+        pid: Some(1),
+        cells: 0,
+        queued: 0,
+        cwd: String::new(),
+        parent: Some(String::new()),
+        memory_bytes: 0,
+    };
+    check("ContextView", json!(context));
+    let language = engine::LanguageView { name: String::new(), program: String::new(), stateful: true };
+    check("LanguageView", json!(language));
     check("Usage", json!(Usage::default()));
     check("ProcessEntry", json!(process));
 

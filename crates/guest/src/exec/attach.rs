@@ -107,6 +107,7 @@ fn encode(event: &ExecEvent, number: u64) -> wire::Result<([u8; EVENT_HEAD_BYTES
     let (code, payload) = match event {
         ExecEvent::Stdout(bytes) => (2, bytes.clone()),
         ExecEvent::Stderr(bytes) => (3, bytes.clone()),
+        ExecEvent::Rich(bytes) => (6, bytes.clone()),
         other => {
             let payload = other.to_frame(number)?.payload;
             (payload.get(8).copied().unwrap_or_default(), payload.slice(9..))
@@ -139,6 +140,7 @@ mod tests {
             ExecEvent::Started { pid: 7 },
             ExecEvent::Stdout(Bytes::from_static(b"out")),
             ExecEvent::Stderr(Bytes::new()),
+            ExecEvent::Rich(Bytes::from_static(b"{\"type\"")),
             ExecEvent::Exited(report),
             ExecEvent::Closed,
         ] {

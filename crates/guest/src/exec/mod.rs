@@ -6,6 +6,7 @@
 //! ```
 
 mod attach;
+mod cells;
 mod output;
 mod plan;
 mod rlimits;
@@ -28,20 +29,25 @@ use guest_protocol::{
 use tokio::{io::unix::AsyncFd, sync::Notify};
 
 pub(crate) use attach::attach;
-pub(crate) use output::drop_scratch;
-pub(crate) use start::start;
+pub(crate) use output::{Chunk, Output, Stream, drain, drop_scratch, read_chunk, room};
+pub(crate) use plan::{DEFAULT_PATH, Refusal, candidates, check_id, command, not_started, path_of};
+pub(crate) use start::{
+    Newborn, empty_stdin, nonblocking, nowhere, our_read_end, reason_of, spawn, start, start_command,
+};
 pub(crate) use stdin::{BodyLeft, feed_stdin};
+pub(crate) use user::{User, find as find_user};
 
 use self::{stdin::Stdin, window::Window};
 use crate::{
+    code::CellPart,
     limits::{
         MAX_EXEC_ID_BYTES, MAX_REMEMBERED_FAILURES, TOTAL_WINDOW_BYTES, WINDOW_BYTES, WINDOW_FLOOR_BYTES,
     },
     processes, sys,
 };
 
-/// Looks at an exec's family while it is being killed.
-const KILL_ROUNDS: usize = 8;
+/// Text of the workload's that stands in a message at most.
+const MAX_SHOWN_CHARS: usize = 4096;
 
 /// How a process ended, as `wait` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +69,16 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) id: String,
-    /// Also the number of its session and its process group.
-    pub(crate) pid: i32,
+    /// Its first process; also the number of its session and its process group. A cell has none of its own.
+    pid: Option<i32>,
+    /// Present for a cell: the rest of what it is.
+    pub(crate) cell: Option<CellPart>,
     /// Wakes everyone who waits for something of this exec: news, room, its end, another attach.
     changed: Notify,
     inner: RefCell<Inner>,
     stdin: tokio::sync::Mutex<Stdin>,
     terminal: Option<Rc<AsyncFd<OwnedFd>>>,
-    oom_kills_before: u64,
+    oom_kills_before: Cell<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +97,19 @@ struct Inner {
 }
 
 impl Exec {
+    fn new(id: String) -> Self {
+        Self {
+            id,
+            pid: None,
+            cell: None,
+            changed: Notify::new(),
+            inner: RefCell::default(),
+            stdin: tokio::sync::Mutex::new(Stdin::closed()),
+            terminal: None,
+            oom_kills_before: Cell::new(0),
+        }
+    }
+
     /// Waits until `check` finds what it looks for.
     async fn until<T>(&self, mut check: impl FnMut(&Inner) -> Option<T>) -> T {
         loop {
@@ -111,15 +132,15 @@ impl Exec {
         self.inner.borrow().ended.is_some()
     }
 
-    /// Whether the number of the first process still stands for this exec's group and session. The kernel gives a number to
+    /// The number of the first process, while it still stands for this exec's group and session. The kernel gives a number to
     /// another process only when no process, group or session has it; so a process of this number after the end of ours is
     /// a stranger, and everything of ours is gone.
-    fn owns_number(&self) -> bool {
-        !self.is_ended() || sys::kill(self.pid, 0).is_err()
+    fn owned_number(&self) -> Option<i32> {
+        self.pid.filter(|pid| !self.is_ended() || sys::kill(*pid, 0).is_err())
     }
 
     /// Remembers why the guest kills it, for the report. Too late for one that has ended already.
-    fn blame(&self, cause: Cause) {
+    pub(crate) fn blame(&self, cause: Cause) {
         let mut inner = self.inner.borrow_mut();
         if inner.ended.is_none() && !inner.causes.contains(&cause) {
             inner.causes.push(cause);
@@ -141,20 +162,8 @@ impl Exec {
 
     /// SIGKILL to the group, and to whoever left the group but not the session or the family.
     fn kill_family(&self) {
-        if !self.owns_number() {
-            return;
-        }
-        // Again while someone is found: a family that forks fast is larger than one look at it.
-        for _ in 0..KILL_ROUNDS {
-            let family = processes::family_of(self.pid);
-            // Those that are gone already need no signal.
-            sys::kill(-self.pid, libc::SIGKILL).ok();
-            for pid in &family {
-                sys::kill(*pid, libc::SIGKILL).ok();
-            }
-            if family.is_empty() {
-                return;
-            }
+        if let Some(pid) = self.owned_number() {
+            processes::kill_family(pid);
         }
     }
 
@@ -201,16 +210,17 @@ impl Execs {
     /// Every exec by the number of its session.
     pub(crate) fn by_session(&self) -> HashMap<i32, String> {
         let known = self.known.borrow();
-        known.values().filter(|exec| exec.owns_number()).map(|exec| (exec.pid, exec.id.clone())).collect()
+        known.values().filter_map(|exec| Some((exec.owned_number()?, exec.id.clone()))).collect()
     }
 
     /// Takes note that a child was reaped; most orphans are nobody's.
     pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills_now: u64) {
-        let exec = self.known.borrow().values().find(|exec| exec.pid == pid && !exec.is_ended()).cloned();
+        let exec =
+            self.known.borrow().values().find(|exec| exec.pid == Some(pid) && !exec.is_ended()).cloned();
         if let Some(exec) = exec {
             exec.change(|inner| {
                 inner.ended = Some(ended);
-                inner.oom_kills = oom_kills_now.saturating_sub(exec.oom_kills_before);
+                inner.oom_kills = oom_kills_now.saturating_sub(exec.oom_kills_before.get());
             });
         }
     }
@@ -226,15 +236,18 @@ impl Execs {
                 return Err(unknown);
             }
         };
+        if let Some(cell) = &exec.cell {
+            return cell.signal(&exec, signal, scope);
+        }
         let over = || Failure::new(FailureKind::WrongState, format!("exec {id} has ended"));
+        let Some(pid) = exec.owned_number() else { return Err(over()) };
         let target = match scope {
             // After the reaping the number may belong to someone else.
             SignalScope::Process if exec.is_ended() => return Err(over()),
-            SignalScope::Group if !exec.owns_number() => return Err(over()),
             // Before its exec it is alone, and may not have made its group yet.
-            _ if exec.inner.borrow().answer.is_none() => exec.pid,
-            SignalScope::Process => exec.pid,
-            SignalScope::Group => -exec.pid,
+            _ if exec.inner.borrow().answer.is_none() => pid,
+            SignalScope::Process => pid,
+            SignalScope::Group => -pid,
         };
         sys::kill(target, signal).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => over(),
@@ -280,11 +293,9 @@ impl Execs {
     pub(crate) fn terminate_all(&self, signals: &[i32]) {
         for exec in self.known.borrow().values() {
             exec.blame(Cause::Shutdown);
-            if !exec.owns_number() {
-                continue;
-            }
+            let Some(pid) = exec.owned_number() else { continue };
             for signal in signals {
-                sys::kill(-exec.pid, *signal).ok();
+                sys::kill(-pid, *signal).ok();
             }
         }
     }
@@ -304,6 +315,10 @@ impl Execs {
     }
 
     fn push(&self, exec: &Exec, event: ExecEvent) {
+        if exec.inner.borrow().is_closed && event != ExecEvent::Closed {
+            // Output of a cell that was given up while it was on its way.
+            return;
+        }
         let cost = exec.change(|inner| inner.window.push(event));
         self.held.set(self.held.get() + cost);
     }
@@ -342,6 +357,11 @@ impl Execs {
 }
 
 /// An id as it may stand in a message.
-fn shown(id: &str) -> String {
+pub(crate) fn shown(id: &str) -> String {
     id.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+/// Text of the workload's as it may stand in a message.
+pub(crate) fn shown_text(text: &str) -> String {
+    text.chars().take(MAX_SHOWN_CHARS).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -28,7 +28,8 @@ pub(crate) struct Output {
     is_terminal: bool,
 }
 
-enum Chunk {
+#[derive(Debug)]
+pub(crate) enum Chunk {
     Bytes(Bytes),
     /// Nothing now.
     Empty,
@@ -56,7 +57,7 @@ impl Output {
     }
 
     /// Waits for the next bytes or the end. Safe to cancel: a read and its result are one step.
-    async fn next(&self) -> Chunk {
+    pub(crate) async fn next(&self) -> Chunk {
         loop {
             let Ok(mut ready) = self.fd.readable().await else { return Chunk::Closed };
             match read_chunk(&self.fd, OUTPUT_CHUNK_BYTES) {
@@ -66,7 +67,12 @@ impl Output {
         }
     }
 
-    fn event(&self, bytes: Bytes) -> ExecEvent {
+    /// What is there now, at most `limit`.
+    pub(crate) fn take(&self, limit: usize) -> Chunk {
+        read_chunk(&self.fd, limit)
+    }
+
+    pub(crate) fn event(&self, bytes: Bytes) -> ExecEvent {
         match self.stream {
             Stream::Stdout => ExecEvent::Stdout(bytes),
             Stream::Stderr => ExecEvent::Stderr(bytes),
@@ -74,7 +80,7 @@ impl Output {
     }
 
     /// Bytes that were written before now and not read yet.
-    fn pending(&self) -> u64 {
+    pub(crate) fn pending(&self) -> u64 {
         if self.is_terminal {
             // A terminal's line discipline may hold some back from FIONREAD, so read until there is nothing.
             return TERMINAL_DRAIN_BYTES;
@@ -83,7 +89,7 @@ impl Output {
     }
 }
 
-fn read_chunk(fd: &AsyncFd<OwnedFd>, limit: usize) -> Chunk {
+pub(crate) fn read_chunk(fd: &AsyncFd<OwnedFd>, limit: usize) -> Chunk {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.resize(OUTPUT_CHUNK_BYTES, 0);
         let limit = limit.min(scratch.len());
@@ -148,11 +154,11 @@ fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, posit
     None
 }
 
-async fn room(guest: &Guest, exec: &Exec) {
+pub(crate) async fn room(guest: &Guest, exec: &Exec) {
     loop {
         // Room can come from other execs too; whoever frees it wakes everyone.
         let changed = exec.changed.notified();
-        if guest.execs.has_room(exec) {
+        if guest.execs.has_room_for_cell(exec) {
             return;
         }
         changed.await;
@@ -161,7 +167,7 @@ async fn room(guest: &Guest, exec: &Exec) {
 
 /// Queues what was written before the first process ended, waiting for room as needed. Bounded: what others write
 /// meanwhile comes after `Exited`.
-async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
+pub(crate) async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
     let mut position = 0;
     while position < outputs.len() {
         let output = &outputs[position];

@@ -1,6 +1,6 @@
 //! From a request to what a child needs: all checks that can be made before a fork.
 
-use std::ffi::CString;
+use std::{collections::BTreeMap, ffi::CString};
 
 use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure};
 
@@ -8,7 +8,7 @@ use super::{rlimits, shown, user, user::User};
 use crate::limits::MAX_EXEC_ID_BYTES;
 
 /// Where programs are looked for when the exec's environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A request that may be tried.
 #[derive(Debug)]
@@ -42,9 +42,7 @@ pub(crate) fn not_started(reason: StartFailure, message: impl Into<String>) -> R
 
 pub(crate) fn command(request: &ExecStart, defaults: &[(u32, u64, u64)]) -> Result<Command, Refusal> {
     let invalid = |message: String| Failure::new(FailureKind::InvalidRequest, message);
-    if request.id.is_empty() || request.id.len() > MAX_EXEC_ID_BYTES {
-        return Err(invalid(format!("an exec id of {} bytes", request.id.len())).into());
-    }
+    check_id(&request.id)?;
     let Some(program) = request.command.first().filter(|program| !program.is_empty()) else {
         return Err(invalid(format!("the command of exec {} is empty", shown(&request.id))).into());
     };
@@ -67,11 +65,22 @@ pub(crate) fn command(request: &ExecStart, defaults: &[(u32, u64, u64)]) -> Resu
     let env = env.collect::<Result<Vec<_>, _>>()?;
     let cwd = c_string(&request.cwd, "the working directory")?;
     let rlimits = rlimits::decide(defaults, &request.rlimits)?;
-    let path = request.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
-    let programs = candidates(program, path)?;
+    let programs = candidates(program, path_of(&request.env))?;
     let user = user::find(&request.user)
         .map_err(|message| Refusal::NotStarted(not_started(StartFailure::BadUser, message)))?;
     Ok(Command { programs, argv, env, cwd, user, rlimits })
+}
+
+pub(crate) fn check_id(id: &str) -> Result<(), Failure> {
+    if id.is_empty() || id.len() > MAX_EXEC_ID_BYTES {
+        let message = format!("an exec id of {} bytes", id.len());
+        return Err(Failure::new(FailureKind::InvalidRequest, message));
+    }
+    Ok(())
+}
+
+pub(crate) fn path_of(env: &BTreeMap<String, String>) -> &str {
+    env.get("PATH").map_or(DEFAULT_PATH, String::as_str)
 }
 
 fn c_string(text: &str, what: &str) -> Result<CString, Failure> {
@@ -88,7 +97,7 @@ fn variable(name: &str, value: &str) -> Result<CString, Failure> {
 }
 
 /// The places where `program` may be, as `execvp` would look.
-fn candidates(program: &str, path: &str) -> Result<Vec<CString>, Failure> {
+pub(crate) fn candidates(program: &str, path: &str) -> Result<Vec<CString>, Failure> {
     let what = "the program";
     if program.contains('/') {
         return Ok(vec![c_string(program, what)?]);

@@ -2,12 +2,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
 
-use guest_protocol::{ExecEvent, ExecStart, Failure, FailureKind, Response, StartFailure, TerminalSize};
+use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure, TerminalSize};
 use rustix::{
     fs::{FileType, Mode, OFlags},
     io::Errno,
@@ -18,25 +18,36 @@ use rustix::{
 use tokio::{io::unix::AsyncFd, task::spawn_local};
 
 use super::{
-    Cause, Exec, Inner,
+    Cause, Exec,
     output::{Output, Stream, pump},
     plan::{self, Command, Refusal, not_started},
     rlimits, shown,
     stdin::Stdin,
 };
 use crate::{
-    Guest,
+    Guest, code,
     limits::MAX_EXECS,
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
-/// Starts a command, or answers as the first time when the id is known.
-pub(crate) async fn start(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
-    if let Ok(exec) = guest.execs.find(&request.id) {
-        return Ok(exec.until(|inner| inner.answer.clone()).await);
+/// Starts a command or a cell, or answers as the first time when the id is known.
+pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<Response, Failure> {
+    match request.cell.take() {
+        Some(cell) => match early_answer(guest, &request.id).await? {
+            Some(answer) => Ok(answer),
+            None => code::start(guest, request, cell).await,
+        },
+        None => start_command(guest, request).await,
     }
-    if let Some(answer) = guest.execs.remembered_failure(&request.id) {
-        return Ok(answer);
+}
+
+/// The answer to an id that is known, or why nothing is started now.
+async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failure> {
+    if let Ok(exec) = guest.execs.find(id) {
+        return Ok(Some(exec.until(|inner| inner.answer.clone()).await));
+    }
+    if let Some(answer) = guest.execs.remembered_failure(id) {
+        return Ok(Some(answer));
     }
     if guest.is_stopping.get() {
         return Err(Failure::new(FailureKind::WrongState, "the sandbox is being stopped"));
@@ -45,23 +56,25 @@ pub(crate) async fn start(guest: &Rc<Guest>, request: ExecStart) -> Result<Respo
         let message = format!("{MAX_EXECS} execs are known already; acknowledge some");
         return Err(Failure::new(FailureKind::LimitReached, message));
     }
+    Ok(None)
+}
+
+pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    if let Some(answer) = early_answer(guest, &request.id).await? {
+        return Ok(answer);
+    }
     let command = match plan::command(&request, &guest.rlimits) {
         Ok(command) => command,
         Err(Refusal::Invalid(failure)) => return Err(failure),
-        Err(Refusal::NotStarted(answer)) => return Ok(refused(guest, &request.id, answer)),
+        Err(Refusal::NotStarted(answer)) => return Ok(guest.execs.refused(&request.id, answer)),
     };
     match fork(guest, &request, command) {
         Ok(exec) => Ok(exec.until(|inner| inner.answer.clone()).await),
         Err(error) => {
             let message = format!("could not start {}: {error}", shown(&request.command[0]));
-            Ok(refused(guest, &request.id, not_started(reason_of(error.raw_os_error()), message)))
+            Ok(guest.execs.refused(&request.id, not_started(reason_of(error.raw_os_error()), message)))
         }
     }
-}
-
-fn refused(guest: &Guest, id: &str, answer: Response) -> Response {
-    guest.execs.remember_failure(id, answer.clone());
-    answer
 }
 
 /// The ends of an exec's pipes or terminal: ours and the child's.
@@ -80,8 +93,38 @@ fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<
         Some(size) => open_terminal(size)?,
         None => open_pipes(request.stdin)?,
     };
-    let (report, child_report) = our_read_end()?;
     let oom_kills_before = guest.oom_kills();
+    let stdio = [ends.child_stdin.as_fd(), ends.child_stdout.as_fd(), ends.child_stderr.as_fd()];
+    let newborn = spawn(guest, request, command, stdio, None)?;
+    let exec = Rc::new(Exec {
+        pid: Some(newborn.pid),
+        stdin: tokio::sync::Mutex::new(ends.stdin),
+        terminal: ends.terminal,
+        oom_kills_before: oom_kills_before.into(),
+        ..Exec::new(request.id.clone())
+    });
+    guest.execs.known.borrow_mut().insert(request.id.clone(), Rc::clone(&exec));
+    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), newborn, ends.outputs, request.timeout_ms));
+    Ok(exec)
+}
+
+/// A child between its fork and its exec.
+pub(crate) struct Newborn {
+    pub(crate) pid: i32,
+    report: AsyncFd<OwnedFd>,
+    told: Told,
+}
+
+/// Makes a child of the workload. `request` says what was asked, for messages.
+pub(crate) fn spawn(
+    guest: &Guest,
+    request: &ExecStart,
+    command: Command,
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
+    channel: Option<BorrowedFd<'_>>,
+) -> io::Result<Newborn> {
+    let (report, child_report) = our_read_end()?;
+    let child_report = sys::above_channel(child_report)?;
     let plan = ChildPlan {
         programs: command.programs,
         argv: command.argv,
@@ -92,34 +135,32 @@ fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<
         groups: guest.may_set_groups.then_some(command.user.groups),
         rlimits: command.rlimits,
         cgroups: guest.workload_cgroup.iter().map(AsFd::as_fd).collect(),
-        stdin: ends.child_stdin.as_fd(),
-        stdout: ends.child_stdout.as_fd(),
-        stderr: ends.child_stderr.as_fd(),
+        stdin,
+        stdout,
+        stderr,
+        channel,
         terminal: request.terminal.is_some(),
         report: child_report.as_fd(),
     };
     let pid = sys::spawn(&plan)?;
-    let rlimits = plan.rlimits;
-    drop(child_report);
-    let exec = Rc::new(Exec {
-        id: request.id.clone(),
-        pid,
-        changed: tokio::sync::Notify::new(),
-        inner: std::cell::RefCell::new(Inner::default()),
-        stdin: tokio::sync::Mutex::new(ends.stdin),
-        terminal: ends.terminal,
-        oom_kills_before,
-    });
-    guest.execs.known.borrow_mut().insert(request.id.clone(), Rc::clone(&exec));
     guest.has_children.set(true);
     let told = Told {
-        program: request.command[0].clone(),
+        program: request.command.first().cloned().unwrap_or_default(),
         cwd: request.cwd.clone(),
         user: request.user.clone(),
-        rlimits,
+        rlimits: plan.rlimits,
     };
-    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), report, ends.outputs, told, request.timeout_ms));
-    Ok(exec)
+    Ok(Newborn { pid, report, told })
+}
+
+impl Newborn {
+    /// Waits for the child's exec. The error is the answer for the host.
+    pub(crate) async fn has_begun(self) -> Result<(), Response> {
+        match read_report(&self.report).await {
+            Some(failure) => Err(explain(failure, &self.told)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What was asked, for messages.
@@ -134,22 +175,15 @@ struct Told {
 async fn finish(
     guest: Rc<Guest>,
     exec: Rc<Exec>,
-    report: AsyncFd<OwnedFd>,
+    newborn: Newborn,
     outputs: Vec<Output>,
-    told: Told,
     timeout_ms: Option<u64>,
 ) {
-    let failure = read_report(&report).await;
-    drop(report);
-    if let Some(failure) = failure {
-        let answer = explain(failure, &told);
-        guest.execs.known.borrow_mut().remove(&exec.id);
-        guest.execs.remember_failure(&exec.id, answer.clone());
-        exec.change(|inner| inner.answer = Some(answer));
-        return;
+    let pid = newborn.pid;
+    if let Err(answer) = newborn.has_begun().await {
+        return guest.execs.refuse(&exec, answer);
     }
-    guest.execs.push(&exec, ExecEvent::Started { pid: exec.pid });
-    exec.change(|inner| inner.answer = Some(Response::Started { pid: exec.pid }));
+    guest.execs.has_started(&exec, pid);
     if let Some(timeout) = timeout_ms.map(Duration::from_millis) {
         spawn_local(limit_time(Rc::clone(&exec), timeout));
     }
@@ -180,7 +214,7 @@ async fn limit_time(exec: Rc<Exec>, timeout: Duration) {
 }
 
 /// The reason for an error number that any step may give.
-fn reason_of(errno: Option<i32>) -> StartFailure {
+pub(crate) fn reason_of(errno: Option<i32>) -> StartFailure {
     match errno {
         Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG) => {
             StartFailure::LimitReached
@@ -281,27 +315,43 @@ pub(super) fn set_size(terminal: impl AsFd, size: TerminalSize) -> io::Result<()
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
-fn our_read_end() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+pub(crate) fn our_read_end() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
     let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     Ok((nonblocking(ours)?, theirs))
 }
 
 /// For ends that only we use: the flag belongs to the open file, so the child's end stays blocking.
-fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     rustix::io::ioctl_fionbio(&fd, true)?;
     sys::watched(fd)
 }
 
 /// `/dev/null`, or a pipe that nobody writes to where it is missing or something else.
-fn empty_stdin() -> Result<OwnedFd, Errno> {
+pub(crate) fn empty_stdin() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
-        let stat = rustix::fs::fstat(&null)?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if is_device && stat.st_rdev == rustix::fs::makedev(1, 3) {
-            return Ok(null);
-        }
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
     }
     let (theirs, _closed) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     Ok(theirs)
+}
+
+/// Where nobody reads: `/dev/null`, or a pipe without a reader where it is missing or something else.
+pub(crate) fn nowhere() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
+    }
+    let (_closed, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok(theirs)
+}
+
+fn is_null(fd: &OwnedFd) -> Result<bool, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    Ok(is_device && stat.st_rdev == rustix::fs::makedev(1, 3))
 }

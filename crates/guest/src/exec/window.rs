@@ -17,7 +17,7 @@ pub(crate) struct Window {
 fn cost(event: &ExecEvent) -> usize {
     EVENT_OVERHEAD_BYTES
         + match event {
-            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => bytes.len(),
+            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) | ExecEvent::Rich(bytes) => bytes.len(),
             _ => 0,
         }
 }

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::BytesMut;
 use guest_protocol::{
-    Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame, FrameKind, Hello, MAX_DATA_BYTES,
-    Request, Response, StartFailure, encode,
+    CellStart, ContextSummary, Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame,
+    FrameKind, Hello, MAX_DATA_BYTES, Request, Response, Rich, SignalScope, StartFailure, StateLoss, encode,
 };
 use tempfile::TempDir;
 
@@ -52,6 +52,26 @@ impl TestGuest {
             .stdin(Stdio::null())
             .uid(uid)
             .gid(uid)
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// A guest that is process 1 of a namespace, as in a sandbox.
+    pub(crate) fn start_as_init() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new("unshare")
+            // `--kill-child` takes process 1 along, and with it the whole namespace.
+            .args([
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                env!("CARGO_BIN_EXE_guest"),
+                "--listen",
+            ])
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
             .spawn()
             .unwrap();
         Self { child, directory }
@@ -169,6 +189,57 @@ pub(crate) struct Ran {
     pub(crate) report: ExitReport,
     /// Output that came after `Exited`.
     pub(crate) late: String,
+    /// What a cell showed besides its output.
+    pub(crate) rich: Vec<Rich>,
+}
+
+impl Ran {
+    /// The last record, which every cell in a context has.
+    pub(crate) fn state(&self) -> &Rich {
+        self.rich.last().expect("a cell without a record")
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        *self.state() == kept()
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        let records = self.rich.iter();
+        records
+            .filter_map(|record| match record {
+                Rich::Warning { message } => Some(message.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn kept() -> Rich {
+    Rich::State { kept: true, lost: None, interrupted: false }
+}
+
+/// As after an interrupt that left the variables alone.
+pub(crate) fn interrupted() -> Rich {
+    Rich::State { kept: true, lost: None, interrupted: true }
+}
+
+pub(crate) fn lost(lost: StateLoss) -> Rich {
+    Rich::State { kept: false, lost: Some(lost), interrupted: false }
+}
+
+/// A cell in the context that has its language's name.
+pub(crate) fn cell(id: &str, language: &str, code: &str) -> ExecStart {
+    cell_in(id, language, language, code)
+}
+
+pub(crate) fn cell_in(id: &str, context: &str, language: &str, code: &str) -> ExecStart {
+    let cell = CellStart {
+        language: language.to_owned(),
+        context: Some(context.to_owned()),
+        code: code.to_owned(),
+        grace_ms: 10_000,
+    };
+    ExecStart { command: vec![], cell: Some(cell), ..command(id, &["-"]) }
 }
 
 pub(crate) struct Host {
@@ -309,26 +380,59 @@ impl Host {
 
     /// Reads an exec from its first event to its last, acknowledging each.
     pub(crate) fn follow(&mut self, id: &str) -> Ran {
-        let (mut stdout, mut stderr, mut late, mut report) = (vec![], vec![], vec![], None);
+        self.follow_until(id, |event| *event == ExecEvent::Closed)
+    }
+
+    /// Runs a cell to its end. It stays open until the next one of its context begins.
+    pub(crate) fn run_cell(&mut self, start: &ExecStart) -> Ran {
+        self.start(start);
+        self.follow_cell(&start.id)
+    }
+
+    pub(crate) fn follow_cell(&mut self, id: &str) -> Ran {
+        self.follow_until(id, |event| matches!(event, ExecEvent::Exited(_)))
+    }
+
+    fn follow_until(&mut self, id: &str, is_last: impl Fn(&ExecEvent) -> bool) -> Ran {
+        let (mut stdout, mut stderr, mut late, mut rich, mut report) = (vec![], vec![], vec![], vec![], None);
         let mut expected = self.attach(id, 1);
         loop {
             let (number, event) = self.event();
             assert_eq!(number, expected);
             expected += 1;
             self.ack(number);
+            let is_over = is_last(&event);
             match event {
                 ExecEvent::Started { .. } => assert_eq!(number, 1),
                 ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) if report.is_some() => {
                     late.extend_from_slice(&bytes);
                 }
                 ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
-                ExecEvent::Stderr(bytes) | ExecEvent::Rich(bytes) => stderr.extend_from_slice(&bytes),
+                ExecEvent::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+                ExecEvent::Rich(bytes) => rich.extend_from_slice(&bytes),
                 ExecEvent::Exited(exited) => assert_eq!(report.replace(exited), None),
-                ExecEvent::Closed => break,
+                ExecEvent::Closed => {}
+            }
+            if is_over {
+                break;
             }
         }
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), report: report.unwrap() }
+        // Half a record of an interpreter that died is no record.
+        let records = rich.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+        let rich = records.collect();
+        Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), rich, report: report.unwrap() }
+    }
+
+    pub(crate) fn signal(&mut self, id: &str, signal: i32) -> Result<Response, Failure> {
+        self.ask(&Request::ExecSignal { id: id.to_owned(), signal, scope: SignalScope::Group })
+    }
+
+    pub(crate) fn contexts(&mut self) -> Vec<ContextSummary> {
+        match self.ask(&Request::ContextList) {
+            Ok(Response::Contexts { contexts }) => contexts,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits for `text` on stdout of an attached exec, acknowledging what comes.

@@ -12,6 +12,7 @@ mod uri;
 mod watch;
 
 use self::uri::{Target, encode};
+pub(crate) use self::uri::{file_uri, output_uri};
 pub(crate) use self::{read::read, watch::watch};
 use super::call::Call;
 
@@ -106,6 +107,11 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
     entries
 }
 
+/// What the name of a file says about its content.
+pub(crate) fn media_type(path: &str) -> &'static str {
+    media::of_file(path, false)
+}
+
 /// What the caller calls the sandboxes that it sees.
 pub(super) async fn references(call: &Call) -> sandbox::Result<Vec<String>> {
     let visible = inventory::sandboxes(call).await?;
@@ -156,6 +162,13 @@ pub(crate) fn templates() -> Vec<TemplateEntry> {
             "Output of an exec",
             "What a command has printed so far, stdout and stderr in order.",
             Some("text/plain"),
+        ),
+        template(
+            "warren://sandboxes/{name}/execs/{id}/outputs/{number}",
+            "cell-output",
+            "Output of code",
+            "A picture or value that code has shown, whole; ?mime= chooses another form than the best.",
+            None,
         ),
     ]
 }

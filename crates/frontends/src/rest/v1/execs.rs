@@ -1,6 +1,7 @@
 //! Execs on the wire.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use engine::CellView;
 use jiff::Timestamp;
 use sandbox::{ExecId, ExecOutcome, ExecState, Namespace, RequestId, SandboxId};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,10 @@ pub struct Exec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub request_id: Option<RequestId>,
+    /// Present when it runs code instead of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::CellView>)]
+    pub cell: Option<CellView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -3,17 +3,23 @@
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
 mod calls;
+mod code;
 mod entries;
 mod error;
 mod events;
 mod execs;
 mod files;
 mod keys;
+mod packages;
 mod sandboxes;
 pub mod schema;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
+pub use code::{
+    CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
+    OutputFormQuery,
+};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
@@ -29,6 +35,10 @@ pub use files::{
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
+pub use packages::{
+    InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
+    Packages, PackagesQuery,
+};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,

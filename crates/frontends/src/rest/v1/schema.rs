@@ -25,6 +25,10 @@ pub(super) fn exec_state() -> Object {
     one_of(&["starting", "running", "done"])
 }
 
+pub(super) fn context_state() -> Object {
+    one_of(&["starting", "idle", "busy", "lost"])
+}
+
 pub(super) fn file_kind() -> Object {
     one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
 }
@@ -143,8 +147,8 @@ pub struct LimitStatement {
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct ExecSpec {
-    /// Program and arguments; a program without a slash is looked for in `PATH`.
-    pub command: Vec<String>,
+    /// Program and arguments; a program without a slash is looked for in `PATH`. Left out where `cell` is given.
+    pub command: Option<Vec<String>>,
     /// Added to the sandbox's own environment.
     pub env: Option<BTreeMap<String, String>>,
     pub cwd: Option<String>,
@@ -158,6 +162,62 @@ pub struct ExecSpec {
     pub timeout_ms: Option<u64>,
     /// The same id again returns the first exec instead of starting a second one.
     pub request_id: Option<String>,
+    /// Code instead of a command.
+    pub cell: Option<CellSpec>,
+    /// Whether to tell which files beneath the working directory it made or changed.
+    pub track_files: Option<bool>,
+}
+
+/// A piece of code and where it runs.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct CellSpec {
+    /// `python`, `javascript`, `bash`…, by any of their usual names.
+    pub language: String,
+    /// The interpreter whose variables it shares; the language's own when absent, made when it is not there.
+    pub context: Option<String>,
+    /// At most 1 MiB.
+    pub code: String,
+}
+
+/// What a cell is, without its code.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct CellView {
+    pub language: String,
+    /// Absent for languages that keep no variables.
+    pub context: Option<String>,
+}
+
+/// An interpreter as it is now.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ContextView {
+    pub name: String,
+    pub language: String,
+    #[schema(schema_with = context_state)]
+    pub state: String,
+    /// Absent while no interpreter runs.
+    pub pid: Option<i32>,
+    /// Cells that ended in it.
+    pub cells: u64,
+    /// Cells that wait for their turn.
+    pub queued: u32,
+    pub cwd: String,
+    /// The context that it was branched from.
+    pub parent: Option<String>,
+    pub memory_bytes: u64,
+}
+
+/// A language that the sandbox can run.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct LanguageView {
+    pub name: String,
+    /// What runs it.
+    pub program: String,
+    /// Whether cells share variables.
+    pub stateful: bool,
 }
 
 #[derive(Debug, ToSchema)]

@@ -1,0 +1,128 @@
+//! What is installed, found by looking inside.
+
+use sandbox::{Error, InstalledPackage, PackageManager, Result, SandboxPlan};
+use serde::Deserialize;
+
+use super::errand::{self, Told};
+use crate::{client::GuestError, error, shared::Life};
+
+/// Most packages that are told.
+const MAX_TOLD: usize = 20_000;
+/// Longest name or version that is believed.
+const MAX_TEXT_CHARS: usize = 256;
+
+const PIP: &str = "\
+import json, sys
+try:
+    from importlib.metadata import distributions
+except ImportError:
+    sys.exit('this python is too old to tell its packages')
+found = {}
+for d in distributions():
+    try:
+        name, version = d.metadata['Name'], d.version
+    except Exception:
+        continue
+    if name and version:
+        found.setdefault(name, version)
+json.dump([{'name': n, 'version': v} for n, v in found.items()], sys.stdout)
+";
+
+/// The packages of one manager, by name. `None`: the sandbox has no such manager.
+pub(super) async fn installed(
+    life: &Life,
+    plan: &SandboxPlan,
+    manager: PackageManager,
+) -> Result<Option<Vec<InstalledPackage>>> {
+    let told = match manager {
+        PackageManager::Pip => errand::run(life, plan, &["python3", "-c", PIP], "/").await?,
+        PackageManager::Npm => {
+            let words = ["npm", "ls", "--json", "--depth=0", "--prefix", &plan.cwd];
+            errand::run(life, plan, &words, &plan.cwd).await?
+        }
+        PackageManager::Apt => {
+            let words = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\\t${Package}\\t${Version}\\n"];
+            errand::run(life, plan, &words, "/").await?
+        }
+    };
+    let Some(told) = told else { return Ok(None) };
+    let found = match manager {
+        PackageManager::Pip if told.is_success() => read_pip(&told.stdout),
+        // Its exit code says whether all is in order, not whether it answered.
+        PackageManager::Npm => read_npm(&told.stdout),
+        PackageManager::Apt if told.is_success() => Some(read_apt(&told.stdout)),
+        PackageManager::Pip | PackageManager::Apt => None,
+    };
+    let mut found = found.ok_or_else(|| unreadable(life, manager, &told))?;
+    found.sort_unstable();
+    found.truncate(MAX_TOLD);
+    Ok(Some(found))
+}
+
+fn unreadable(life: &Life, manager: PackageManager, told: &Told) -> Error {
+    let nonsense = GuestError::Nonsense("a list of packages that cannot be read");
+    let complaint = told.complaint();
+    let error = error::from_guest(nonsense, life.client.label());
+    Error::new(error.kind(), format!("{manager} did not tell what is installed: {complaint}"))
+        .with_hint("Run the package manager by a command to see what is wrong with it.")
+}
+
+fn package(name: &str, version: &str) -> InstalledPackage {
+    let text = |text: &str| text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect();
+    InstalledPackage { name: text(name), version: text(version) }
+}
+
+fn read_pip(bytes: &[u8]) -> Option<Vec<InstalledPackage>> {
+    let found: Vec<InstalledPackage> = serde_json::from_slice(bytes).ok()?;
+    Some(found.iter().map(|found| package(&found.name, &found.version)).collect())
+}
+
+#[derive(Deserialize)]
+struct NpmTree {
+    #[serde(default)]
+    dependencies: std::collections::BTreeMap<String, NpmPackage>,
+}
+
+#[derive(Deserialize)]
+struct NpmPackage {
+    /// Absent for one that is wanted and not there.
+    version: Option<String>,
+}
+
+fn read_npm(bytes: &[u8]) -> Option<Vec<InstalledPackage>> {
+    let tree: NpmTree = serde_json::from_slice(bytes).ok()?;
+    let found = tree.dependencies.iter();
+    Some(found.filter_map(|(name, found)| Some(package(name, found.version.as_deref()?))).collect())
+}
+
+fn read_apt(bytes: &[u8]) -> Vec<InstalledPackage> {
+    let text = String::from_utf8_lossy(bytes);
+    let installed = text.lines().filter_map(|line| {
+        let mut parts = line.split('\t');
+        let (status, name, version) = (parts.next()?, parts.next()?, parts.next()?);
+        // The second letter is what is true; the first only what is wished.
+        (status.as_bytes().get(1) == Some(&b'i')).then(|| package(name, version))
+    });
+    installed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(found: &[InstalledPackage]) -> Vec<String> {
+        found.iter().map(|found| format!("{} {}", found.name, found.version)).collect()
+    }
+
+    #[test]
+    fn what_managers_print_is_read() {
+        let pip = read_pip(br#"[{"name":"Flask","version":"3.0\u001b"}]"#).unwrap();
+        assert_eq!(names(&pip), ["Flask 3.0"]);
+        let npm = br#"{"name":"w","dependencies":{"a":{"version":"1.0.0","x":1},"b":{"missing":true}}}"#;
+        assert_eq!(names(&read_npm(npm).unwrap()), ["a 1.0.0"]);
+        assert_eq!(names(&read_npm(b"{}").unwrap()), Vec::<String>::new());
+        let apt = b"ii \tjq\t1.6-2\nrc \told\t1\nhi \theld\t2\nun \t\t\n";
+        assert_eq!(names(&read_apt(apt)), ["jq 1.6-2", "held 2"]);
+        assert!(read_pip(b"Traceback").is_none() && read_npm(b"").is_none());
+    }
+}

@@ -1,0 +1,333 @@
+//! Packages: installed by an exec inside, whose manager talks to a port of the sandbox's own loopback. The guest listens there
+//! and hands each client to us, and a gateway answers it. The sandbox itself reaches no network.
+//!
+//! A job is written down before it begins; what it prints is the ledger of its exec; should the daemon end meanwhile, the next
+//! one listens on the same port again and waits for the same exec.
+
+mod errand;
+mod gateway;
+mod jobs;
+mod log;
+mod look;
+mod recipe;
+mod run;
+mod serve;
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use sandbox::{
+    Action, Error, ErrorKind, ExecId, InstalledPackage, Package, PackageJobId, PackageManager, PackageSpec,
+    PackageState, RequestId, Result, SandboxId,
+};
+use serde::{Deserialize, Serialize};
+use store::PackageJobRecord;
+
+pub use self::gateway::PackageGateway;
+pub(crate) use self::{jobs::Jobs, run::take_up};
+use self::{jobs::LiveJob, run::Order};
+use crate::{
+    Engine, Principal, SandboxRef, error,
+    lifecycle::with_timeout,
+    names,
+    shared::{Life, Shared},
+};
+
+/// A job as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageJob {
+    pub id: PackageJobId,
+    pub sandbox: SandboxId,
+    pub manager: PackageManager,
+    /// As the manager is told.
+    pub packages: Vec<String>,
+    pub state: PackageState,
+    /// Why it failed or what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What of the packages is there, with its version; known once it is installed.
+    pub installed: Vec<InstalledPackage>,
+    /// The install itself; its log is this exec's output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<ExecId>,
+    /// The last lines of the log.
+    pub log: Vec<String>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+}
+
+/// Whether a package is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PackagePresence {
+    Installing,
+    Installed,
+    Failed,
+    NotInstalled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageStatus {
+    pub name: String,
+    pub manager: PackageManager,
+    pub state: PackagePresence,
+    /// Found by looking inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The newest job for it, while it runs or when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<PackageJob>,
+}
+
+/// What one manager has installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageListing {
+    pub manager: PackageManager,
+    /// By name.
+    pub packages: Vec<InstalledPackage>,
+}
+
+impl Engine {
+    /// Begins to install packages, and returns at once. The same packages while they are being installed, or the same request
+    /// again, return the first job.
+    pub async fn install_packages(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        spec: PackageSpec,
+    ) -> Result<PackageJob> {
+        let packages = spec.check().map_err(|invalid| {
+            Error::from(invalid)
+                .with_hint("Give names with versions, such as numpy or requests>=2, one for each package.")
+        })?;
+        let shared = self.core().find_to_change(who, which).await?;
+        let gateway = self.core().config.packages.clone().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "packages cannot be installed: the daemon was told not to")
+                .with_hint("Set packages.enabled in the daemon's configuration.")
+        })?;
+        if let Some(request) = &spec.request_id
+            && let Some(known) = self.requested_job(&shared, request).await?
+        {
+            return Ok(view(&shared, known, Log::Shown));
+        }
+        drop(shared.enter(Action::Exec, &self.core().clock)?);
+        let record = PackageJobRecord {
+            id: PackageJobId::from_random(names::random_bytes()?),
+            sandbox: shared.subject.id.clone(),
+            request_id: spec.request_id,
+            manager: spec.manager,
+            packages: packages.iter().map(|package| package.as_str().to_owned()).collect(),
+            state: PackageState::Installing,
+            exec: None,
+            port: None,
+            message: None,
+            installed: Vec::new(),
+            created_at: self.core().clock.now(),
+            started_at: None,
+            ended_at: None,
+        };
+        let job = LiveJob::new(record.clone());
+        if let Some(same) = self.core().jobs.admit(&job)? {
+            return Ok(view(&shared, same.now(), Log::Shown));
+        }
+        if let Err(error) = self.core().store.insert_package_job(record.clone()).await {
+            self.core().jobs.remove(&record.id);
+            return Err(error::from_store(error));
+        }
+        let order = Order { who: who.clone(), gateway, packages, timeout: spec.timeout };
+        run::begin(self.core(), job, order);
+        Ok(view(&shared, record, Log::Shown))
+    }
+
+    pub async fn package_job(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        job: &PackageJobId,
+    ) -> Result<PackageJob> {
+        let shared = self.core().find_to_look(who, which).await?;
+        let record = self.job_record(&shared, job).await?;
+        Ok(view(&shared, record, Log::Shown))
+    }
+
+    /// Oldest first, without their logs.
+    pub async fn package_jobs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<PackageJob>> {
+        let shared = self.core().find_to_look(who, which).await?;
+        let records = self.job_records(&shared).await?;
+        Ok(records.into_iter().map(|record| view(&shared, record, Log::Left)).collect())
+    }
+
+    /// Returns when the job has ended, or as it is when `time` has passed.
+    pub async fn wait_package_job(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        job: &PackageJobId,
+        time: Option<Duration>,
+    ) -> Result<PackageJob> {
+        let shared = self.core().find_to_look(who, which).await?;
+        let record = self.job_record(&shared, job).await?;
+        let Some(live) = self.core().jobs.get(job) else { return Ok(view(&shared, record, Log::Shown)) };
+        let mut progress = live.record.subscribe();
+        let closing = self.core().closing.clone();
+        let ended = async {
+            tokio::select! {
+                // `live` holds the sender, so waiting cannot fail.
+                _ = progress.wait_for(|record| record.state != PackageState::Installing) => Ok(()),
+                () = closing.cancelled() => Err(error::closing()),
+            }
+        };
+        with_timeout(time, ended).await.transpose()?;
+        Ok(view(&shared, live.now(), Log::Shown))
+    }
+
+    /// Whether a package is there: by a job that is under way, else by looking inside.
+    pub async fn package_status(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        manager: PackageManager,
+        name: &str,
+    ) -> Result<PackageStatus> {
+        let package = Package::new(manager, name).map_err(|invalid| {
+            Error::from(invalid).with_hint("Give the name of one package, without a version.")
+        })?;
+        let name = package.name().to_owned();
+        let shared = self.core().find_to_change(who, which).await?;
+        let records = self.job_records(&shared).await?;
+        let newest = records
+            .into_iter()
+            .rev()
+            .find(|record| record.manager == manager && run::asked_names(record).contains(&name));
+        if let Some(record) = newest.clone().filter(|record| record.state == PackageState::Installing) {
+            let job = Some(view(&shared, record, Log::Shown));
+            return Ok(PackageStatus {
+                name,
+                manager,
+                state: PackagePresence::Installing,
+                version: None,
+                job,
+            });
+        }
+        let found = self.look(&shared, manager).await?;
+        let is_it = |found: &&InstalledPackage| run::name_of(manager, &found.name) == name;
+        if let Some(found) = found.iter().find(is_it) {
+            let version = Some(found.version.clone());
+            return Ok(PackageStatus {
+                name,
+                manager,
+                state: PackagePresence::Installed,
+                version,
+                job: None,
+            });
+        }
+        let failed = newest.filter(|record| record.state == PackageState::Failed);
+        let state = match failed {
+            Some(_) => PackagePresence::Failed,
+            None => PackagePresence::NotInstalled,
+        };
+        let job = failed.map(|record| view(&shared, record, Log::Shown));
+        Ok(PackageStatus { name, manager, state, version: None, job })
+    }
+
+    /// What is installed, by looking inside: of one manager, or of each that the sandbox has.
+    pub async fn packages(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        manager: Option<PackageManager>,
+    ) -> Result<Vec<PackageListing>> {
+        // Looking runs programs inside, which is more than those may do who may only read.
+        let shared = self.core().find_to_change(who, which).await?;
+        if let Some(manager) = manager {
+            return Ok(vec![PackageListing { manager, packages: self.look(&shared, manager).await? }]);
+        }
+        let (life, _guard) = shared.enter(Action::Exec, &self.core().clock)?;
+        let plan = shared.status.borrow().record.plan.clone();
+        let mut listings = Vec::new();
+        for manager in PackageManager::ALL {
+            if let Some(packages) = look::installed(&life, &plan, manager).await? {
+                listings.push(PackageListing { manager, packages });
+            }
+        }
+        Ok(listings)
+    }
+
+    async fn look(&self, shared: &Shared, manager: PackageManager) -> Result<Vec<InstalledPackage>> {
+        let (life, _guard): (Arc<Life>, _) = shared.enter(Action::Exec, &self.core().clock)?;
+        let plan = shared.status.borrow().record.plan.clone();
+        look::installed(&life, &plan, manager).await?.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("{} has no {manager}", shared.label()))
+                .with_hint("Use an image that has it, or name another manager.")
+        })
+    }
+
+    async fn requested_job(&self, shared: &Shared, request: &RequestId) -> Result<Option<PackageJobRecord>> {
+        let sandbox = &shared.subject.id;
+        if let Some(live) = self.core().jobs.requested(sandbox, request) {
+            return Ok(Some(live.now()));
+        }
+        let stored = self.core().store.package_job_requested(sandbox.clone(), request.clone()).await;
+        stored.map_err(error::from_store)
+    }
+
+    async fn job_record(&self, shared: &Shared, job: &PackageJobId) -> Result<PackageJobRecord> {
+        let record = match self.core().jobs.get(job) {
+            Some(live) => Some(live.now()),
+            None => self.core().store.package_job(job.clone()).await.map_err(error::from_store)?,
+        };
+        record.filter(|record| record.sandbox == shared.subject.id).ok_or_else(|| {
+            Error::not_found(format!("no package job {job} in {}", shared.label()))
+                .with_hint("List the package jobs of the sandbox; old ones go when there are many.")
+        })
+    }
+
+    async fn job_records(&self, shared: &Shared) -> Result<Vec<PackageJobRecord>> {
+        let stored = self.core().store.package_jobs(shared.subject.id.clone()).await;
+        let stored = stored.map_err(error::from_store)?.into_iter();
+        let newest =
+            |record: PackageJobRecord| self.core().jobs.get(&record.id).map_or(record, |live| live.now());
+        Ok(stored.map(newest).collect())
+    }
+}
+
+/// Whether a view shows the last lines of the log, which must be read for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Shown,
+    Left,
+}
+
+fn view(shared: &Shared, record: PackageJobRecord, log: Log) -> PackageJob {
+    let log = match &record.exec {
+        Some(exec) if log == Log::Shown => log::last_lines(shared, exec),
+        _ => Vec::new(),
+    };
+    let span = |from: Timestamp, to: Timestamp| u64::try_from(to.duration_since(from).as_millis()).ok();
+    PackageJob {
+        duration_ms: record.started_at.zip(record.ended_at).and_then(|(from, to)| span(from, to)),
+        id: record.id,
+        sandbox: record.sandbox,
+        manager: record.manager,
+        packages: record.packages,
+        state: record.state,
+        message: record.message,
+        installed: record.installed,
+        exec: record.exec,
+        log,
+        created_at: record.created_at,
+        started_at: record.started_at,
+        ended_at: record.ended_at,
+        request_id: record.request_id,
+    }
+}

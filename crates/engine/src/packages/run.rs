@@ -1,0 +1,288 @@
+//! The task of one job, from its turn to its end: record, listen, install, look.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use sandbox::{
+    Action, Error, ErrorKind, ExecId, ExecOutcome, InstalledPackage, KillReason, NotStarted, Package,
+    PackageManager, PackageState, RequestId, Result,
+};
+use store::{ExecRecord, PackageJobRecord, StoreError};
+use tokio::sync::OwnedMutexGuard;
+
+use super::{
+    PackageGateway,
+    jobs::LiveJob,
+    log, look,
+    recipe::{self, Asked},
+    serve,
+};
+use crate::{
+    Principal, SandboxRef,
+    client::GuestListener,
+    core::{Core, until},
+    disk::may_block,
+    driver::Command,
+    error,
+    lifecycle::ask,
+    shared::{Life, Shared},
+};
+
+const CUT_SHORT: &str = "the daemon ended before the install began";
+
+/// What a new job needs besides its record.
+pub(super) struct Order {
+    pub(super) who: Principal,
+    pub(super) gateway: Arc<dyn PackageGateway>,
+    pub(super) packages: Vec<Package>,
+    pub(super) timeout: Option<Duration>,
+}
+
+/// Runs a job that was just written down.
+pub(super) fn begin(core: &Arc<Core>, job: Arc<LiveJob>, order: Order) {
+    let task = Task { core: Arc::clone(core), job };
+    let closing = core.closing.clone();
+    core.drivers.spawn(async move { until(&closing, task.run(order)).await });
+}
+
+/// Takes up what an earlier daemon did not see the end of. Known at once; how each stands is found out beside.
+pub(crate) async fn take_up(core: &Arc<Core>) {
+    let unfinished = match core.store.unfinished_package_jobs().await {
+        Ok(unfinished) => unfinished,
+        Err(error) => return tracing::error!(%error, "package jobs of an earlier daemon cannot be read"),
+    };
+    for record in unfinished {
+        // Taken here, before anyone else can: the install of an earlier daemon may still run.
+        let turn = core.jobs.turn(&record.sandbox, record.manager).try_lock_owned().ok();
+        let job = LiveJob::new(record);
+        core.jobs.insert(&job);
+        let task = Task { core: Arc::clone(core), job };
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move { until(&closing, task.go_on(turn)).await });
+    }
+}
+
+struct Task {
+    core: Arc<Core>,
+    job: Arc<LiveJob>,
+}
+
+impl Task {
+    async fn run(self, order: Order) {
+        let ended = self.install(&order).await;
+        self.end(ended).await;
+    }
+
+    async fn go_on(self, turn: Option<OwnedMutexGuard<()>>) {
+        let ended = self.install_goes_on().await;
+        self.end(ended).await;
+        drop(turn);
+    }
+
+    async fn install(&self, order: &Order) -> Result<(Arc<Shared>, ExecRecord)> {
+        let PackageJobRecord { sandbox, manager, .. } = self.job.now();
+        let turn = self.core.jobs.turn(&sandbox, manager);
+        let _turn = match Arc::clone(&turn).try_lock_owned() {
+            Ok(turn) => turn,
+            Err(_taken) => {
+                self.note(|job| job.message = Some(format!("waits for another install with {manager}")));
+                turn.lock_owned().await
+            }
+        };
+        // The caller may have lost its key, and the sandbox may have stopped, while we waited.
+        let shared = self.core.find_to_change(&order.who, &SandboxRef::from(&sandbox)).await?;
+        let (life, _guard) = shared.enter(Action::Exec, &self.core.clock)?;
+        let started_at = Some(self.core.clock.now());
+        self.note(|job| (job.message, job.started_at) = (None, started_at));
+        may_block(|| order.gateway.open())?;
+        let listener = serve::listen(&life, manager).await;
+        let listener = listener.map_err(|error| error::from_guest(error, &shared.label()))?;
+        let asked = Asked {
+            manager,
+            packages: &order.packages,
+            timeout: order.timeout,
+            request_id: self.exec_request()?,
+        };
+        let plan = shared.status.borrow().record.plan.clone();
+        let spec = recipe::exec(&life, &plan, &*order.gateway, &asked, listener.port).await?;
+        let port = listener.port;
+        // Before the effect: by this the next daemon knows where the programs inside will ask.
+        self.save(|job| job.port = Some(port)).await?;
+        let spec = Box::new(spec);
+        let installed = async {
+            let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;
+            self.save(|job| job.exec = Some(record.id.clone())).await.ok();
+            self.exec_done(&shared, record).await
+        };
+        let gateway = Arc::clone(&order.gateway);
+        let done = served(&life, gateway, manager, port, Some(listener), installed).await?;
+        Ok((Arc::clone(&shared), done))
+    }
+
+    /// The same with an exec that an earlier daemon may have started.
+    async fn install_goes_on(&self) -> Result<(Arc<Shared>, ExecRecord)> {
+        let PackageJobRecord { sandbox, manager, exec, port, .. } = self.job.now();
+        let lost = || Error::new(ErrorKind::Unavailable, CUT_SHORT);
+        let shared = self.core.reserved(&sandbox).ok_or_else(lost)?;
+        self.adopted(&shared).await;
+        let exec = match exec {
+            Some(exec) => exec,
+            None => {
+                let found = self.core.store.exec_requested(sandbox.clone(), self.exec_request()?).await;
+                found.map_err(error::from_store)?.ok_or_else(lost)?.id
+            }
+        };
+        self.save(|job| job.exec = Some(exec.clone())).await.ok();
+        let life = shared.status.borrow().life.clone();
+        let gateway =
+            self.core.config.packages.clone().filter(|gateway| may_block(|| gateway.open()).is_ok());
+        let done = self.found_done(&shared, &exec);
+        let done = match (life, gateway, port) {
+            (Some(life), Some(gateway), Some(port)) => {
+                served(&life, gateway, manager, port, None, done).await?
+            }
+            _ => done.await?,
+        };
+        Ok((shared, done))
+    }
+
+    async fn adopted(&self, shared: &Shared) {
+        // `shared` holds the sender, so this cannot fail.
+        drop(shared.status.subscribe().wait_for(|status| !status.adopting).await);
+    }
+
+    /// How an exec of an earlier daemon ended, as soon as it did.
+    async fn found_done(&self, shared: &Shared, exec: &ExecId) -> Result<ExecRecord> {
+        drop(shared.is_settled.subscribe().wait_for(|settled| *settled).await);
+        if let Some(live) = shared.execs.get(exec) {
+            return live.done().await;
+        }
+        let record = self.core.store.exec(exec.clone()).await.map_err(error::from_store)?;
+        record.ok_or_else(|| error::no_such_exec(exec, &shared.label()))
+    }
+
+    async fn exec_done(&self, shared: &Shared, record: ExecRecord) -> Result<ExecRecord> {
+        match shared.execs.get(&record.id) {
+            Some(live) => live.done().await,
+            None if record.outcome.is_some() => Ok(record),
+            None => self.found_done(shared, &record.id).await,
+        }
+    }
+
+    fn exec_request(&self) -> Result<RequestId> {
+        Ok(self.job.now().id.as_str().parse()?)
+    }
+
+    async fn end(&self, ended: Result<(Arc<Shared>, ExecRecord)>) {
+        let (state, message, installed) = match ended {
+            Ok((shared, record)) => self.conclude(&shared, &record).await,
+            Err(error) => {
+                let hint = error.hint().map(|hint| format!(". {hint}")).unwrap_or_default();
+                (PackageState::Failed, Some(format!("{}{hint}", error.message())), Vec::new())
+            }
+        };
+        let now = self.core.clock.now();
+        let ended = PackageJobRecord { state, message, installed, ended_at: Some(now), ..self.job.now() };
+        match self.core.store.update_package_job(ended.clone()).await {
+            Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => {}
+            // The next daemon finds out again.
+            Err(error) => tracing::error!(job = %ended.id, %error, "could not write down how a job ended"),
+        }
+        let id = ended.id.clone();
+        self.job.record.send_replace(ended);
+        self.core.jobs.remove(&id);
+    }
+
+    async fn conclude(
+        &self,
+        shared: &Shared,
+        record: &ExecRecord,
+    ) -> (PackageState, Option<String>, Vec<InstalledPackage>) {
+        let job = self.job.now();
+        let is_success = record.outcome.as_ref().is_some_and(ExecOutcome::is_success);
+        if is_success {
+            let (found, note) = self.found(shared, &job).await;
+            return (PackageState::Installed, note, found);
+        }
+        let lines = log::last_lines(shared, &record.id);
+        let why = why(job.manager, record, log::complaint(&lines), &shared.label());
+        (PackageState::Failed, Some(why), Vec::new())
+    }
+
+    /// The versions that are there now of what was asked for.
+    async fn found(
+        &self,
+        shared: &Shared,
+        job: &PackageJobRecord,
+    ) -> (Vec<InstalledPackage>, Option<String>) {
+        let looked = async {
+            let (life, _guard) = shared.enter(Action::Exec, &self.core.clock)?;
+            let plan = shared.status.borrow().record.plan.clone();
+            look::installed(&life, &plan, job.manager).await
+        };
+        let names = asked_names(job);
+        match looked.await {
+            Ok(found) => {
+                let mut found = found.unwrap_or_default();
+                found.retain(|found| names.contains(&name_of(job.manager, &found.name)));
+                (found, None)
+            }
+            Err(error) => (Vec::new(), Some(format!("its versions are not known: {}", error.message()))),
+        }
+    }
+
+    /// Changes what is seen of the job.
+    fn note(&self, change: impl FnOnce(&mut PackageJobRecord)) {
+        self.job.record.send_modify(change);
+    }
+
+    /// The same, and writes it down.
+    async fn save(&self, change: impl FnOnce(&mut PackageJobRecord)) -> Result<()> {
+        self.note(change);
+        self.core.store.update_package_job(self.job.now()).await.map_err(error::from_store)
+    }
+}
+
+/// Does `work` while the index is served inside.
+async fn served<T>(
+    life: &Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+    manager: PackageManager,
+    port: u16,
+    listener: Option<GuestListener>,
+    work: impl Future<Output = T>,
+) -> T {
+    let serving = async {
+        serve::serve(Arc::clone(life), gateway, manager, port, listener).await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        done = work => done,
+        never = serving => match never {},
+    }
+}
+
+/// Names of packages as they are compared.
+pub(super) fn asked_names(job: &PackageJobRecord) -> Vec<String> {
+    job.packages.iter().map(|text| name_of(job.manager, text)).collect()
+}
+
+pub(super) fn name_of(manager: PackageManager, text: &str) -> String {
+    Package::new(manager, text).map_or_else(|_odd| text.to_owned(), |package| package.name().to_owned())
+}
+
+fn why(manager: PackageManager, record: &ExecRecord, complaint: Option<&str>, sandbox: &str) -> String {
+    let said = complaint.map(|line| format!(": {line}")).unwrap_or_default();
+    let program = record.spec.command.first().map_or("", String::as_str);
+    match &record.outcome {
+        Some(ExecOutcome::Exited { code, .. }) => format!("{manager} exited with code {code}{said}"),
+        Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }) => {
+            format!("{sandbox} has no {program}")
+        }
+        Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }) => {
+            let limit = record.spec.timeout.unwrap_or_default();
+            format!("{manager} was killed after {limit:?}, its time limit{said}")
+        }
+        Some(outcome) => format!("{manager} did not finish ({outcome}){said}"),
+        None => format!("{manager} did not finish{said}"),
+    }
+}

@@ -1,0 +1,103 @@
+//! The index inside: a port that the guest listens on, whose clients the gateway answers.
+
+use std::{sync::Arc, time::Duration};
+
+use guest_protocol::{FailureKind, Incoming};
+use sandbox::PackageManager;
+use tokio::{task::JoinSet, time::sleep};
+
+use super::PackageGateway;
+use crate::{
+    client::{GuestError, GuestListener},
+    shared::Life,
+};
+
+/// Clients of one install that are answered at the same time; others wait in the guest.
+const MAX_CLIENTS: usize = 32;
+/// The pause before a listener that was lost is asked for again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Tried first, so that what managers remember of addresses holds for the next install too.
+fn usual_port(manager: PackageManager) -> u16 {
+    match manager {
+        PackageManager::Pip => 17_071,
+        PackageManager::Npm => 17_072,
+        PackageManager::Apt => 17_073,
+    }
+}
+
+/// Listens on the usual port, or on any where a program inside has taken that.
+pub(super) async fn listen(life: &Life, manager: PackageManager) -> Result<GuestListener, GuestError> {
+    match life.client.listen(usual_port(manager)).await {
+        Err(GuestError::Refused(failure)) if failure.kind != FailureKind::LimitReached => {
+            life.client.listen(0).await
+        }
+        listening => listening,
+    }
+}
+
+/// Answers clients until it is dropped, and with it all that it began. `listener`: absent where it was lost with an earlier
+/// daemon; then it is opened again at the same port, where the programs inside still ask.
+pub(super) async fn serve(
+    life: Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+    manager: PackageManager,
+    port: u16,
+    mut listener: Option<GuestListener>,
+) {
+    let mut clients = JoinSet::new();
+    loop {
+        let lost = match &mut listener {
+            Some(open) => answer(open, &life, &gateway, manager, &mut clients).await,
+            None => match life.client.listen(port).await {
+                Ok(open) => {
+                    listener = Some(open);
+                    continue;
+                }
+                Err(error) => error,
+            },
+        };
+        tracing::debug!(sandbox = life.client.label(), port, error = %lost, "the listener was lost");
+        listener = None;
+        tokio::select! {
+            () = life.over.cancelled() => return,
+            () = sleep(RETRY) => {}
+        }
+    }
+}
+
+/// Returns when the listener is lost.
+async fn answer(
+    listener: &mut GuestListener,
+    life: &Arc<Life>,
+    gateway: &Arc<dyn PackageGateway>,
+    manager: PackageManager,
+    clients: &mut JoinSet<()>,
+) -> GuestError {
+    loop {
+        let has_room = clients.len() < MAX_CLIENTS;
+        tokio::select! {
+            Some(_left) = clients.join_next() => {}
+            incoming = listener.next(), if has_room => match incoming {
+                Ok(incoming) => {
+                    clients.spawn(welcome(incoming, Arc::clone(life), Arc::clone(gateway), manager));
+                }
+                Err(error) => return error,
+            },
+        }
+    }
+}
+
+async fn welcome(
+    incoming: Incoming,
+    life: Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+    manager: PackageManager,
+) {
+    match life.client.accept(incoming).await {
+        Ok(stream) => gateway.serve(stream, manager).await,
+        Err(error) => {
+            tracing::debug!(sandbox = life.client.label(), %error, "a client left before it was taken");
+        }
+    }
+}

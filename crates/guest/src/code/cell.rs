@@ -1,0 +1,102 @@
+//! A cell: an exec whose process is its context's interpreter.
+
+use std::{
+    cell::Cell,
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use guest_protocol::{CellStart, ExecStart, Failure, FailureKind, Response, SignalScope, StateLoss};
+
+use super::{context::Context, interpreter::Interpreter};
+use crate::exec::{Cause, Exec};
+
+/// When an interrupt is sent again, where that is needed.
+const SECOND_INTERRUPT_AFTER: Duration = Duration::from_millis(500);
+
+/// What a cell is besides an exec.
+#[derive(Debug)]
+pub(crate) struct CellPart {
+    context: Weak<Context>,
+    /// How long the interpreter has to end it once it was interrupted.
+    grace: Duration,
+    timeout: Option<Duration>,
+    is_interrupted: Cell<bool>,
+}
+
+/// A cell that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) exec: Rc<Exec>,
+    /// Type of its frame.
+    pub(crate) kind: u8,
+    pub(crate) code: String,
+}
+
+impl CellPart {
+    pub(super) fn new(context: &Rc<Context>, request: &ExecStart, cell: &CellStart) -> Self {
+        Self {
+            context: Rc::downgrade(context),
+            grace: Duration::from_millis(cell.grace_ms),
+            timeout: request.timeout_ms.map(Duration::from_millis),
+            is_interrupted: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_interrupted.get()
+    }
+
+    /// Notes an interrupt; tells whether it is the first.
+    pub(super) fn interrupt(&self) -> bool {
+        !self.is_interrupted.replace(true)
+    }
+
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    pub(crate) fn signal(
+        &self,
+        exec: &Rc<Exec>,
+        signal: i32,
+        scope: SignalScope,
+    ) -> Result<Response, Failure> {
+        let over = || Failure::new(FailureKind::WrongState, format!("exec {} has ended", exec.id));
+        let context = self.context.upgrade().filter(|_| !exec.has_ended()).ok_or_else(over)?;
+        context.signal(exec, signal, scope)
+    }
+}
+
+/// Ends a cell when its time is up, in the way of an interrupt.
+pub(super) async fn limit_time(context: Rc<Context>, exec: Rc<Exec>, timeout: Duration) {
+    if tokio::time::timeout(timeout, exec.end()).await.is_err() {
+        exec.blame(Cause::TimeLimit);
+        context.interrupt(&exec);
+    }
+}
+
+/// Kills the interpreter of a cell that was interrupted and does not end.
+pub(super) async fn end_within(
+    context: Rc<Context>,
+    exec: Rc<Exec>,
+    interpreter: Rc<Interpreter>,
+    grace: Duration,
+) {
+    let mut left = grace;
+    if context.driver.needs_second_interrupt() {
+        let first = SECOND_INTERRUPT_AFTER.min(grace / 2);
+        if tokio::time::timeout(first, exec.end()).await.is_ok() {
+            return;
+        }
+        interpreter.signal(libc::SIGINT);
+        left = grace.saturating_sub(first);
+    }
+    if tokio::time::timeout(left, exec.end()).await.is_err() {
+        interpreter.kill(StateLoss::Killed);
+    }
+}

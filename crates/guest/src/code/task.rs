@@ -1,0 +1,503 @@
+//! The task of one context: starts its interpreter, gives it cells one by one, and turns what comes from it into their
+//! events.
+//!
+//! ```text
+//! cell waits → begins (Closed to the one before) → output, records → `d` → State, Exited → late output → …
+//!                                                └→ the interpreter ends → State, Exited
+//! ```
+
+use std::{rc::Rc, time::Duration};
+
+use guest_protocol::{Failure, FailureKind, Response, Rich, StartFailure, StateLoss};
+use tokio::{task::spawn_local, time::Instant};
+
+use super::{
+    cell::{self, Waiting},
+    channel::{Channel, Word},
+    context::{Context, INTERRUPTED, Inner},
+    fork::Forking,
+    interpreter::{self, Ends, Interpreter},
+};
+use crate::{
+    Guest,
+    exec::{self, Chunk, Ended, Exec, Output},
+    limits::{FORKED_WITHIN, MAX_LAST_WORDS_BYTES, OUTPUT_CHUNK_BYTES, READY_WITHIN, SILENT_FOR},
+};
+
+/// What a cell ends with whose interpreter could not be started any more.
+const NO_INTERPRETER: u8 = 127;
+
+pub(super) struct Task {
+    pub(super) guest: Rc<Guest>,
+    pub(super) context: Rc<Context>,
+    pub(super) live: Option<Live>,
+    /// Those of an interpreter that has ended too: what it left behind may still print.
+    outputs: Vec<Output>,
+    /// The cell that ran last, to which late output belongs.
+    last: Option<Rc<Exec>>,
+    /// Number of the cell that began last.
+    number: u64,
+}
+
+/// The interpreter that we talk to.
+pub(super) struct Live {
+    interpreter: Rc<Interpreter>,
+    pub(super) channel: Channel,
+    /// Until when something must have been said.
+    pub(super) deadline: Option<Instant>,
+    pub(super) forking: Option<Forking>,
+    /// Forks that were given up, whose answers may still come.
+    pub(super) n_late_forks: u32,
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Start,
+    Begin,
+    Fork,
+    Bury,
+    Leave,
+}
+
+enum News {
+    Due(Due),
+    Heard(Chunk),
+    Printed(usize, Chunk),
+    DeadlinePassed,
+    /// Something was written, or there is room again.
+    LookAgain,
+}
+
+impl Task {
+    pub(super) fn new(guest: &Rc<Guest>, context: &Rc<Context>) -> Self {
+        Self {
+            guest: Rc::clone(guest),
+            context: Rc::clone(context),
+            live: None,
+            outputs: Vec::new(),
+            last: None,
+            number: 0,
+        }
+    }
+
+    /// A task for an interpreter that runs already.
+    pub(super) fn of(guest: &Rc<Guest>, context: &Rc<Context>, ends: Ends) -> Self {
+        let mut task = Self::new(guest, context);
+        task.take_over(ends);
+        context.change(|inner| inner.has_begun = true);
+        task
+    }
+
+    fn take_over(&mut self, Ends { interpreter, channel, outputs }: Ends) {
+        self.outputs = outputs;
+        self.context.change(|inner| inner.interpreter = Some(Rc::clone(&interpreter)));
+        let deadline = Some(Instant::now() + READY_WITHIN);
+        self.live = Some(Live { interpreter, channel, deadline, forking: None, n_late_forks: 0 });
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            match self.news().await {
+                News::Due(Due::Start) => self.start().await,
+                News::Due(Due::Begin) => self.begin(),
+                News::Due(Due::Fork) => self.fork(),
+                News::Due(Due::Bury) => self.bury().await,
+                News::Due(Due::Leave) => return self.leave(),
+                News::Heard(Chunk::Bytes(bytes)) => self.listen(&bytes).await,
+                News::Heard(Chunk::Closed) => self.fell_silent(),
+                News::Printed(position, chunk) => self.printed(position, chunk),
+                News::DeadlinePassed => self.is_late(),
+                News::Heard(Chunk::Empty) | News::LookAgain => {}
+            }
+            if self.live.is_none() && (self.outputs.is_empty() || self.guest.is_stopping.get()) {
+                self.close_last();
+            }
+        }
+    }
+
+    fn due(&self, inner: &Inner) -> Option<Due> {
+        let Some(live) = &self.live else {
+            let wants_one = inner.is_wanted || !inner.waiting.is_empty();
+            return match () {
+                () if inner.is_removed => Some(Due::Leave),
+                () if wants_one && !self.guest.is_stopping.get() => Some(Due::Start),
+                () => None,
+            };
+        };
+        let is_free = inner.is_ready && inner.running.is_none() && live.forking.is_none();
+        match () {
+            () if live.interpreter.ended.get().is_some() => Some(Due::Bury),
+            () if is_free && inner.fork.is_some() => Some(Due::Fork),
+            () if is_free && !inner.waiting.is_empty() => Some(Due::Begin),
+            () => None,
+        }
+    }
+
+    /// Whose events output becomes now.
+    fn owner(&self) -> Option<Rc<Exec>> {
+        let inner = self.context.inner.borrow();
+        let first = || inner.waiting.front().filter(|_| !inner.is_ready).map(|waiting| &waiting.exec);
+        inner.running.as_ref().or(self.last.as_ref()).or_else(first).cloned()
+    }
+
+    async fn news(&mut self) -> News {
+        let owner = self.owner();
+        let has_room = owner.as_deref().is_none_or(|owner| self.guest.execs.has_room_for_cell(owner));
+        // What is printed while there is no cell waits for the first one.
+        let reads_output = has_room && owner.is_some();
+        let (first, second) = (self.outputs.first(), self.outputs.get(1));
+        let live = self.live.as_ref();
+        let channel = live.map(|live| &live.channel);
+        let hears = has_room && channel.is_some_and(|channel| !channel.is_deaf);
+        let writes = channel.is_some_and(Channel::has_unwritten);
+        let deadline = live.and_then(|live| live.deadline);
+        let news = tokio::select! {
+            biased;
+            due = self.context.until(|inner| self.due(inner)) => News::Due(due),
+            chunk = of(channel, Channel::next), if hears => News::Heard(chunk),
+            chunk = of(first, Output::next), if reads_output && first.is_some() => News::Printed(0, chunk),
+            chunk = of(second, Output::next), if reads_output && second.is_some() => News::Printed(1, chunk),
+            () = of(channel, Channel::write_on), if writes => News::LookAgain,
+            () = room(&self.guest, owner.as_deref()), if !has_room => News::LookAgain,
+            () = until(deadline), if deadline.is_some() => News::DeadlinePassed,
+        };
+        if self.outputs.len() > 1 && !matches!(news, News::Printed(_, Chunk::Closed)) {
+            // The other one first next time: a flood on one stream must not silence the other.
+            self.outputs.swap(0, 1);
+            if let News::Printed(position, chunk) = news {
+                return News::Printed(1 - position, chunk);
+            }
+        }
+        news
+    }
+
+    async fn start(&mut self) {
+        self.close_last();
+        self.outputs.clear();
+        let (ends, newborn) = match interpreter::fork(&self.guest, &self.context) {
+            Ok(started) => started,
+            Err(answer) => return self.could_not_start(answer),
+        };
+        ends.channel.send_parts(self.context.driver.parts);
+        self.take_over(ends);
+        if let Err(answer) = newborn.has_begun().await {
+            self.live = None;
+            self.outputs.clear();
+            return self.could_not_start(answer);
+        }
+        let (pid, unanswered) = self.context.change(|inner| {
+            inner.has_begun = true;
+            inner.is_wanted = false;
+            inner.failure = None;
+            let unanswered = inner.waiting.iter().filter(|waiting| !waiting.exec.is_answered());
+            let unanswered: Vec<_> = unanswered.map(|waiting| Rc::clone(&waiting.exec)).collect();
+            (inner.interpreter.as_ref().map_or(0, |interpreter| interpreter.pid), unanswered)
+        });
+        for exec in unanswered {
+            self.guest.execs.has_started(&exec, pid);
+        }
+    }
+
+    /// Tells everyone who waits for the interpreter. A context that never had one goes.
+    fn could_not_start(&mut self, answer: Response) {
+        let answer = interpreter::explain(self.context.driver, answer);
+        let (reason, message) = match &answer {
+            Response::NotStarted { reason, message } => (*reason, message.clone()),
+            _ => (StartFailure::Other, String::new()),
+        };
+        let waiting = self.context.change(|inner| {
+            inner.interpreter = None;
+            inner.is_wanted = false;
+            inner.failure = Some(Failure::new(kind_of(reason), message.clone()));
+            inner.is_removed |= !inner.has_begun;
+            std::mem::take(&mut inner.waiting)
+        });
+        for waiting in waiting {
+            self.guest.contexts.let_go(&waiting);
+            let exec = waiting.exec;
+            if !exec.is_answered() {
+                self.guest.execs.refuse(&exec, answer.clone());
+                continue;
+            }
+            self.guest.execs.push_record(&exec, &Rich::Warning { message: message.clone() });
+            let ended = Ended { code: Some(NO_INTERPRETER), signal: None };
+            self.end_cell(&exec, ended, Some(StateLoss::Exited), self.guest.oom_kills());
+            self.guest.execs.close(&exec);
+        }
+    }
+
+    fn begin(&mut self) {
+        let Some(Waiting { exec, kind, code }) = self.context.change(|inner| {
+            let waiting = inner.waiting.pop_front();
+            inner.running = waiting.as_ref().map(|waiting| Rc::clone(&waiting.exec));
+            waiting
+        }) else {
+            return;
+        };
+        self.guest.contexts.let_go_bytes(code.len());
+        self.take_late_output();
+        self.close_last();
+        let lost = self.context.inner.borrow_mut().lost.take();
+        if let Some(message) = lost {
+            self.guest.execs.push_record(&exec, &Rich::Warning { message });
+        }
+        self.guest.execs.has_begun(&self.guest, &exec);
+        self.number += 1;
+        if let Some(live) = &self.live {
+            live.channel.send_cell(kind, self.number, &code);
+        }
+        if let Some(timeout) = exec.cell.as_ref().and_then(cell::CellPart::timeout) {
+            spawn_local(cell::limit_time(Rc::clone(&self.context), exec, timeout));
+        }
+    }
+
+    /// Output of the last cell that is there already. Where there is no room for it, it becomes the next one's.
+    fn take_late_output(&self) {
+        let Some(last) = &self.last else { return };
+        for output in &self.outputs {
+            let mut pending = output.pending();
+            while pending > 0 && self.guest.execs.has_room_for_cell(last) {
+                let limit = usize::try_from(pending).unwrap_or(OUTPUT_CHUNK_BYTES);
+                let Chunk::Bytes(bytes) = output.take(limit) else { break };
+                pending = pending.saturating_sub(bytes.len() as u64);
+                self.guest.execs.push_output(last, output.event(bytes));
+            }
+        }
+    }
+
+    fn close_last(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.guest.execs.close(&last);
+        }
+    }
+
+    fn printed(&mut self, position: usize, chunk: Chunk) {
+        match (chunk, self.owner()) {
+            (Chunk::Bytes(bytes), Some(owner)) => {
+                if let Some(output) = self.outputs.get(position) {
+                    self.guest.execs.push_output(&owner, output.event(bytes));
+                }
+            }
+            (Chunk::Closed, _) => drop(self.outputs.remove(position)),
+            _ => {}
+        }
+    }
+
+    /// Takes what the driver said, after what was printed before it.
+    async fn listen(&mut self, bytes: &[u8]) {
+        if let Some(owner) = self.owner() {
+            exec::drain(&self.guest, &owner, &mut self.outputs).await;
+        }
+        let mut rest = bytes;
+        loop {
+            let Some(live) = &mut self.live else { return };
+            let mut rich = Vec::new();
+            let word = live.channel.lines.next(&mut rest, &mut rich);
+            self.pass_on(rich);
+            match word {
+                Ok(Some(word)) => self.obey(word),
+                Ok(None) => return,
+                Err(_garbled) => return self.is_garbled(),
+            }
+        }
+    }
+
+    /// Records that come while no cell runs are nobody's: a cell's last record is its state.
+    fn pass_on(&self, rich: Vec<u8>) {
+        let running = self.context.inner.borrow().running.clone();
+        if let Some(running) = running.filter(|_| !rich.is_empty()) {
+            self.guest.execs.push_rich(&running, rich.into());
+        }
+    }
+
+    fn obey(&mut self, word: Word) {
+        let running = self.context.inner.borrow().running.clone();
+        let is_ready = self.context.inner.borrow().is_ready;
+        let Some(live) = &mut self.live else { return };
+        match (word, running) {
+            (Word::Ready, None) if !is_ready => {
+                live.deadline = None;
+                self.context.change(|inner| inner.is_ready = true);
+            }
+            (Word::Done { cell, code }, Some(running)) if cell == self.number => {
+                let has_died = live.interpreter.ended.get();
+                let oom_kills = self.guest.oom_kills();
+                let own_kills = oom_kills.saturating_sub(running.oom_kills_before());
+                let lost = has_died.map(|(ended, _)| live.interpreter.loss(ended, own_kills));
+                self.end_cell(&running, Ended { code: Some(code), signal: None }, lost, oom_kills);
+                self.last = Some(running);
+            }
+            (Word::Forked(_), _) if live.forking.is_none() && live.n_late_forks > 0 => live.n_late_forks -= 1,
+            (Word::Forked(answer), _) if live.forking.is_some() => self.has_forked(answer),
+            _ => self.is_garbled(),
+        }
+    }
+
+    /// The last record of a cell, and its end.
+    fn end_cell(&self, exec: &Rc<Exec>, ended: Ended, lost: Option<StateLoss>, oom_kills: u64) {
+        let was_interrupted = exec.cell.as_ref().is_some_and(cell::CellPart::is_interrupted);
+        let interrupted = was_interrupted && (lost.is_some() || ended.code == Some(INTERRUPTED));
+        self.guest.execs.push_record(exec, &Rich::State { kept: lost.is_none(), lost, interrupted });
+        self.guest.execs.has_ended(exec, ended, oom_kills);
+        self.context.change(|inner| {
+            inner.running = None;
+            inner.n_cells += 1;
+        });
+    }
+
+    fn is_garbled(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.channel.is_deaf = true;
+            live.interpreter.kill(StateLoss::Garbled);
+        }
+    }
+
+    /// The other end of the channel is closed, mostly because the interpreter is about to end.
+    fn fell_silent(&mut self) {
+        let Some(live) = &mut self.live else { return };
+        live.channel.is_deaf = true;
+        let is_running = self.context.inner.borrow().running.is_some();
+        if is_running && self.context.driver.can_be_replaced() {
+            return;
+        }
+        let interpreter = Rc::clone(&live.interpreter);
+        spawn_local(async move {
+            tokio::time::sleep(SILENT_FOR).await;
+            interpreter.kill(StateLoss::Garbled);
+        });
+    }
+
+    fn is_late(&mut self) {
+        let Some(live) = &mut self.live else { return };
+        live.deadline = None;
+        if live.forking.is_some() {
+            live.n_late_forks += 1;
+            self.fork_is_late(FORKED_WITHIN);
+        } else {
+            live.interpreter.kill(StateLoss::Killed);
+        }
+    }
+
+    /// The interpreter was reaped: its last words, then the end of what it ran.
+    async fn bury(&mut self) {
+        self.last_words().await;
+        if let Some(owner) = self.owner() {
+            exec::drain(&self.guest, &owner, &mut self.outputs).await;
+        }
+        let Some(live) = self.live.take() else { return };
+        let (ended, oom_kills) = live
+            .interpreter
+            .ended
+            .get()
+            .unwrap_or((Ended { code: None, signal: None }, self.guest.oom_kills()));
+        self.fork_is_over(live.forking, "its interpreter ended");
+        let (exec, was_ready) = self.context.change(|inner| {
+            let was_ready = std::mem::take(&mut inner.is_ready);
+            inner.interpreter = None;
+            let first = if was_ready { None } else { inner.waiting.pop_front() };
+            first.as_ref().inspect(|first| self.guest.contexts.let_go(first));
+            (inner.running.clone().or(first.map(|first| first.exec)), was_ready)
+        });
+        let counted_before =
+            exec.as_ref().or(self.last.as_ref()).map_or(oom_kills, |exec| exec.oom_kills_before());
+        let loss = live.interpreter.loss(ended, oom_kills.saturating_sub(counted_before));
+        if let Some(exec) = exec {
+            if live.channel.lines.is_within_record() {
+                self.guest.execs.push_rich(&exec, "\n".into());
+            }
+            self.end_cell(&exec, ended, Some(loss), oom_kills);
+            self.last = Some(exec);
+        }
+        let said = if self.last.is_none() { self.left_unread() } else { String::new() };
+        self.context.change(|inner| {
+            if std::mem::take(&mut inner.is_reset) {
+                inner.lost = None;
+            } else if was_ready {
+                inner.lost = Some(sentence(self.context.name(), loss, ended));
+            } else {
+                inner.failure =
+                    Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended, &said)));
+            }
+        });
+    }
+
+    /// What was printed while there was no cell to have it.
+    fn left_unread(&self) -> String {
+        let chunks = self.outputs.iter().map(|output| output.take(OUTPUT_CHUNK_BYTES));
+        let texts = chunks.filter_map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => None,
+        });
+        exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
+    }
+
+    /// What the driver wrote before its end; bounded, since others may hold its channel.
+    async fn last_words(&mut self) {
+        let mut n_bytes = 0;
+        while n_bytes < MAX_LAST_WORDS_BYTES {
+            let Some(live) = self.live.as_ref().filter(|live| !live.channel.is_deaf) else { return };
+            let Chunk::Bytes(bytes) = live.channel.take() else { return };
+            n_bytes += bytes.len();
+            self.listen(&bytes).await;
+        }
+    }
+
+    fn leave(&mut self) {
+        self.close_last();
+        self.context.give_up_waiting();
+        self.guest.contexts.forget(&self.context);
+        self.context.change(|inner| inner.is_gone = true);
+    }
+}
+
+async fn of<T, R>(thing: Option<&T>, what: impl AsyncFnOnce(&T) -> R) -> R {
+    match thing {
+        Some(thing) => what(thing).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn room(guest: &Guest, owner: Option<&Exec>) {
+    match owner {
+        Some(owner) => exec::room(guest, owner).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    let far = || Instant::now() + Duration::from_secs(3600);
+    tokio::time::sleep_until(deadline.unwrap_or_else(far)).await;
+}
+
+fn kind_of(reason: StartFailure) -> FailureKind {
+    match reason {
+        StartFailure::NotFound | StartFailure::NotExecutable => FailureKind::NotFound,
+        StartFailure::BadWorkingDirectory | StartFailure::BadUser => FailureKind::InvalidRequest,
+        StartFailure::LimitReached => FailureKind::LimitReached,
+        StartFailure::Other => FailureKind::Internal,
+    }
+}
+
+/// Why the variables are gone.
+fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
+    let how = match (loss, ended.signal, ended.code) {
+        (StateLoss::OutOfMemory, ..) => "was killed for want of memory".to_owned(),
+        (StateLoss::Killed, ..) => "was killed".to_owned(),
+        (StateLoss::Garbled, ..) => "was killed because its channel to the sandbox was broken".to_owned(),
+        (_, Some(signal), _) => format!("was ended by signal {signal}"),
+        (_, None, code) => format!("exited with code {}", code.unwrap_or(0)),
+    };
+    format!(
+        "The variables of context {context} are gone: its interpreter {how}. This cell began in a new one."
+    )
+}
+
+fn died_early(context: &Context, ended: Ended, said: &str) -> String {
+    let how = match (ended.signal, ended.code) {
+        (Some(signal), _) => format!("was ended by signal {signal}"),
+        (None, code) => format!("exited with code {}", code.unwrap_or(0)),
+    };
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    format!("the interpreter of context {} {how} before it was ready{said}", context.name())
+}
