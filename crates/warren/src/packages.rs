@@ -177,11 +177,14 @@ mod tests {
     #[test]
     fn sources_are_read_as_apt_writes_them() {
         let bases = [Url::parse("http://a.example/debian/").unwrap()];
-        let source = apt_source("deb [trusted=yes arch=amd64] http://a.example/debian stable main", &bases).unwrap();
+        let source =
+            apt_source("deb [trusted=yes arch=amd64] http://a.example/debian stable main", &bases).unwrap();
         assert_eq!((source.number, source.is_trusted), (0, true));
         assert_eq!((source.suites.join(" "), source.components.join(" ")), ("stable".into(), "main".into()));
         assert_eq!(apt_source("deb http://b.example ./", &bases).unwrap().number, 1);
-        for wrong in ["", "deb", "deb http://x", "deb-src http://x y z", "deb ftp://x y", "deb [x=y] http://x y"] {
+        for wrong in
+            ["", "deb", "deb http://x", "deb-src http://x y z", "deb ftp://x y", "deb [x=y] http://x y"]
+        {
             assert!(apt_source(wrong, &bases).is_none(), "{wrong:?}");
         }
     }

@@ -47,8 +47,8 @@ impl Jobs {
             let other = other.record.borrow();
             let is_asked_again = new.request_id.is_some() && other.request_id == new.request_id;
             // Whoever named a request wants to find that job again, and not another's.
-            let is_joined = new.request_id.is_none()
-                && (other.manager, &other.packages) == (new.manager, &new.packages);
+            let is_joined =
+                new.request_id.is_none() && (other.manager, &other.packages) == (new.manager, &new.packages);
             is_asked_again || is_joined
         };
         if let Some(same) = of_sandbox().find(is_same) {

@@ -205,18 +205,31 @@ impl Engine {
         let name = package.name().to_owned();
         let shared = self.core().find_to_change(who, which).await?;
         let records = self.job_records(&shared).await?;
-        let newest = records.into_iter().rev().find(|record| {
-            record.manager == manager && run::asked_names(record).contains(&name)
-        });
+        let newest = records
+            .into_iter()
+            .rev()
+            .find(|record| record.manager == manager && run::asked_names(record).contains(&name));
         if let Some(record) = newest.clone().filter(|record| record.state == PackageState::Installing) {
             let job = Some(view(&shared, record, Log::Shown));
-            return Ok(PackageStatus { name, manager, state: PackagePresence::Installing, version: None, job });
+            return Ok(PackageStatus {
+                name,
+                manager,
+                state: PackagePresence::Installing,
+                version: None,
+                job,
+            });
         }
         let found = self.look(&shared, manager).await?;
         let is_it = |found: &&InstalledPackage| run::name_of(manager, &found.name) == name;
         if let Some(found) = found.iter().find(is_it) {
             let version = Some(found.version.clone());
-            return Ok(PackageStatus { name, manager, state: PackagePresence::Installed, version, job: None });
+            return Ok(PackageStatus {
+                name,
+                manager,
+                state: PackagePresence::Installed,
+                version,
+                job: None,
+            });
         }
         let failed = newest.filter(|record| record.state == PackageState::Failed);
         let state = match failed {
@@ -282,9 +295,8 @@ impl Engine {
     async fn job_records(&self, shared: &Shared) -> Result<Vec<PackageJobRecord>> {
         let stored = self.core().store.package_jobs(shared.subject.id.clone()).await;
         let stored = stored.map_err(error::from_store)?.into_iter();
-        let newest = |record: PackageJobRecord| {
-            self.core().jobs.get(&record.id).map_or(record, |live| live.now())
-        };
+        let newest =
+            |record: PackageJobRecord| self.core().jobs.get(&record.id).map_or(record, |live| live.now());
         Ok(stored.map(newest).collect())
     }
 }

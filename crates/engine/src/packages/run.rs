@@ -133,7 +133,8 @@ impl Task {
         };
         self.save(|job| job.exec = Some(exec.clone())).await.ok();
         let life = shared.status.borrow().life.clone();
-        let gateway = self.core.config.packages.clone().filter(|gateway| may_block(|| gateway.open()).is_ok());
+        let gateway =
+            self.core.config.packages.clone().filter(|gateway| may_block(|| gateway.open()).is_ok());
         let done = self.found_done(&shared, &exec);
         let done = match (life, gateway, port) {
             (Some(life), Some(gateway), Some(port)) => {
@@ -180,13 +181,7 @@ impl Task {
             }
         };
         let now = self.core.clock.now();
-        let ended = PackageJobRecord {
-            state,
-            message,
-            installed,
-            ended_at: Some(now),
-            ..self.job.now()
-        };
+        let ended = PackageJobRecord { state, message, installed, ended_at: Some(now), ..self.job.now() };
         match self.core.store.update_package_job(ended.clone()).await {
             Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => {}
             // The next daemon finds out again.

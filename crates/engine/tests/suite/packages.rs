@@ -4,9 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use engine::{PackageGateway, PackageJob, PackagePresence, PortStream, SandboxRef, WriteOptions};
 use futures_util::{FutureExt, future::BoxFuture};
-use sandbox::{
-    ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxSpec,
-};
+use sandbox::{ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxSpec};
 use store::PackageJobRecord;
 
 use super::support::{PATIENCE, World, bytes, in_time};
@@ -80,8 +78,7 @@ async fn a_job_ends_with_its_versions_and_its_log() {
     // It is still known to the next daemon, and so is what looking inside shows.
     let world = world.restart().await;
     assert_eq!(world.engine.package_job(&world.who, &which, &job.id).await.unwrap(), job);
-    let status =
-        world.engine.package_status(&world.who, &which, PackageManager::Npm, "other").await.unwrap();
+    let status = world.engine.package_status(&world.who, &which, PackageManager::Npm, "other").await.unwrap();
     assert_eq!((status.state, status.version.as_deref()), (PackagePresence::Installed, Some("2")));
     let listed = world.engine.packages(&world.who, &which, None).await.unwrap();
     assert_eq!(listed.len(), 1, "only npm is there: {listed:?}");

@@ -167,7 +167,14 @@ mod tests {
         let before = fingerprint(&database);
         build(&database, root.path()).unwrap();
         let own = root.path().join("var/lib/dpkg");
-        for path in ["status", "info/one.list", "info/one.postinst", "alternatives/editor", "triggers/ldconfig", "updates"] {
+        for path in [
+            "status",
+            "info/one.list",
+            "info/one.postinst",
+            "alternatives/editor",
+            "triggers/ldconfig",
+            "updates",
+        ] {
             assert!(own.join(path).exists(), "{path}");
         }
         assert!(!own.join("info/one.md5sums").exists());

@@ -36,8 +36,8 @@ pub use files::{
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use packages::{
-    InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus, Packages,
-    PackagesQuery,
+    InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
+    Packages, PackagesQuery,
 };
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
