@@ -23,7 +23,7 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language},
+    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId},
     mcp::output::until_character_border,
 };
@@ -58,8 +58,10 @@ async fn run(
     JsonBody(asked): JsonBody<v1::CodeRequest>,
 ) -> ApiResult<Response> {
     let spec = spec(&rest, &ask, asked).await?;
+    let ignored = surroundings::ignored(&rest.engine, &ask.who, &ask.which, &spec).await;
     let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
-    let running = Running::new(&rest, ask.who, &view).await?;
+    let mut running = Running::new(&rest, ask.who, &view).await?;
+    running.collected.warn(ignored);
     match Format::asked(&headers) {
         Some(format @ (Format::Sse | Format::Ndjson)) => {
             Ok(stream::answer(format, id, &rest.stop, running.events()))
