@@ -42,7 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
 }
 
 /// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it runs.
-/// An exception is an answer, not a failure.
+/// An exception is an answer, not a failure. Code goes on when its caller leaves; the same `requestId` finds it again.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/code", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     request_body = v1::CodeRequest,
