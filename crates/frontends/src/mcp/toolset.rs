@@ -72,7 +72,7 @@ impl Toolset {
             Self::Code => {
                 "run code with variables kept between calls; contexts: create, list, reset, fork, interrupt"
             }
-            Self::Packages => "package installation (not in this version)",
+            Self::Packages => "packages with pip, npm and apt: install, status, list",
             Self::Logs => "what commands printed, read and followed",
             Self::Metrics => "processor, memory and disk of sandboxes",
             Self::Volumes => "volumes (not in this version)",

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use engine::{ByteStream, Principal, SandboxRef};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace};
+use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
 use serde::de::DeserializeOwned;
 
-use super::v1;
+use super::{packages, v1};
 use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
@@ -43,10 +43,12 @@ in_namespace!(
     ExecQuery,
     GlobQuery,
     GrepQuery,
+    InstallQuery,
     ListQuery,
     NamespaceQuery,
     OutputFormQuery,
     OutputQuery,
+    PackagesQuery,
     ReadQuery,
     RemoveQuery,
     StatQuery,
@@ -96,6 +98,25 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
                 .with_hint("An exec's id is exc- and 13 characters; GET …/execs lists them.")
         })?;
         Ok(Self { who, which, exec, query })
+    }
+}
+
+/// The same about one package job of the sandbox.
+pub(super) struct AskJob<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SandboxRef,
+    pub(super) job: PackageJobId,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::from_request_parts(parts, state).await?;
+        let text = path_parameter(parts, "job").await?;
+        let job = text.parse().map_err(|_malformed| packages::no_such_job(&text))?;
+        Ok(Self { who, which, job, query })
     }
 }
 

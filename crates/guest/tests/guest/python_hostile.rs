@@ -70,7 +70,7 @@ fn the_next_cell_works_whatever_a_cell_has_done() {
 fn memory_that_is_not_there_ends_the_cell() {
     let python = Notebook::new();
     let limit = Rlimit { resource: "as".to_owned(), soft: 1 << 29, hard: 1 << 29 };
-    let mut start = python.start("kept = 5\nx = []\nwhile True: x.append(bytearray(1 << 20))");
+    let mut start = python.start("kept = 5\nx = []\nwhile True: x.append(bytearray(1 << 26))");
     start.rlimits = vec![limit];
     let ran = python.guest.connect().run_cell(&start);
     assert_eq!(ran.error().map(|error| error.0).as_deref(), Some("MemoryError"), "{ran:?}");

@@ -119,3 +119,16 @@ fn an_interrupt_at_the_very_beginning_counts() {
     }
     assert_eq!(python.value("x"), "1");
 }
+
+#[test]
+fn an_interrupt_of_the_first_cell_finds_the_interpreter_still_starting() {
+    for _ in 0..5 {
+        let python = Notebook::new();
+        let start = python.start("while True: pass");
+        python.guest.connect().start(&start);
+        python.signal(&start.id);
+        let ran = python.guest.connect().follow_cell(&start.id);
+        assert_eq!((&ran.report, ran.state()), (&exited(130), &interrupted()), "{ran:?}");
+        assert_eq!(python.value("5"), "5");
+    }
+}

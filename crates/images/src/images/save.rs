@@ -148,6 +148,8 @@ impl<W: Write> Tar<W> {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes);
         header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
         header.set_mtime(0);
         let mut counted = Counted { inner: content, read: 0 };
         self.builder.append_data(&mut header, name, &mut counted).map_err(written)?;

@@ -109,7 +109,7 @@ impl<'a> Members<'a> {
         let mtime = match pax.mtime {
             Some(mtime) => mtime,
             None => Timespec {
-                tv_sec: i64::try_from(header.mtime().map_err(malformed)?).unwrap_or(i64::MAX),
+                tv_sec: i64::try_from(number(&header.as_old().mtime, header.mtime())?).unwrap_or(i64::MAX),
                 tv_nsec: 0,
             },
         };
@@ -138,9 +138,9 @@ impl<'a> Members<'a> {
             }
         };
         Ok(Member {
-            mode: header.mode().map_err(malformed)? & 0o7777,
-            uid: pax.uid.map_or_else(|| header.uid().map_err(malformed), Ok)?,
-            gid: pax.gid.map_or_else(|| header.gid().map_err(malformed), Ok)?,
+            mode: number(&header.as_old().mode, header.mode())? & 0o7777,
+            uid: pax.uid.map_or_else(|| number(&header.as_old().uid, header.uid()), Ok)?,
+            gid: pax.gid.map_or_else(|| number(&header.as_old().gid, header.gid()), Ok)?,
             path,
             kind,
             mtime,
@@ -214,6 +214,14 @@ fn verify_checksum(header: &Header) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt("a tar header", format!("checksum {unsigned}"), stated.to_string()))
+}
+
+/// A field that was left blank is zero; some writers leave out what does not matter to them.
+fn number<T: Default>(field: &[u8], parsed: std::io::Result<T>) -> Result<T> {
+    if field.iter().all(|&byte| byte == 0 || byte == b' ') {
+        return Ok(T::default());
+    }
+    parsed.map_err(malformed)
 }
 
 fn malformed(error: std::io::Error) -> Error {

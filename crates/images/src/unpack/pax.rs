@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn values_may_hold_any_byte() {
-        let pax = Pax::parse(b"28 SCHILY.xattr.user.a=\n=\0 \n12 path=b/c\n18 mtime=-1.250000\n").unwrap();
+        let pax = Pax::parse(b"28 SCHILY.xattr.user.a=\n=\0 \n12 path=b/c\n19 mtime=-1.250000\n").unwrap();
         assert_eq!(pax.xattrs, [("user.a".to_owned(), b"\n=\0 ".to_vec())]);
         assert_eq!(pax.path.unwrap(), b"b/c");
         assert_eq!(pax.mtime.unwrap(), Timespec { tv_sec: -2, tv_nsec: 750_000_000 });

@@ -10,8 +10,10 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod inspect;
 pub(crate) mod key;
+pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod mcp;
+pub(crate) mod package;
 pub(crate) mod pause;
 pub(crate) mod ps;
 pub(crate) mod reference;
@@ -109,10 +111,12 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Logs(args) => logs::run(context, args).await,
         Command::Cp(args) => cp::run(context, args).await,
+        Command::Link(args) => link::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
+        Command::Package(args) => package::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,

@@ -1,6 +1,6 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, images, snapshots, packages, network policy and SSH come as further files.
+//! Volumes, images, snapshots, network policy and SSH come as further files.
 
 mod code;
 pub(crate) mod create;
@@ -9,6 +9,7 @@ mod files;
 mod lifecycle;
 mod logs;
 mod metrics;
+mod packages;
 mod run;
 mod runtime;
 pub(crate) mod select;
@@ -32,6 +33,7 @@ pub(super) fn all() -> Vec<Tool> {
         exec::tools(),
         sessions::tools(),
         code::tools(),
+        packages::tools(),
         logs::tools(),
         files::tools(),
         metrics::tools(),

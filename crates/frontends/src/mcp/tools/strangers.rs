@@ -64,6 +64,12 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         | "sandbox_ports"
         | "sandbox_metrics"
         | "sandbox_metrics_stream" => on(json!({})),
+        "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
+        "sandbox_package_status" => Refused(vec![
+            json!({ "name": target, "package": "numpy" }),
+            json!({ "name": target, "jobId": "pkg-0123456789abc" }),
+        ]),
+        "sandbox_package_list" => on(json!({})),
         "sandbox_renew" => on(json!({ "ttlSecs": 1, "onExpiry": "remove" })),
         "sandbox_exec" | "sandbox_shell" | "sandbox_exec_start" => on(json!({ "command": "true" })),
         "sandbox_run_code" => on(json!({ "code": "1" })),
@@ -82,9 +88,8 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         }
         "sandbox_exec_signal" => Refused(vec![json!({ "execSessionId": exec, "signal": "kill" })]),
         "sandbox_exec_resize" => Refused(vec![json!({ "execSessionId": exec, "rows": 9, "cols": 9 })]),
-        "sandbox_fs_read" | "sandbox_fs_stat" | "sandbox_fs_exists" | "sandbox_fs_remove" => {
-            on(json!({ "path": path }))
-        }
+        "sandbox_fs_read" | "sandbox_fs_stat" | "sandbox_fs_exists" | "sandbox_fs_link"
+        | "sandbox_fs_remove" => on(json!({ "path": path })),
         "sandbox_fs_list" | "sandbox_fs_tree" => on(json!({ "path": "/root" })),
         "sandbox_fs_mkdir" => on(json!({ "path": "/root/new" })),
         "sandbox_fs_write" => on(json!({ "path": path, "content": "changed" })),

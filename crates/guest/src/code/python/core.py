@@ -25,7 +25,7 @@ INTERRUPTED = 130
 ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000
 COROUTINE = 0x80
-FUTURE_ANNOTATIONS = 0x100000 if sys.version_info < (3, 9) else 0x1000000
+FUTURE_ANNOTATIONS = 0x1000000
 # Called at the top of a cell without await, these need a loop that runs.
 LOOP_CALLS = {"create_task", "ensure_future", "get_running_loop", "current_task"}
 
