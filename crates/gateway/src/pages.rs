@@ -174,6 +174,11 @@ impl Pages {
         self.get_within(wanted, Duration::MAX).await
     }
 
+    /// A page of any age, if it is in the cache.
+    pub(crate) async fn peek(&self, key: &str) -> Result<Option<Page>, Refusal> {
+        self.load(key).await
+    }
+
     async fn get_within(&self, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
         if let Some(page) = self.load(&wanted.key).await?.filter(|page| is_within(&page.record, max_age)) {
             self.hit(max_age);

@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("guest-protocol", &[]),
     ("guest", &["guest-protocol"]),
     ("jail", &[]),
+    ("images", &[]),
     ("store", &["sandbox"]),
     ("backends", &["sandbox", "jail", "guest-protocol"]),
     ("gateway", &[]),

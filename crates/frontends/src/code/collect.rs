@@ -85,6 +85,10 @@ impl Collected {
         self.outcome = Some(outcome);
     }
 
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
+    }
+
     pub(crate) fn state_kept(&self) -> Option<bool> {
         self.state.map(|(kept, ..)| kept)
     }
@@ -156,7 +160,7 @@ impl Collected {
         let duration =
             self.started_ms.zip(self.ended_ms).and_then(|(from, to)| u64::try_from(to - from).ok());
         let stdout = self.stdout.finish("stdout", &rest);
-        let mut stderr = self.stderr.finish("stderr", &rest);
+        let stderr = self.stderr.finish("stderr", &rest);
         self.warnings.extend(self.records.left_out());
         if stdout.is_lossy || stderr.is_lossy {
             self.warnings
@@ -164,10 +168,6 @@ impl Collected {
         }
         if self.are_files_cut {
             self.warnings.push("More files were made or changed than are told.".to_owned());
-        }
-        if let Some(ExecOutcome::NotStarted { message, .. }) = &self.outcome {
-            stderr.text.push_str(message);
-            stderr.text.push('\n');
         }
         let result_text = take_result(&mut self.outputs, &self.partial);
         let (state_kept, state_lost, interrupted) = match self.state {

@@ -27,7 +27,7 @@ const MAX_FILES: usize = 200;
 /// One record, as a caller is told of it.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Output(Shown),
+    Output(Box<Shown>),
     Error(CellError),
     Warning(String),
     Files { files: Vec<FileLink>, truncated: bool },
@@ -94,20 +94,17 @@ impl Records {
         self.reader.gap();
     }
 
-    /// Outputs, warnings and records that nobody was told of.
-    pub(crate) fn left_out(&self) -> Option<String> {
+    /// Outputs, warnings and records that nobody was told of, as sentences.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = String> {
         let n_outputs = self.n_outputs.saturating_sub(MAX_OUTPUTS);
         let n_records = self.reader.n_left_out() + self.n_warnings.saturating_sub(MAX_WARNINGS) as u64;
-        match (n_outputs, n_records) {
-            (0, 0) => None,
-            (0, n) => Some(format!(
-                "{n} records of what the code showed were left out: too long, damaged or too many."
-            )),
-            (n, _) => Some(format!(
-                "{n} more outputs were shown; they are numbered up to {} and can be read like the others.",
-                self.n_outputs
-            )),
-        }
+        let outputs = (n_outputs > 0).then(|| {
+            format!("Outputs {} to {} can only be read at their addresses.", MAX_OUTPUTS + 1, self.n_outputs)
+        });
+        let records = (n_records > 0).then(|| {
+            format!("Left out of what the code showed, being too long, damaged or too many: {n_records}.")
+        });
+        outputs.into_iter().chain(records)
     }
 
     fn tell(&mut self, record: Rich) -> Option<Told> {
@@ -134,7 +131,7 @@ impl Records {
         }
     }
 
-    fn output(&mut self, kind: OutputKind, data: &MimeBundle) -> Option<Shown> {
+    fn output(&mut self, kind: OutputKind, data: &MimeBundle) -> Option<Box<Shown>> {
         self.n_outputs = self.n_outputs.saturating_add(1);
         if self.n_outputs > MAX_OUTPUTS {
             return None;
@@ -163,7 +160,7 @@ impl Records {
         if let Some(form) = bundle::picture(data) {
             self.add_picture(&mut shown, form);
         }
-        Some(shown)
+        Some(Box::new(shown))
     }
 
     fn add_form(&mut self, shown: &mut Shown, mime: &str, value: &Value) {
@@ -228,7 +225,7 @@ mod tests {
     fn shown(records: &mut Records, data: Value) -> Shown {
         let line = format!("{}\n", json!({ "type": "display", "data": data }));
         match records.push(line.as_bytes()).pop() {
-            Some(Told::Output(shown)) => shown,
+            Some(Told::Output(shown)) => *shown,
             other => panic!("{other:?}"),
         }
     }
@@ -252,7 +249,8 @@ mod tests {
                 format!("{}\n", json!({ "type": "display", "data": { "text/plain": long } })).as_bytes(),
             );
         }
-        assert!(records.left_out().unwrap().starts_with("2 more outputs"), "{:?}", records.left_out());
+        let told: Vec<_> = records.left_out().collect();
+        assert_eq!(told, ["Outputs 101 to 102 can only be read at their addresses."]);
         assert_eq!(records.left_form_bytes, 0);
     }
 
@@ -283,6 +281,7 @@ mod tests {
         for _ in 0..MAX_WARNINGS {
             records.push(line.as_bytes());
         }
-        assert!(records.left_out().unwrap().starts_with("1 records"), "{:?}", records.left_out());
+        let told: Vec<_> = records.left_out().collect();
+        assert!(told.len() == 1 && told[0].ends_with("too many: 1."), "{told:?}");
     }
 }

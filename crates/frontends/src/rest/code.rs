@@ -13,7 +13,7 @@ use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
 };
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, NotStarted, Result};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language},
+    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId},
     mcp::output::until_character_border,
 };
@@ -58,13 +58,15 @@ async fn run(
     JsonBody(asked): JsonBody<v1::CodeRequest>,
 ) -> ApiResult<Response> {
     let spec = spec(&rest, &ask, asked).await?;
+    let ignored = surroundings::ignored(&rest.engine, &ask.who, &ask.which, &spec).await;
     let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
-    let running = Running::new(&rest, ask.who, &view).await?;
+    let mut running = Running::new(&rest, ask.who, &view).await?;
+    running.collected.warn(ignored);
     match Format::asked(&headers) {
         Some(format @ (Format::Sse | Format::Ndjson)) => {
             Ok(stream::answer(format, id, &rest.stop, running.events()))
         }
-        _ => Ok(Json(running.to_the_end().await?).into_response()),
+        _ => Ok(Json(running.finish_reading().await?).into_response()),
     }
 }
 
@@ -119,7 +121,7 @@ impl Running {
         Ok(Self { rest: rest.clone(), who, which, cell, items, collected, stdout, stderr })
     }
 
-    async fn to_the_end(mut self) -> Result<v1::CodeResult> {
+    async fn finish_reading(mut self) -> Result<v1::CodeResult> {
         while let Some(item) = self.items.next().await {
             self.collected.take(&item);
             tokio::task::consume_budget().await;
@@ -137,11 +139,10 @@ impl Running {
             })?;
             self.collected.set_outcome(outcome);
         }
-        if let Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, message }) =
-            self.collected.outcome()
-        {
+        if let Some(ExecOutcome::NotStarted { reason, message }) = self.collected.outcome() {
             let (engine, language) = (&self.rest.engine, self.cell.language);
-            return Err(language::missing(engine, &self.who, &self.which, language, message).await);
+            let why = (*reason, message.as_str());
+            return Err(language::not_started(engine, &self.who, &self.which, language, why).await);
         }
         let finished = self.collected.finish(|_cursor| String::new());
         Ok(v1::CodeResult {

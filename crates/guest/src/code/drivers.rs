@@ -22,8 +22,19 @@ pub(crate) struct Driver {
     pub(crate) parts: &'static [(&'static str, &'static str)],
     pub(crate) framing: Framing,
     pub(crate) can_fork: bool,
-    /// A cell may put another program in the interpreter's place (`exec`), which closes the channel and is no fault.
-    pub(crate) can_be_replaced: bool,
+}
+
+impl Driver {
+    /// An interrupt is lost on a program that a shell is just starting, which cannot be told from one that takes its time; so
+    /// it is sent a second time.
+    pub(crate) fn needs_second_interrupt(&self) -> bool {
+        self.framing == Framing::Shell
+    }
+
+    /// A cell may put another program in the shell's place (`exec`), which closes the channel and is no fault.
+    pub(crate) fn can_be_replaced(&self) -> bool {
+        self.framing == Framing::Shell
+    }
 }
 
 /// Another language that an interpreter runs, and the type of its frames.
@@ -54,7 +65,6 @@ const DRIVERS: &[Driver] = &[
         ],
         framing: Framing::Binary,
         can_fork: true,
-        can_be_replaced: false,
     },
     Driver {
         language: "bash",
@@ -64,7 +74,22 @@ const DRIVERS: &[Driver] = &[
         parts: &[],
         framing: Framing::Shell,
         can_fork: false,
-        can_be_replaced: true,
+    },
+    Driver {
+        language: "javascript",
+        programs: &["node", "nodejs"],
+        arguments: &["-e", include_str!("node/boot.js")],
+        variable: None,
+        parts: &[
+            ("core", include_str!("node/core.js")),
+            ("errors", include_str!("node/errors.js")),
+            ("modules", include_str!("node/modules.js")),
+            ("show", include_str!("node/show.js")),
+            ("transform", include_str!("node/transform.js")),
+            ("typescript", include_str!("node/typescript.js")),
+        ],
+        framing: Framing::Binary,
+        can_fork: false,
     },
 ];
 
@@ -77,4 +102,12 @@ pub(crate) fn find(language: &str) -> Option<(&'static Driver, u8)> {
         dialect.map_or((language, CELL), |dialect| (dialect.interpreter, dialect.frame));
     let driver = DRIVERS.iter().find(|driver| driver.language == interpreter)?;
     Some((driver, frame))
+}
+
+/// Every language that keeps state, with the programs that run it.
+pub(crate) fn languages() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let own = DRIVERS.iter().map(|driver| (driver.language, driver.programs));
+    let dialects =
+        DIALECTS.iter().filter_map(|dialect| Some((dialect.language, find(dialect.language)?.0.programs)));
+    own.chain(dialects)
 }

@@ -8,6 +8,7 @@ use super::{
     channel::Channel,
     context::Context,
     drivers::{Driver, Framing},
+    languages,
 };
 use crate::{
     Guest,
@@ -124,13 +125,31 @@ fn request(context: &Context, program: &str) -> ExecStart {
 pub(crate) fn explain(driver: &Driver, answer: Response) -> Response {
     match answer {
         Response::NotStarted { reason: StartFailure::NotFound, .. } => {
-            let message = format!(
-                "{} is not here: no program {} along the PATH",
-                driver.language,
-                driver.programs.join(" or ")
-            );
+            let message = languages::missing(driver.language, driver.programs);
             exec::not_started(StartFailure::NotFound, message)
         }
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_the_state_is_told_by_the_first_cause() {
+        let ended = |code, signal| Ended { code, signal };
+        let check = |killed_for, ended, oom_kills, expected| {
+            let interpreter = Interpreter::new(1);
+            interpreter.killed_for.set(killed_for);
+            assert_eq!(interpreter.loss(ended, oom_kills), expected);
+        };
+        check(None, ended(Some(0), None), 0, StateLoss::Exited);
+        check(None, ended(None, Some(libc::SIGSEGV)), 0, StateLoss::Crashed);
+        check(None, ended(None, Some(libc::SIGKILL)), 0, StateLoss::Crashed);
+        check(None, ended(None, Some(libc::SIGKILL)), 1, StateLoss::OutOfMemory);
+        // A child of it was killed for memory, and it went by itself.
+        check(None, ended(Some(1), None), 1, StateLoss::Exited);
+        check(Some(StateLoss::Garbled), ended(None, Some(libc::SIGKILL)), 1, StateLoss::Garbled);
     }
 }

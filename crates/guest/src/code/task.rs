@@ -21,6 +21,7 @@ use super::{
 use crate::{
     Guest,
     exec::{self, Chunk, Ended, Exec, Output},
+    files::changed::Tracker,
     limits::{FORKED_WITHIN, MAX_LAST_WORDS_BYTES, OUTPUT_CHUNK_BYTES, READY_WITHIN, SILENT_FOR},
 };
 
@@ -37,6 +38,8 @@ pub(super) struct Task {
     last: Option<Rc<Exec>>,
     /// Number of the cell that began last.
     number: u64,
+    /// Follows what the running cell changes, where that was asked for.
+    tracker: Option<Tracker>,
 }
 
 /// The interpreter that we talk to.
@@ -78,6 +81,7 @@ impl Task {
             outputs: Vec::new(),
             last: None,
             number: 0,
+            tracker: None,
         }
     }
 
@@ -100,7 +104,7 @@ impl Task {
         loop {
             match self.news().await {
                 News::Due(Due::Start) => self.start().await,
-                News::Due(Due::Begin) => self.begin(),
+                News::Due(Due::Begin) => self.begin().await,
                 News::Due(Due::Fork) => self.fork(),
                 News::Due(Due::Bury) => self.bury().await,
                 News::Due(Due::Leave) => return self.leave(),
@@ -227,7 +231,12 @@ impl Task {
         }
     }
 
-    fn begin(&mut self) {
+    async fn begin(&mut self) {
+        // Waits for the clock at most, and before the cell is taken from the queue.
+        self.tracker = match self.tracked_directory() {
+            Some(directory) => Some(Tracker::begin(&directory).await),
+            None => None,
+        };
         let Some(Waiting { exec, kind, code }) = self.context.change(|inner| {
             let waiting = inner.waiting.pop_front();
             inner.running = waiting.as_ref().map(|waiting| Rc::clone(&waiting.exec));
@@ -250,6 +259,17 @@ impl Task {
         if let Some(timeout) = exec.cell.as_ref().and_then(cell::CellPart::timeout) {
             spawn_local(cell::limit_time(Rc::clone(&self.context), exec, timeout));
         }
+    }
+
+    /// Where the next cell will run, if it is to tell what files it changes.
+    fn tracked_directory(&self) -> Option<String> {
+        let inner = self.context.inner.borrow();
+        inner.waiting.front()?.exec.cell.as_ref().filter(|cell| cell.tracks_files)?;
+        // A cell before it may have gone elsewhere.
+        let pid = self.live.as_ref()?.interpreter.pid;
+        let now = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+        let now = now.and_then(|path| path.into_os_string().into_string().ok());
+        Some(now.unwrap_or_else(|| self.context.start.cwd.clone()))
     }
 
     /// Output of the last cell that is there already. Where there is no room for it, it becomes the next one's.
@@ -296,7 +316,7 @@ impl Task {
             let word = live.channel.lines.next(&mut rest, &mut rich);
             self.pass_on(rich);
             match word {
-                Ok(Some(word)) => self.obey(word),
+                Ok(Some(word)) => self.obey(word).await,
                 Ok(None) => return,
                 Err(_garbled) => return self.is_garbled(),
             }
@@ -311,7 +331,10 @@ impl Task {
         }
     }
 
-    fn obey(&mut self, word: Word) {
+    async fn obey(&mut self, word: Word) {
+        if matches!(word, Word::Done { cell, .. } if cell == self.number) {
+            self.tell_files().await;
+        }
         let running = self.context.inner.borrow().running.clone();
         let is_ready = self.context.inner.borrow().is_ready;
         let Some(live) = &mut self.live else { return };
@@ -323,13 +346,23 @@ impl Task {
             (Word::Done { cell, code }, Some(running)) if cell == self.number => {
                 let has_died = live.interpreter.ended.get();
                 let oom_kills = self.guest.oom_kills();
-                let lost = has_died.map(|(ended, _)| live.interpreter.loss(ended, oom_kills));
+                let own_kills = oom_kills.saturating_sub(running.oom_kills_before());
+                let lost = has_died.map(|(ended, _)| live.interpreter.loss(ended, own_kills));
                 self.end_cell(&running, Ended { code: Some(code), signal: None }, lost, oom_kills);
                 self.last = Some(running);
             }
             (Word::Forked(_), _) if live.forking.is_none() && live.n_late_forks > 0 => live.n_late_forks -= 1,
             (Word::Forked(answer), _) if live.forking.is_some() => self.has_forked(answer),
             _ => self.is_garbled(),
+        }
+    }
+
+    /// What files the running cell changed, before its end.
+    async fn tell_files(&mut self) {
+        let tracker = self.tracker.take();
+        let running = self.context.inner.borrow().running.clone();
+        if let Some(running) = running {
+            exec::tell_files(&self.guest, &running, tracker).await;
         }
     }
 
@@ -357,7 +390,7 @@ impl Task {
         let Some(live) = &mut self.live else { return };
         live.channel.is_deaf = true;
         let is_running = self.context.inner.borrow().running.is_some();
-        if is_running && self.context.driver.can_be_replaced {
+        if is_running && self.context.driver.can_be_replaced() {
             return;
         }
         let interpreter = Rc::clone(&live.interpreter);
@@ -384,6 +417,7 @@ impl Task {
         if let Some(owner) = self.owner() {
             exec::drain(&self.guest, &owner, &mut self.outputs).await;
         }
+        self.tell_files().await;
         let Some(live) = self.live.take() else { return };
         let (ended, oom_kills) = live
             .interpreter
@@ -408,13 +442,27 @@ impl Task {
             self.end_cell(&exec, ended, Some(loss), oom_kills);
             self.last = Some(exec);
         }
+        let said = if self.last.is_none() { self.left_unread() } else { String::new() };
         self.context.change(|inner| {
-            if was_ready {
+            if std::mem::take(&mut inner.is_reset) {
+                inner.lost = None;
+            } else if was_ready {
                 inner.lost = Some(sentence(self.context.name(), loss, ended));
             } else {
-                inner.failure = Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended)));
+                inner.failure =
+                    Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended, &said)));
             }
         });
+    }
+
+    /// What was printed while there was no cell to have it.
+    fn left_unread(&self) -> String {
+        let chunks = self.outputs.iter().map(|output| output.take(OUTPUT_CHUNK_BYTES));
+        let texts = chunks.filter_map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => None,
+        });
+        exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
     }
 
     /// What the driver wrote before its end; bounded, since others may hold its channel.
@@ -478,10 +526,11 @@ fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
     )
 }
 
-fn died_early(context: &Context, ended: Ended) -> String {
+fn died_early(context: &Context, ended: Ended, said: &str) -> String {
     let how = match (ended.signal, ended.code) {
         (Some(signal), _) => format!("was ended by signal {signal}"),
         (None, code) => format!("exited with code {}", code.unwrap_or(0)),
     };
-    format!("the interpreter of context {} {how} before it was ready", context.name())
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    format!("the interpreter of context {} {how} before it was ready{said}", context.name())
 }

@@ -26,17 +26,29 @@ use super::{
 };
 use crate::{
     Guest, code,
+    files::changed::Tracker,
     limits::MAX_EXECS,
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
-/// Starts a command, or answers as the first time when the id is known.
+/// Starts a command or a cell, or answers as the first time when the id is known.
 pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<Response, Failure> {
-    if let Ok(exec) = guest.execs.find(&request.id) {
-        return Ok(exec.until(|inner| inner.answer.clone()).await);
+    match request.cell.take() {
+        Some(cell) => match early_answer(guest, &request.id).await? {
+            Some(answer) => Ok(answer),
+            None => code::start(guest, request, cell).await,
+        },
+        None => start_command(guest, request).await,
     }
-    if let Some(answer) = guest.execs.remembered_failure(&request.id) {
-        return Ok(answer);
+}
+
+/// The answer to an id that is known, or why nothing is started now.
+async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failure> {
+    if let Ok(exec) = guest.execs.find(id) {
+        return Ok(Some(exec.until(|inner| inner.answer.clone()).await));
+    }
+    if let Some(answer) = guest.execs.remembered_failure(id) {
+        return Ok(Some(answer));
     }
     if guest.is_stopping.get() {
         return Err(Failure::new(FailureKind::WrongState, "the sandbox is being stopped"));
@@ -45,15 +57,24 @@ pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<R
         let message = format!("{MAX_EXECS} execs are known already; acknowledge some");
         return Err(Failure::new(FailureKind::LimitReached, message));
     }
-    if let Some(cell) = request.cell.take() {
-        return code::start(guest, request, cell).await;
+    Ok(None)
+}
+
+pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    // Before the look for a known id: nothing may wait between that and the fork.
+    let tracker = match request.track_files {
+        true => Some(Tracker::begin(&request.cwd).await),
+        false => None,
+    };
+    if let Some(answer) = early_answer(guest, &request.id).await? {
+        return Ok(answer);
     }
     let command = match plan::command(&request, &guest.rlimits) {
         Ok(command) => command,
         Err(Refusal::Invalid(failure)) => return Err(failure),
         Err(Refusal::NotStarted(answer)) => return Ok(guest.execs.refused(&request.id, answer)),
     };
-    match fork(guest, &request, command) {
+    match fork(guest, &request, command, tracker) {
         Ok(exec) => Ok(exec.until(|inner| inner.answer.clone()).await),
         Err(error) => {
             let message = format!("could not start {}: {error}", shown(&request.command[0]));
@@ -73,7 +94,12 @@ struct Ends {
 }
 
 /// Makes the child and registers the exec, without waiting. What follows does not depend on the host's connection.
-fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<Rc<Exec>> {
+fn fork(
+    guest: &Rc<Guest>,
+    request: &ExecStart,
+    command: Command,
+    tracker: Option<Tracker>,
+) -> io::Result<Rc<Exec>> {
     let ends = match request.terminal {
         Some(size) => open_terminal(size)?,
         None => open_pipes(request.stdin)?,
@@ -89,7 +115,9 @@ fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<
         ..Exec::new(request.id.clone())
     });
     guest.execs.known.borrow_mut().insert(request.id.clone(), Rc::clone(&exec));
-    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), newborn, ends.outputs, request.timeout_ms));
+    let finish =
+        finish(Rc::clone(guest), Rc::clone(&exec), newborn, ends.outputs, request.timeout_ms, tracker);
+    spawn_local(finish);
     Ok(exec)
 }
 
@@ -163,6 +191,7 @@ async fn finish(
     newborn: Newborn,
     outputs: Vec<Output>,
     timeout_ms: Option<u64>,
+    tracker: Option<Tracker>,
 ) {
     let pid = newborn.pid;
     if let Err(answer) = newborn.has_begun().await {
@@ -172,7 +201,7 @@ async fn finish(
     if let Some(timeout) = timeout_ms.map(Duration::from_millis) {
         spawn_local(limit_time(Rc::clone(&exec), timeout));
     }
-    pump(&guest, &exec, outputs).await;
+    pump(&guest, &exec, outputs, tracker).await;
 }
 
 /// The child's failure; `None` when the pipe closed without a word, that is by a successful exec (or by the child's death,

@@ -13,6 +13,7 @@ mod http;
 mod keys;
 mod lifecycle;
 mod links;
+mod links_browser;
 mod mcp;
 mod namespace;
 mod output;

@@ -30,7 +30,8 @@ use crate::mcp::{
 
 /// Told to every client when it comes; some put it before the model.
 const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
-    command in it), then use sandbox_exec and the sandbox_fs_* tools with its name; sandbox_remove ends it. Every tool \
+    command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
+    sandbox_remove ends it. Every tool \
     answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
     Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
 
@@ -60,6 +61,7 @@ impl Handler {
             who: client.who.clone(),
             settings: client.settings.clone(),
             namespace: client.namespace.clone(),
+            base: client.base.clone(),
             session,
             cancelled: context.ct.clone(),
             progress: self.progress(context),

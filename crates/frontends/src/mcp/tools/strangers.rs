@@ -72,15 +72,24 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_package_list" => on(json!({})),
         "sandbox_renew" => on(json!({ "ttlSecs": 1, "onExpiry": "remove" })),
         "sandbox_exec" | "sandbox_shell" | "sandbox_exec_start" => on(json!({ "command": "true" })),
+        "sandbox_run_code" => on(json!({ "code": "1" })),
+        "code_context_create" | "code_context_list" => on(json!({})),
+        "code_context_reset" | "code_context_remove" | "code_context_fork" => {
+            on(json!({ "context": "python" }))
+        }
+        "code_interrupt" => Refused(vec![
+            json!({ "name": target, "context": "python" }),
+            json!({ "name": target, "execSessionId": exec }),
+            json!({ "name": "own", "execSessionId": exec }),
+        ]),
         "sandbox_exec_poll" | "sandbox_exec_close" => Refused(vec![json!({ "execSessionId": exec })]),
         "sandbox_exec_write_stdin" => {
             Refused(vec![json!({ "execSessionId": exec, "data": "x", "close": true })])
         }
         "sandbox_exec_signal" => Refused(vec![json!({ "execSessionId": exec, "signal": "kill" })]),
         "sandbox_exec_resize" => Refused(vec![json!({ "execSessionId": exec, "rows": 9, "cols": 9 })]),
-        "sandbox_fs_read" | "sandbox_fs_stat" | "sandbox_fs_exists" | "sandbox_fs_remove" => {
-            on(json!({ "path": path }))
-        }
+        "sandbox_fs_read" | "sandbox_fs_stat" | "sandbox_fs_exists" | "sandbox_fs_link"
+        | "sandbox_fs_remove" => on(json!({ "path": path })),
         "sandbox_fs_list" | "sandbox_fs_tree" => on(json!({ "path": "/root" })),
         "sandbox_fs_mkdir" => on(json!({ "path": "/root/new" })),
         "sandbox_fs_write" => on(json!({ "path": path, "content": "changed" })),
@@ -163,6 +172,7 @@ async fn try_every_resource(stranger: &Call, Red { name, id, exec }: &Red) {
             format!("{of_sandbox}/files/root/secret"),
             format!("{of_sandbox}/execs/{exec}"),
             format!("{of_sandbox}/execs/{exec}/output"),
+            format!("{of_sandbox}/execs/{exec}/outputs/1"),
         ] {
             assert!(resources::read(stranger, &uri).await.is_err(), "{uri} can be read");
             assert!(resources::watch(stranger, &uri).await.is_err(), "{uri} can be watched");

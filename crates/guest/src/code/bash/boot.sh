@@ -63,5 +63,7 @@ __cell_next() {
 __cell_loop='while __cell_next "$?"; do \builtin trap '\''__cell_failed "$-" "$?"'\'' ERR; \builtin set -E
 \builtin eval "{ :;$__cell_code
 }" </dev/null >&50 2>&51 50>&- 51>&- 52>&-; done'
+PROMPT_COMMAND=$__cell_loop
 \builtin printf 'i\n' >&52
-\builtin eval "$__cell_loop"
+# To the prompt.
+\builtin kill -INT $$

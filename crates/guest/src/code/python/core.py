@@ -25,7 +25,7 @@ INTERRUPTED = 130
 ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000
 COROUTINE = 0x80
-FUTURE_ANNOTATIONS = 0x100000 if sys.version_info < (3, 9) else 0x1000000
+FUTURE_ANNOTATIONS = 0x1000000
 # Called at the top of a cell without await, these need a loop that runs.
 LOOP_CALLS = {"create_task", "ensure_future", "get_running_loop", "current_task"}
 
@@ -87,6 +87,18 @@ def text_stream(fd, name):
     return _io.TextIOWrapper(buffered, "utf-8", "backslashreplace", line_buffering=True)
 
 
+def is_usable(stream):
+    """Whether a stream writes; what code has put over its methods is taken away."""
+    covers = stream.__dict__
+    for name in [name for name in covers if name != "mode"]:
+        del covers[name]
+    if not flush(stream):
+        return False
+    if not stream.line_buffering:
+        stream.reconfigure(line_buffering=True)
+    return True
+
+
 def flush(stream):
     try:
         _io.TextIOWrapper.flush(stream)
@@ -108,8 +120,10 @@ def note_interrupt(number, frame):
 
 
 def arm():
+    global is_interrupted
     signal(SIGINT, raise_interrupt)
     if is_interrupted:
+        is_interrupted = False
         raise KeyboardInterrupt
 
 
@@ -442,9 +456,9 @@ def restore():
         dup2(kept_out, 1)
     if not is_same_file(2, kept_err):
         dup2(kept_err, 2)
-    if not flush(out):
+    if not is_usable(out):
         out = text_stream(1, "<stdout>")
-    if not flush(err):
+    if not is_usable(err):
         err = text_stream(2, "<stderr>")
     if stdin is None or stdin.closed:
         stdin = _io.open(0, closefd=False)
