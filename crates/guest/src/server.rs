@@ -142,6 +142,10 @@ impl Connection<'_, '_> {
                 let answer = answer_context(guest, request).await;
                 self.tell(answer).await
             }
+            Request::Languages { path } => {
+                let answer = files::in_background(self.reader, move |_| Ok(code::languages(&path))).await?;
+                self.tell(answer).await
+            }
             files => {
                 let changes = files::may_change(&files);
                 let next = self.answer_files(files).await;

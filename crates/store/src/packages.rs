@@ -81,11 +81,7 @@ pub(crate) fn by_request(
     one(database, sql, [sandbox.as_str(), request.as_str()])
 }
 
-fn one(
-    database: &Database,
-    sql: &str,
-    keys: impl Params,
-) -> Result<Option<PackageJobRecord>, StoreError> {
+fn one(database: &Database, sql: &str, keys: impl Params) -> Result<Option<PackageJobRecord>, StoreError> {
     let found = database
         .connection
         .prepare_cached(sql)
@@ -94,9 +90,7 @@ fn one(
     match found {
         None => Ok(None),
         Some(Ok(record)) => Ok(Some(record)),
-        Some(Err(CorruptRow { id, reason })) => {
-            Err(StoreError::Corrupt { what: "package job", id, reason })
-        }
+        Some(Err(CorruptRow { id, reason })) => Err(StoreError::Corrupt { what: "package job", id, reason }),
     }
 }
 
@@ -111,8 +105,8 @@ pub(crate) fn of_sandbox(
 
 /// Those that no daemon has seen the end of.
 pub(crate) fn unfinished(database: &Database) -> Result<Vec<PackageJobRecord>, StoreError> {
-    let installing = word(&PackageState::Installing)
-        .map_err(|source| database.error("listing package jobs", source))?;
+    let installing =
+        word(&PackageState::Installing).map_err(|source| database.error("listing package jobs", source))?;
     many(database, "SELECT * FROM package_jobs WHERE state = ?1 ORDER BY rowid", [installing])
 }
 

@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Top(commands::top::Args),
     Wait(commands::wait::Args),
     Events(commands::events::Args),
+    Package(commands::package::Args),
     Key(commands::key::Args),
     Audit(commands::audit::Args),
     Doctor(commands::doctor::Args),

@@ -11,6 +11,7 @@ pub(crate) struct Variable {
 
 pub(crate) const HOME_DIRECTORY: &str = "WARREN_HOME";
 pub(crate) const RUN_DIRECTORY: &str = "WARREN_RUN";
+pub(crate) const CONFIG: &str = "WARREN_CONFIG";
 pub(crate) const BACKEND: &str = "WARREN_BACKEND";
 pub(crate) const IDLE_EXIT: &str = "WARREN_IDLE_EXIT";
 pub(crate) const LISTEN: &str = "WARREN_LISTEN";
@@ -28,6 +29,11 @@ pub(crate) const VARIABLES: &[Variable] = &[
         name: RUN_DIRECTORY,
         purpose: "Directory of sockets. $XDG_RUNTIME_DIR/warren, root: /run/warren, else /tmp/warren-<uid>. \
                   With a data directory of its own choice: `run` beneath it.",
+    },
+    Variable {
+        name: CONFIG,
+        purpose: "Configuration file of the daemon. Root: /etc/warren/config.toml; otherwise \
+                  $XDG_CONFIG_HOME/warren/config.toml or ~/.config/warren/config.toml.",
     },
     Variable { name: BACKEND, purpose: "Back end of a daemon that a command starts: namespace or fake." },
     Variable {

@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod client;
 mod commands;
+mod config;
 mod copy;
 mod daemon;
 mod directories;
@@ -15,6 +16,7 @@ mod error;
 mod guest_role;
 mod mcp;
 mod output;
+mod packages;
 mod session;
 mod terminal;
 

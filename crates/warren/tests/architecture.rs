@@ -15,9 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("guest-protocol", &[]),
     ("guest", &["guest-protocol"]),
     ("jail", &[]),
+    ("images", &[]),
     ("store", &["sandbox"]),
     ("backends", &["sandbox", "jail", "guest-protocol"]),
-    ("engine", &["sandbox", "store", "guest-protocol"]),
+    ("gateway", &[]),
+    ("engine", &["sandbox", "store", "guest-protocol", "gateway"]),
     ("frontends", &["engine", "sandbox"]),
 ];
 

@@ -268,12 +268,15 @@ fn fork(guest: &Guest, name: &str, into: &str, force: bool) -> Answer {
     let start = ContextStart {
         name: into.to_owned(),
         language: from.language.clone(),
-        env: variables.env.clone(),
-        cwd: variables.cwd.clone(),
+        env: from.fresh.env.clone(),
+        cwd: from.fresh.cwd.clone(),
         user: String::new(),
         rlimits: Vec::new(),
     };
-    let made = guest.contexts.add(Context::new(guest, &start, Some(name.to_owned())))?;
+    let mut branch = Context::new(guest, &start, Some(name.to_owned()));
+    branch.state.get_mut().clone_from(&variables);
+    lock(&branch.settled).clone_from(&variables);
+    let made = guest.contexts.add(branch)?;
     made.told(
         is_hazardous.then(|| "Threads of the first are not in the second.".to_owned()).into_iter().collect(),
     )

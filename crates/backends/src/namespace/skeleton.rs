@@ -3,6 +3,8 @@
 //! Programs come from the host's `/usr`, which is laid over it when a sandbox is made. From the host's `/etc` comes only what
 //! programs need to run and everybody may read; nothing of it names a user, a host or a secret.
 
+mod dpkg;
+
 use std::{
     collections::hash_map::DefaultHasher,
     fs,
@@ -14,7 +16,7 @@ use std::{
 };
 
 /// Grows when what is written below changes, so that old layers are not taken for new ones.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Most entries taken from the host's `/etc`: a few hundred certificates and links are usual.
 const MAX_COPIED: usize = 20_000;
 /// Largest file taken from the host's `/etc`.
@@ -75,6 +77,16 @@ const COPIED: &[&str] = &[
     "vim",
     "groff",
     "manpath.config",
+    // What maintainer scripts of packages look at. Never `apt/auth.conf` and `apt/apt.conf`, which may hold passwords.
+    "dpkg",
+    "debconf.conf",
+    "adduser.conf",
+    "deluser.conf",
+    "login.defs",
+    "pam.d",
+    "skel",
+    "apt/trusted.gpg.d",
+    "apt/keyrings",
 ];
 
 /// The same for names that carry a version.
@@ -224,7 +236,9 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
     if owner == Owner::User {
         gather_directories(&host.join("usr"), Path::new(""), 0, &mut usr);
     }
-    let layer = layers.join(format!("host-{:016x}", fingerprint(host, &sources, &usr)));
+    let database = dpkg::database(host);
+    let packages = database.as_deref().map(dpkg::fingerprint);
+    let layer = layers.join(format!("host-{:016x}", fingerprint(host, &sources, &usr, packages)));
     let directory = layer.join("root");
     let bound = MERGED
         .iter()
@@ -236,9 +250,15 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
         let unfinished = tempdir_in(layers)?;
         fs::create_dir(unfinished.join("root"))?;
         build(host, &sources, &unfinished.join("root"))?;
+        if let Some(database) = &database {
+            dpkg::build(database, &unfinished.join("root"))?;
+            if owner == Owner::User {
+                usr.extend(dpkg::shared_directories(host, database, &merged(host)));
+            }
+        }
         fs::create_dir(unfinished.join("usr"))?;
         for path in &usr {
-            fs::create_dir(unfinished.join("usr").join(path))?;
+            fs::create_dir_all(unfinished.join("usr").join(path))?;
         }
         match fs::rename(&unfinished, &layer) {
             // Another daemon of the same home was quicker.
@@ -248,6 +268,12 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
     }
     let usr = (owner == Owner::User).then(|| layer.join("usr"));
     Ok(Skeleton { directory, usr, bound })
+}
+
+/// Names at the host's root that stand for the same name in `/usr`.
+fn merged(host: &Path) -> Vec<&'static str> {
+    let is_link = |name: &&str| fs::read_link(host.join(name)).is_ok();
+    MERGED.iter().copied().filter(is_link).collect()
 }
 
 /// Directories of `/usr` by their paths below it, parents first: those that programs are installed into.
@@ -329,9 +355,9 @@ fn gather(etc: &Path, path: PathBuf, found: &mut Vec<Source>) -> io::Result<()> 
 }
 
 /// Changes when anything that goes into the skeleton changed.
-fn fingerprint(host: &Path, sources: &[Source], usr: &[PathBuf]) -> u64 {
+fn fingerprint(host: &Path, sources: &[Source], usr: &[PathBuf], packages: Option<u64>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES, usr).hash(&mut hasher);
+    (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES, usr, packages).hash(&mut hasher);
     for name in MERGED {
         fs::read_link(host.join(name)).ok().hash(&mut hasher);
         host.join(name).is_dir().hash(&mut hasher);

@@ -7,8 +7,12 @@ printf '%s\n' "$WARREN_APT_SOURCES" >"$place/warren.sources"
 if [ ! -e /usr/sbin/policy-rc.d ] && [ ! -d /run/systemd/system ]; then
   printf '#!/bin/sh\nexit 101\n' 2>/dev/null >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 fi
+# With a single id nothing can be given to another user, which the index of manual pages insists on.
+few_ids=$(awk '{ n += $3 } END { print n < 2 }' /proc/self/uid_map 2>/dev/null)
+[ "$few_ids" = 1 ] && man='-o Dpkg::Options::=--path-exclude=/usr/share/man/*'
 apt() {
-  apt-get -q -y -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$place" \
+  # shellcheck disable=SC2086
+  apt-get -q -y ${man:-} -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$place" \
     -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Acquire::http::Proxy=DIRECT \
     -o Acquire::Languages=none -o Acquire::GzipIndexes=true -o Dpkg::Use-Pty=0 \
     -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@"

@@ -15,6 +15,6 @@ pub trait PackageGateway: fmt::Debug + Send + Sync {
     /// Answers one client, hostile as everything inside, until it leaves.
     fn serve(&self, client: PortStream, manager: PackageManager) -> BoxFuture<'static, ()>;
 
-    /// The text of a sources file for apt (deb822), with what the gateway serves at `base`.
-    fn apt_sources(&self, base: &str) -> Result<String>;
+    /// The text of a sources file for apt (deb822). `gateway`: where the sandbox finds it, such as `http://127.0.0.1:1234`.
+    fn apt_sources(&self, gateway: &str) -> Result<String>;
 }

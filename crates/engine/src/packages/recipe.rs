@@ -52,11 +52,12 @@ pub(super) async fn exec(
     asked: &Asked<'_>,
     port: u16,
 ) -> Result<ExecSpec> {
-    let base = format!("http://127.0.0.1:{port}/{}/", asked.manager);
+    let served = format!("http://127.0.0.1:{port}");
+    let base = format!("{served}/{}/", asked.manager);
     let (mut command, mut env) = match asked.manager {
         PackageManager::Pip => pip(python(life, plan).await?, &base),
         PackageManager::Npm => npm(plan, &base),
-        PackageManager::Apt => apt(gateway.apt_sources(&base)?),
+        PackageManager::Apt => apt(gateway.apt_sources(&served)?),
     };
     command.extend(asked.packages.iter().map(|package| package.as_str().to_owned()));
     // Ours is on loopback, whatever the sandbox's own environment says of proxies.

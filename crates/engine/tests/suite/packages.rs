@@ -22,8 +22,8 @@ impl PackageGateway for NoIndex {
         std::future::ready(()).boxed()
     }
 
-    fn apt_sources(&self, base: &str) -> Result<String> {
-        Ok(format!("Types: deb\nURIs: {base}0/\nSuites: ./\n"))
+    fn apt_sources(&self, gateway: &str) -> Result<String> {
+        Ok(format!("Types: deb\nURIs: {gateway}/apt/0/\nSuites: ./\n"))
     }
 }
 

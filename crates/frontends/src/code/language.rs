@@ -1,7 +1,7 @@
 //! Which language is meant, and what a sandbox has where it is not there.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{Error, Language, Result};
+use sandbox::{Error, ErrorKind, Language, NotStarted, Result};
 
 /// What an absent language means.
 pub(crate) const DEFAULT: Language = Language::Python;
@@ -19,8 +19,28 @@ pub(crate) async fn named(
     }
 }
 
+/// What to say of code that did not begin to run.
+pub(crate) async fn not_started(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    language: Language,
+    (reason, message): (NotStarted, &str),
+) -> Error {
+    match reason {
+        NotStarted::NotFound | NotStarted::NotExecutable => {
+            missing(engine, who, which, language, message).await
+        }
+        NotStarted::BadWorkingDirectory | NotStarted::BadUser => Error::invalid(message),
+        NotStarted::LimitReached => Error::new(ErrorKind::LimitReached, message),
+        NotStarted::Lost => Error::new(ErrorKind::Unavailable, message),
+        // Its context is of another language, or it was ended before it began.
+        NotStarted::Other => Error::new(ErrorKind::WrongState, message),
+    }
+}
+
 /// What to say of a language whose program the sandbox does not have.
-pub(crate) async fn missing(
+async fn missing(
     engine: &Engine,
     who: &Principal,
     which: &SandboxRef,
@@ -31,6 +51,31 @@ pub(crate) async fn missing(
     refusal(engine, who, which, message).await
 }
 
+/// What to say of a word that no language has, where no sandbox is named.
+pub(crate) fn unknown(unknown: &sandbox::UnknownLanguage) -> Error {
+    Error::invalid(unknown.to_string()).with_hint(all())
+}
+
+/// An error as it is, or what it means where the sandbox does not have the language.
+pub(crate) async fn explain(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    language: Language,
+    error: Error,
+) -> Error {
+    let Ok(found) = engine.languages(who, which).await else { return error };
+    if found.iter().any(|found| found.name == language.as_str()) {
+        return error;
+    }
+    missing(engine, who, which, language, error.message()).await
+}
+
+fn all() -> String {
+    let names: Vec<_> = Language::all().map(Language::as_str).collect();
+    format!("The languages are {}; a sandbox has those whose programs are in it.", names.join(", "))
+}
+
 /// Names those that the sandbox has, as far as it can be asked.
 async fn refusal(engine: &Engine, who: &Principal, which: &SandboxRef, message: String) -> Error {
     let hint = match engine.languages(who, which).await {
@@ -39,10 +84,7 @@ async fn refusal(engine: &Engine, who: &Principal, which: &SandboxRef, message: 
             format!("This sandbox has {}.", names.join(", "))
         }
         // Whether there is a sandbox is said by whoever asks it for something; this is about the word.
-        _ => {
-            let names: Vec<_> = Language::all().map(Language::as_str).collect();
-            format!("The languages are {}; a sandbox has those whose programs are in it.", names.join(", "))
-        }
+        _ => all(),
     };
     Error::invalid(message).with_hint(hint)
 }

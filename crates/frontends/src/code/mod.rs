@@ -1,6 +1,23 @@
 //! Code run as cells, as REST and MCP tell of it: one reading of a cell's ledger for both.
+//!
+//! A cell is an exec. What it shows besides its output is a stream of records in the ledger (`records`), which becomes
+//! outputs, an error, files and warnings (`result`), all bounded (`collect`). An output can be read again, whole (`reread`).
 
+mod bundle;
+mod collect;
 mod file_link;
 pub(crate) mod language;
+mod records;
+mod reread;
+mod result;
 
-pub use self::file_link::{FileChange, FileLink};
+pub(crate) use self::{
+    bundle::Form,
+    collect::{Cell, Collected, Finished},
+    records::{PictureCaps, Told},
+    reread::{MAX_OUTPUT_NUMBER, n_outputs, output},
+};
+pub use self::{
+    file_link::{FileChange, FileLink},
+    result::{CellError, CellResult, Image, Output, OutputKind, StateLoss},
+};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sandbox::{Error, Result};
 
 use super::{Toolset, call::Call, prompts, resources};
+use crate::code;
 
 /// Values in one answer, as the protocol says.
 const MAX_VALUES: usize = 100;
@@ -35,6 +36,7 @@ pub(crate) async fn complete(
         (Reference::Prompt(_), "toolset") => Ok(Toolset::ALL.map(|set| set.to_string()).to_vec()),
         (Reference::Resource(_), "path") => paths(call, context, value).await,
         (Reference::Resource(_), "id") => execs(call, context).await,
+        (Reference::Resource(_), "number") => outputs(call, context).await,
         _ => Ok(Vec::new()),
     };
     let mut values = found.unwrap_or_default();
@@ -85,4 +87,12 @@ async fn execs(call: &Call, context: &BTreeMap<String, String>) -> Result<Vec<St
     let Some(name) = context.get("name") else { return Ok(Vec::new()) };
     let execs = call.engine().execs(&call.who, &call.sandbox(name)?).await?;
     Ok(execs.iter().rev().map(|exec| exec.id.to_string()).collect())
+}
+
+/// Numbers of what a cell has shown.
+async fn outputs(call: &Call, context: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let (Some(name), Some(id)) = (context.get("name"), context.get("id")) else { return Ok(Vec::new()) };
+    let id = id.parse().map_err(Error::from)?;
+    let n = code::n_outputs(call.engine(), &call.who, &call.sandbox(name)?, &id).await?;
+    Ok((1..=n).take(MAX_VALUES).map(|number| number.to_string()).collect())
 }

@@ -14,11 +14,29 @@ pub(crate) struct Answer<D> {
     /// What the caller should know beside the data, as sentences.
     pub(crate) warnings: Vec<String>,
     pub(crate) truncated: Vec<Truncated>,
+    /// What stands beside the text.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Something in an answer that is no text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    Image { mime_type: String, base64: String },
+    Link(Link),
+}
+
+/// A resource that holds what an answer does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) uri: String,
+    pub(crate) name: String,
+    pub(crate) mime_type: Option<String>,
+    pub(crate) size: Option<u64>,
 }
 
 impl<D> Answer<D> {
     pub(crate) fn new(data: D) -> Self {
-        Self { data, warnings: Vec::new(), truncated: Vec::new() }
+        Self { data, warnings: Vec::new(), truncated: Vec::new(), parts: Vec::new() }
     }
 
     #[must_use]
@@ -36,6 +54,12 @@ impl<D> Answer<D> {
     #[must_use]
     pub(crate) fn truncate(mut self, cut: impl IntoIterator<Item = Truncated>) -> Self {
         self.truncated.extend(cut);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_parts(mut self, parts: impl IntoIterator<Item = Part>) -> Self {
+        self.parts.extend(parts);
         self
     }
 }
@@ -186,13 +210,16 @@ fn state_hint(message: &str) -> Option<&'static str> {
 pub(crate) struct Envelope {
     pub(crate) body: Value,
     pub(crate) is_error: bool,
+    pub(crate) parts: Vec<Part>,
 }
 
 impl Envelope {
     pub(crate) fn of<D: Serialize>(result: ToolResult<D>) -> Self {
         match result {
             Ok(answer) => match serde_json::to_value(&answer.data) {
-                Ok(data) => Self::ok(data, answer.warnings, &answer.truncated),
+                Ok(data) => {
+                    Self { parts: answer.parts, ..Self::ok(data, answer.warnings, &answer.truncated) }
+                }
                 Err(error) => Self::failed(&Failure::from(
                     Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error),
                 )),
@@ -209,11 +236,11 @@ impl Envelope {
         if !truncated.is_empty() {
             body.insert("truncated".to_owned(), serde_json::json!(truncated));
         }
-        Self { body: Value::Object(body), is_error: false }
+        Self { body: Value::Object(body), is_error: false, parts: Vec::new() }
     }
 
     pub(crate) fn failed(failure: &Failure) -> Self {
-        Self { body: serde_json::json!({ "ok": false, "error": failure }), is_error: true }
+        Self { body: serde_json::json!({ "ok": false, "error": failure }), is_error: true, parts: Vec::new() }
     }
 
     /// The code of the failure it tells of, for the audit.

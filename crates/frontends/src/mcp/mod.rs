@@ -7,9 +7,9 @@
 mod arguments;
 mod call;
 mod complete;
-mod envelope;
+pub(crate) mod envelope;
 mod hostfs;
-mod output;
+pub(crate) mod output;
 mod prompts;
 mod protocol;
 pub(crate) mod resources;

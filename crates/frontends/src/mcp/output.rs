@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use engine::Entry;
+
 use super::envelope::Truncated;
 
 /// Gathers a stream in bounded memory, keeping its head and its tail.
@@ -72,6 +74,51 @@ impl Collector {
             hint: Some(hint),
         };
         Gathered { text, is_lossy: is_head_lossy || is_tail_lossy, truncated: Some(truncated) }
+    }
+}
+
+/// A text cut to a number of bytes, which keeps both its ends.
+pub(crate) fn cut(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
+        return text.to_owned();
+    }
+    let mut collector = Collector::new(max_bytes);
+    collector.push(text.as_bytes());
+    collector.finish("", String::new).text
+}
+
+/// One stream of an exec, cut to what an answer may hold.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    collector: Collector,
+    n_bytes: usize,
+    n_head: usize,
+    /// The first entry that does not fit the head whole.
+    cut_at: Option<u64>,
+}
+
+impl Capture {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        let n_head = max_bytes - max_bytes / 2;
+        Self { collector: Collector::new(max_bytes), n_bytes: 0, n_head, cut_at: None }
+    }
+
+    pub(crate) fn push(&mut self, entry: &Entry) {
+        self.n_bytes = self.n_bytes.saturating_add(entry.data.len());
+        if self.n_bytes > self.n_head {
+            self.cut_at.get_or_insert(entry.number);
+        }
+        self.collector.push(&entry.data);
+    }
+
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// `rest` says which call reads on, given the last entry that is in the head whole.
+    pub(crate) fn finish(self, field: &str, rest: impl FnOnce(u64) -> String) -> Gathered {
+        let cursor = self.cut_at.unwrap_or(1) - 1;
+        self.collector.finish(field, || rest(cursor))
     }
 }
 

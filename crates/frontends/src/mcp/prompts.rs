@@ -76,7 +76,7 @@ fn getting_started(values: &Values<'_>) -> String {
     let toolset = values.get("toolset").unwrap_or("files");
     format!(
         "Call sandbox_create to get an isolated Linux machine of your own, then sandbox_exec or sandbox_shell to run \
-         commands in it and sandbox_fs_read, sandbox_fs_write and sandbox_fs_edit to work on its files. \
+         commands in it, sandbox_run_code to run code whose variables stay, and sandbox_fs_read, sandbox_fs_write and sandbox_fs_edit to work on its files. \
          For commands that take long call sandbox_exec_start and then sandbox_exec_poll; when you are done call \
          sandbox_remove. \
          More tools are named by toolset_list and shown by toolset_enable (try {toolset:?}), and every failure says in \
@@ -94,9 +94,10 @@ fn run_code_safely(values: &Values<'_>) -> String {
             .to_owned(),
     };
     format!(
-        "Run the code below{language} in a sandbox, not on my machine. {place} Write it to a file with \
-         sandbox_fs_write, run it with sandbox_exec with a timeout, and tell me its output, its exit code and which \
-         files it made. If it fails, show me the error before you change anything.\n\n{code}"
+        "Run the code below{language} in a sandbox, not on my machine. {place} Run it with sandbox_run_code with a \
+         timeout, and tell me its output, the value or error it ended with, and which files it made; where the \
+         language is none that sandbox_run_code knows, write it to a file with sandbox_fs_write and run that with \
+         sandbox_exec. If it fails, show me the error before you change anything.\n\n{code}"
     )
 }
 

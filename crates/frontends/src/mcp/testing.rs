@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use backends::fake::FakeBackend;
-use engine::{Engine, EngineConfig, Principal};
+use engine::{Engine, EngineConfig, LedgerLimits, PackageGateway, Principal};
 use serde_json::Value;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -41,9 +41,32 @@ impl Client {
         Self::at(self.home, self.backend, Settings::clone(&self.call.settings)).await
     }
 
+    /// Of a daemon that reaches package indexes.
+    pub(crate) async fn with_packages(gateway: Arc<dyn PackageGateway>) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig { packages: Some(gateway), ..EngineConfig::new(home.path()) };
+        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+    }
+
+    /// One whose sandboxes keep little of what they print.
+    pub(crate) async fn with_ledger(limits: LedgerLimits) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig { ledger: limits, ..EngineConfig::new(home.path()) };
+        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+    }
+
     async fn at(home: tempfile::TempDir, backend: FakeBackend, settings: Settings) -> Self {
-        let store = Store::open(home.path()).unwrap();
         let config = EngineConfig::new(home.path());
+        Self::configured(home, config, backend, settings).await
+    }
+
+    async fn configured(
+        home: tempfile::TempDir,
+        config: EngineConfig,
+        backend: FakeBackend,
+        settings: Settings,
+    ) -> Self {
+        let store = Store::open(home.path()).unwrap();
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let mcp = Mcp::new(engine, settings);
         let settings = Arc::clone(mcp.settings());

@@ -69,8 +69,10 @@ impl Toolset {
             Self::Lifecycle => "start, stop, pause, resume, renew, wait, drain, inspect",
             Self::Exec => "sessions: start, poll, stdin, signals, terminal size, list",
             Self::Files => "every file operation: search, edit, tree, copy, host copies",
-            Self::Code => "stateful interpreters (not in this version)",
-            Self::Packages => "package installation (not in this version)",
+            Self::Code => {
+                "run code with variables kept between calls; contexts: create, list, reset, fork, interrupt"
+            }
+            Self::Packages => "packages with pip, npm and apt: install, status, list",
             Self::Logs => "what commands printed, read and followed",
             Self::Metrics => "processor, memory and disk of sandboxes",
             Self::Volumes => "volumes (not in this version)",

@@ -41,8 +41,12 @@ async fn create(
         None => language::DEFAULT,
     };
     let spec = ContextSpec { name, language, env, cwd, user };
-    let made = rest.engine.create_context(&ask.who, &ask.which, spec).await?;
-    Ok((StatusCode::CREATED, Json(made.into())))
+    match rest.engine.create_context(&ask.who, &ask.which, spec).await {
+        Ok(made) => Ok((StatusCode::CREATED, Json(made.into()))),
+        Err(error) => {
+            Err(language::explain(&rest.engine, &ask.who, &ask.which, language, error).await.into())
+        }
+    }
 }
 
 /// Lists the sandbox's contexts by name.

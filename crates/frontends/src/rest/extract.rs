@@ -10,11 +10,11 @@ use bytes::Bytes;
 use engine::{ByteStream, Principal, SandboxRef};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace};
+use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
 use serde::de::DeserializeOwned;
 
-use super::v1;
-use crate::http::ApiError;
+use super::{packages, v1};
+use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
 const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
@@ -43,9 +43,12 @@ in_namespace!(
     ExecQuery,
     GlobQuery,
     GrepQuery,
+    InstallQuery,
     ListQuery,
     NamespaceQuery,
+    OutputFormQuery,
     OutputQuery,
+    PackagesQuery,
     ReadQuery,
     RemoveQuery,
     StatQuery,
@@ -98,6 +101,25 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
     }
 }
 
+/// The same about one package job of the sandbox.
+pub(super) struct AskJob<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SandboxRef,
+    pub(super) job: PackageJobId,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::from_request_parts(parts, state).await?;
+        let text = path_parameter(parts, "job").await?;
+        let job = text.parse().map_err(|_malformed| packages::no_such_job(&text))?;
+        Ok(Self { who, which, job, query })
+    }
+}
+
 async fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiError> {
     let parameters: RawPathParams =
         parts.extract().await.map_err(|error| Error::invalid(format!("the path cannot be read: {error}")))?;
@@ -126,6 +148,22 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         path_parameter(parts, "key").await.map(Self)
+    }
+}
+
+/// The output of a cell that the path names.
+pub(super) struct PathNumber(pub(super) u32);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNumber {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let text = path_parameter(parts, "number").await?;
+        let number = text.parse().ok().filter(|number| (1..=MAX_OUTPUT_NUMBER).contains(number));
+        number.map(Self).ok_or_else(|| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no output {shown:?}")).with_hint("Outputs are numbered from 1.").into()
+        })
     }
 }
 

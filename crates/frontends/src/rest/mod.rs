@@ -1,11 +1,12 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output contexts files links archives ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links archives ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
 mod archives;
 mod calls;
+mod code;
 mod contexts;
 mod entries;
 mod events;
@@ -16,6 +17,7 @@ mod keys;
 mod links;
 mod openapi;
 mod output;
+pub(crate) mod packages;
 mod ports;
 mod sandboxes;
 mod stream;
@@ -74,10 +76,12 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(execs::routes())
         .merge(entries::routes())
         .merge(output::routes())
+        .merge(code::routes())
         .merge(contexts::routes())
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())
+        .merge(packages::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(keys::routes())

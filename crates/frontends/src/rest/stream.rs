@@ -38,16 +38,21 @@ pub(super) enum Format {
 impl Format {
     /// What `Accept` prefers among what we have; lines of JSON when it does not say.
     pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self::asked(headers).unwrap_or(Self::Ndjson)
+    }
+
+    /// What `Accept` names among what we have.
+    pub(super) fn asked(headers: &HeaderMap) -> Option<Self> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         for range in accept.split(',') {
             match range.split(';').next().unwrap_or(range).trim() {
-                "text/event-stream" => return Self::Sse,
-                NDJSON => return Self::Ndjson,
-                ENTRIES_MEDIA_TYPE => return Self::Frames,
+                "text/event-stream" => return Some(Self::Sse),
+                NDJSON => return Some(Self::Ndjson),
+                ENTRIES_MEDIA_TYPE => return Some(Self::Frames),
                 _ => {}
             }
         }
-        Self::Ndjson
+        None
     }
 }
 

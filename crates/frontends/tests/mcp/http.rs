@@ -89,6 +89,38 @@ async fn the_envelope_is_text_and_data_and_tells_of_failures() {
     assert_eq!(cursor["error"]["code"], -32602, "{cursor}");
 }
 
+#[tokio::test]
+async fn pictures_and_links_come_in_every_revision_that_has_them() {
+    let server = Server::new().await;
+    server.begin("2025-11-25", "ana").await.ask(call(1, "sandbox_create", json!({ "name": "dev" }))).await;
+    let run = || {
+        let code = "rich picture 30\nrich picture 3000000\n1 + 1";
+        call(2, "sandbox_run_code", json!({ "name": "dev", "code": code }))
+    };
+    let check = |version: &str, answer: &Value| {
+        let result = &answer["result"];
+        let types: Vec<_> =
+            result["content"].as_array().unwrap().iter().map(|part| part["type"].as_str().unwrap()).collect();
+        let expected: &[_] = match version {
+            "2024-11-05" | "2025-03-26" => &["text", "image"],
+            _ => &["text", "image", "resource_link"],
+        };
+        assert_eq!(types, expected, "{version}");
+        assert_eq!(result["content"][1]["mimeType"], "image/png");
+        let data = &result["structuredContent"]["data"];
+        assert_eq!(data["result"], "2", "{version}");
+        if let Some(link) = result["content"].get(2) {
+            assert_eq!((&link["uri"], &link["size"]), (&data["outputs"][1]["uri"], &json!(3_000_000)));
+        }
+    };
+    for version in VERSIONS {
+        check(version, &server.begin(version, "ana").await.ask(run()).await);
+    }
+    let (message, headers) = stateless(run());
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    check(STATELESS, &server.send(posted("/mcp", message, &headers)).await.json());
+}
+
 /// Params of calls that are wrong, and what they are answered.
 fn misshapen() -> Vec<(Value, Value)> {
     let failed = json!({ "code": "invalid_request", "message": "arguments is not an object" });

@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod code;
 mod contexts;
 mod entries;
 mod errors;

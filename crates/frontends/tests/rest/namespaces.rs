@@ -17,6 +17,9 @@ const SECRET: &str = "red-and-nobody-elses";
 /// Every home has a context of this name.
 const CONTEXT: &str = "kept";
 
+/// Nobody's.
+const JOB: &str = "pkg-0123456789abc";
+
 /// What one request to a route carries, so that nothing but the namespace can be wrong with it.
 #[derive(Clone, Default)]
 struct Form {
@@ -39,6 +42,8 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "", plain()),
         (delete.clone(), "", query("force=true")),
         (post.clone(), "/connect", Form { query: "port=80", is_upgrade: true, ..Form::default() }),
+        (post.clone(), "/code", with(json!({ "code": "1" }))),
+        (get.clone(), "/execs/{exec}/outputs/{number}", plain()),
         (get.clone(), "/contexts", plain()),
         (post.clone(), "/contexts", with(json!({ "language": "python" }))),
         (delete.clone(), "/contexts/{context}", plain()),
@@ -72,6 +77,11 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "/files/stat", query("path=/kept")),
         (post.clone(), "/files/symlink", with(json!({ "target": "/kept", "path": "/made" }))),
         (get.clone(), "/files/watch", Form { query: "path=/", is_endless: true, ..Form::default() }),
+        (get.clone(), "/package-jobs", plain()),
+        (get.clone(), "/package-jobs/{job}", plain()),
+        (get.clone(), "/package-jobs/{job}/wait", query("timeoutMs=1")),
+        (get.clone(), "/packages", plain()),
+        (post.clone(), "/packages", with(json!({ "packages": ["numpy"] }))),
         (post.clone(), "/pause", plain()),
         (get.clone(), "/processes", plain()),
         (post.clone(), "/renew", with(json!({ "ttlMs": 1 }))),
@@ -208,7 +218,11 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             ("crimson", None),
             ("crimson", Some("red")),
         ];
-        let tail = tail.replace("{exec}", &theirs.exec).replace("{context}", CONTEXT);
+        let tail = tail
+            .replace("{exec}", &theirs.exec)
+            .replace("{context}", CONTEXT)
+            .replace("{number}", "1")
+            .replace("{job}", JOB);
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
             let answer = send(&blue, &method, &path, namespace, &form).await;
@@ -237,11 +251,15 @@ async fn the_same_requests_reach_what_is_ones_own() {
     let red = of(&api, "red");
     for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
         let own = furnish(&red, &format!("own-{n}")).await;
-        let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT);
+        let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT).replace("{number}", "1");
+        let tail = tail.replace("{job}", JOB);
         let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
-        // The fake has no ports; everything else is done, or is not possible in this state.
-        let is_reached = status < 300 || [409, 504].contains(&status) || tail == "/connect";
+        // The fake has no ports, no index and no job, and the command shows nothing; everything else is done, or is not
+        // possible in this state.
+        let is_packages = tail.contains(JOB) || (method == Method::POST && tail == "/packages");
+        let is_missing = tail == "/connect" || tail.ends_with("/outputs/1") || is_packages;
+        let is_reached = status < 300 || [409, 504].contains(&status) || is_missing;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
     }
     let made = red.post("/v1/sandboxes", json!({})).await.expect(201).json();

@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
-use guest_protocol::{CellStart, ExecStart, Failure, FailureKind, Response, SignalScope};
+use guest_protocol::{CellStart, ExecStart, Failure, FailureKind, Response, SignalScope, StateLoss};
 
-use super::context::Context;
+use super::{context::Context, interpreter::Interpreter};
 use crate::exec::{Cause, Exec};
+
+/// When an interrupt is sent again, where that is needed.
+const SECOND_INTERRUPT_AFTER: Duration = Duration::from_millis(500);
 
 /// What a cell is besides an exec.
 #[derive(Debug)]
@@ -76,5 +79,26 @@ pub(super) async fn limit_time(context: Rc<Context>, exec: Rc<Exec>, timeout: Du
     if tokio::time::timeout(timeout, exec.end()).await.is_err() {
         exec.blame(Cause::TimeLimit);
         context.interrupt(&exec);
+    }
+}
+
+/// Kills the interpreter of a cell that was interrupted and does not end.
+pub(super) async fn end_within(
+    context: Rc<Context>,
+    exec: Rc<Exec>,
+    interpreter: Rc<Interpreter>,
+    grace: Duration,
+) {
+    let mut left = grace;
+    if context.driver.needs_second_interrupt() {
+        let first = SECOND_INTERRUPT_AFTER.min(grace / 2);
+        if tokio::time::timeout(first, exec.end()).await.is_ok() {
+            return;
+        }
+        interpreter.signal(libc::SIGINT);
+        left = grace.saturating_sub(first);
+    }
+    if tokio::time::timeout(left, exec.end()).await.is_err() {
+        interpreter.kill(StateLoss::Killed);
     }
 }

@@ -12,7 +12,7 @@ use guest_protocol::{
 use tokio::{sync::Notify, task::spawn_local};
 
 use super::{
-    cell::{CellPart, Waiting},
+    cell::{self, CellPart, Waiting},
     drivers::Driver,
     fork::Order,
     interpreter::Interpreter,
@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) n_cells: u64,
     /// Why the next cell finds no variables, as a sentence.
     pub(super) lost: Option<String>,
+    /// The interpreter is killed on request, so that nobody need be told that the variables are gone.
+    pub(super) is_reset: bool,
     /// Why the last start failed.
     pub(super) failure: Option<Failure>,
     /// It ends as soon as its interpreter is gone.
@@ -141,12 +143,8 @@ impl Context {
         if cell.interrupt() {
             // One that waits for room looks again.
             exec.nudge();
-            let (exec, interpreter, grace) = (Rc::clone(exec), Rc::clone(&interpreter), cell.grace());
-            spawn_local(async move {
-                if tokio::time::timeout(grace, exec.end()).await.is_err() {
-                    interpreter.kill(StateLoss::Killed);
-                }
-            });
+            let (context, exec) = (Rc::clone(self), Rc::clone(exec));
+            spawn_local(cell::end_within(context, exec, Rc::clone(&interpreter), cell.grace()));
         }
         interpreter.signal(libc::SIGINT);
         // One that stopped itself would never hear of it.
@@ -226,6 +224,15 @@ impl Context {
 
     pub(super) async fn gone(&self) {
         self.until(|inner| inner.is_gone.then_some(())).await;
+    }
+
+    /// Ends the interpreter and with it the variables.
+    pub(super) fn reset(&self) {
+        self.change(|inner| {
+            inner.is_reset = inner.interpreter.is_some();
+            inner.lost = None;
+        });
+        self.kill(StateLoss::Killed);
     }
 
     /// Takes no cell any more, and goes with its interpreter.

@@ -5,8 +5,9 @@
 pub(crate) enum Framing {
     /// `[length: u32 LE][type: u8][payload]`, after one frame with the driver's parts.
     Binary,
-    /// `number NUL code NUL`, for a language that reads no binary.
-    Nul,
+    /// `number NUL code NUL`, for a shell that reads no binary. Its stderr comes as descriptor 0, and 2 goes nowhere: what
+    /// the shell says itself is for nobody.
+    Shell,
 }
 
 #[derive(Debug)]
@@ -16,9 +17,24 @@ pub(crate) struct Driver {
     pub(crate) programs: &'static [&'static str],
     /// The boot program among them.
     pub(crate) arguments: &'static [&'static str],
+    /// A variable of its environment that holds the boot program.
+    pub(crate) variable: Option<(&'static str, &'static str)>,
     pub(crate) parts: &'static [(&'static str, &'static str)],
     pub(crate) framing: Framing,
     pub(crate) can_fork: bool,
+}
+
+impl Driver {
+    /// An interrupt is lost on a program that a shell is just starting, which cannot be told from one that takes its time; so
+    /// it is sent a second time.
+    pub(crate) fn needs_second_interrupt(&self) -> bool {
+        self.framing == Framing::Shell
+    }
+
+    /// A cell may put another program in the shell's place (`exec`), which closes the channel and is no fault.
+    pub(crate) fn can_be_replaced(&self) -> bool {
+        self.framing == Framing::Shell
+    }
 }
 
 /// Another language that an interpreter runs, and the type of its frames.
@@ -30,24 +46,52 @@ struct Dialect {
 
 const CELL: u8 = b'C';
 
-const DRIVERS: &[Driver] = &[Driver {
-    language: "python",
-    programs: &["python3", "python"],
-    arguments: &["-c", include_str!("python/boot.py")],
-    parts: &[
-        ("core", include_str!("python/core.py")),
-        ("branch", include_str!("python/branch.py")),
-        ("errors", include_str!("python/errors.py")),
-        ("figures", include_str!("python/figures.py")),
-        ("fork", include_str!("python/fork.py")),
-        ("hazards", include_str!("python/hazards.py")),
-        ("loop", include_str!("python/loop.py")),
-        ("show", include_str!("python/show.py")),
-        ("watch", include_str!("python/watch.py")),
-    ],
-    framing: Framing::Binary,
-    can_fork: true,
-}];
+const DRIVERS: &[Driver] = &[
+    Driver {
+        language: "python",
+        programs: &["python3", "python"],
+        arguments: &["-c", include_str!("python/boot.py")],
+        variable: None,
+        parts: &[
+            ("core", include_str!("python/core.py")),
+            ("branch", include_str!("python/branch.py")),
+            ("errors", include_str!("python/errors.py")),
+            ("figures", include_str!("python/figures.py")),
+            ("fork", include_str!("python/fork.py")),
+            ("hazards", include_str!("python/hazards.py")),
+            ("loop", include_str!("python/loop.py")),
+            ("show", include_str!("python/show.py")),
+            ("watch", include_str!("python/watch.py")),
+        ],
+        framing: Framing::Binary,
+        can_fork: true,
+    },
+    Driver {
+        language: "bash",
+        programs: &["bash"],
+        arguments: &["--norc", "--noprofile", "--noediting", "-i", "+H", "+o", "history"],
+        variable: Some(("PROMPT_COMMAND", include_str!("bash/boot.sh"))),
+        parts: &[],
+        framing: Framing::Shell,
+        can_fork: false,
+    },
+    Driver {
+        language: "javascript",
+        programs: &["node", "nodejs"],
+        arguments: &["-e", include_str!("node/boot.js")],
+        variable: None,
+        parts: &[
+            ("core", include_str!("node/core.js")),
+            ("errors", include_str!("node/errors.js")),
+            ("modules", include_str!("node/modules.js")),
+            ("show", include_str!("node/show.js")),
+            ("transform", include_str!("node/transform.js")),
+            ("typescript", include_str!("node/typescript.js")),
+        ],
+        framing: Framing::Binary,
+        can_fork: false,
+    },
+];
 
 const DIALECTS: &[Dialect] = &[Dialect { language: "typescript", interpreter: "javascript", frame: b'T' }];
 
@@ -58,4 +102,12 @@ pub(crate) fn find(language: &str) -> Option<(&'static Driver, u8)> {
         dialect.map_or((language, CELL), |dialect| (dialect.interpreter, dialect.frame));
     let driver = DRIVERS.iter().find(|driver| driver.language == interpreter)?;
     Some((driver, frame))
+}
+
+/// Every language that keeps state, with the programs that run it.
+pub(crate) fn languages() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let own = DRIVERS.iter().map(|driver| (driver.language, driver.programs));
+    let dialects =
+        DIALECTS.iter().filter_map(|dialect| Some((dialect.language, find(dialect.language)?.0.programs)));
+    own.chain(dialects)
 }

@@ -4,7 +4,12 @@ use std::{cell::Cell, os::fd::AsFd, rc::Rc};
 
 use guest_protocol::{ExecStart, Response, StartFailure, StateLoss};
 
-use super::{channel::Channel, context::Context, drivers::Driver};
+use super::{
+    channel::Channel,
+    context::Context,
+    drivers::{Driver, Framing},
+    languages,
+};
 use crate::{
     Guest,
     exec::{self, Ended, Newborn, Output, Refusal, Stream},
@@ -82,9 +87,13 @@ pub(crate) fn fork(guest: &Guest, context: &Context) -> Result<(Ends, Newborn), 
     let open = || -> std::io::Result<(Ends, Newborn)> {
         let (channel, their_channel) = Channel::open(driver.framing)?;
         let stdin = exec::empty_stdin()?;
+        let nowhere = exec::nowhere()?;
         let (stdout, their_stdout) = exec::our_read_end()?;
         let (stderr, their_stderr) = exec::our_read_end()?;
-        let stdio = [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+        let stdio = match driver.framing {
+            Framing::Binary => [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()],
+            Framing::Shell => [their_stderr.as_fd(), their_stdout.as_fd(), nowhere.as_fd()],
+        };
         let newborn = exec::spawn(guest, &request, command, stdio, Some(their_channel.as_fd()))?;
         let outputs = vec![
             Output::pipe(Rc::new(stdout), Stream::Stdout),
@@ -99,10 +108,12 @@ pub(crate) fn fork(guest: &Guest, context: &Context) -> Result<(Ends, Newborn), 
 fn request(context: &Context, program: &str) -> ExecStart {
     let start = &context.start;
     let arguments = context.driver.arguments.iter().copied();
+    let mut env = start.env.clone();
+    env.extend(context.driver.variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
     ExecStart {
         id: start.name.clone(),
         command: [program].into_iter().chain(arguments).map(str::to_owned).collect(),
-        env: start.env.clone(),
+        env,
         cwd: start.cwd.clone(),
         user: start.user.clone(),
         rlimits: start.rlimits.clone(),
@@ -114,13 +125,31 @@ fn request(context: &Context, program: &str) -> ExecStart {
 pub(crate) fn explain(driver: &Driver, answer: Response) -> Response {
     match answer {
         Response::NotStarted { reason: StartFailure::NotFound, .. } => {
-            let message = format!(
-                "{} is not here: no program {} along the PATH",
-                driver.language,
-                driver.programs.join(" or ")
-            );
+            let message = languages::missing(driver.language, driver.programs);
             exec::not_started(StartFailure::NotFound, message)
         }
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_the_state_is_told_by_the_first_cause() {
+        let ended = |code, signal| Ended { code, signal };
+        let check = |killed_for, ended, oom_kills, expected| {
+            let interpreter = Interpreter::new(1);
+            interpreter.killed_for.set(killed_for);
+            assert_eq!(interpreter.loss(ended, oom_kills), expected);
+        };
+        check(None, ended(Some(0), None), 0, StateLoss::Exited);
+        check(None, ended(None, Some(libc::SIGSEGV)), 0, StateLoss::Crashed);
+        check(None, ended(None, Some(libc::SIGKILL)), 0, StateLoss::Crashed);
+        check(None, ended(None, Some(libc::SIGKILL)), 1, StateLoss::OutOfMemory);
+        // A child of it was killed for memory, and it went by itself.
+        check(None, ended(Some(1), None), 1, StateLoss::Exited);
+        check(Some(StateLoss::Garbled), ended(None, Some(libc::SIGKILL)), 1, StateLoss::Garbled);
     }
 }

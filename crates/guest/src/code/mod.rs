@@ -4,12 +4,14 @@
 //! context ([`task`]) turns what comes from there and from the interpreter's pipes into events of the cell that runs.
 //! Everything in an interpreter is the workload's, its driver too: it may lie, fall silent or end, and loses only itself.
 
+mod by_file;
 mod cell;
 mod channel;
 mod context;
 mod drivers;
 mod fork;
 mod interpreter;
+mod languages;
 mod requests;
 mod task;
 
@@ -24,7 +26,9 @@ use guest_protocol::{
 };
 use tokio::task::spawn_local;
 
+pub(crate) use by_file::CELL_DIRECTORY;
 pub(crate) use cell::CellPart;
+pub(crate) use languages::found as languages;
 pub(crate) use requests::{create, fork, list, remove, reset};
 
 use self::{cell::Waiting, context::Context, drivers::Driver, task::Task};
@@ -131,19 +135,20 @@ pub(crate) async fn start(
     cell: CellStart,
 ) -> Result<Response, Failure> {
     check(&request, &cell)?;
-    let refuse =
-        |reason, message: String| Ok(guest.execs.refused(&request.id, exec::not_started(reason, message)));
+    let refuse = |answer| Ok(guest.execs.refused(&request.id, answer));
     let Some((driver, kind)) = drivers::find(&cell.language) else {
-        return refuse(
-            StartFailure::NotFound,
-            format!("{} is not a language that is known here", shown(&cell.language)),
-        );
+        return match by_file::find(&cell.language) {
+            Some(_) if cell.context.is_some() => Err(by_file::keeps_nothing(&cell.language)),
+            Some(by_file) => by_file::start(guest, request, by_file, cell).await,
+            None => refuse(by_file::unknown(&cell.language)),
+        };
     };
     let name = cell.context.clone().unwrap_or_else(|| driver.language.to_owned());
     let context = match guest.contexts.get(&name) {
         Some(context) if context.driver.language != driver.language => {
             let (is, wanted) = (context.driver.language, driver.language);
-            return refuse(StartFailure::Other, format!("context {} runs {is}, not {wanted}", shown(&name)));
+            let message = format!("context {} runs {is}, not {wanted}", shown(&name));
+            return refuse(exec::not_started(StartFailure::Other, message));
         }
         Some(context) => context,
         None => make(guest, driver, context_start(&request, name, driver))?,

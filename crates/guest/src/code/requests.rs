@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use guest_protocol::{ContextStart, Failure, FailureKind, Response, StateLoss};
+use guest_protocol::{ContextStart, Failure, FailureKind, Response};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{context::Context, drivers, fork::Order, make};
@@ -39,7 +39,7 @@ pub(crate) fn list(guest: &Guest) -> Response {
 /// Ends the interpreter; the next cell gets a fresh one.
 pub(crate) async fn reset(guest: &Guest, name: &str) -> Result<Response, Failure> {
     let context = guest.contexts.find(name)?;
-    context.kill(StateLoss::Killed);
+    context.reset();
     // One that cannot be killed now will be buried later.
     timeout(KILLED_GONE, context.without_interpreter()).await.ok();
     Ok(told(&context, vec![]))

@@ -346,7 +346,8 @@ impl Task {
             (Word::Done { cell, code }, Some(running)) if cell == self.number => {
                 let has_died = live.interpreter.ended.get();
                 let oom_kills = self.guest.oom_kills();
-                let lost = has_died.map(|(ended, _)| live.interpreter.loss(ended, oom_kills));
+                let own_kills = oom_kills.saturating_sub(running.oom_kills_before());
+                let lost = has_died.map(|(ended, _)| live.interpreter.loss(ended, own_kills));
                 self.end_cell(&running, Ended { code: Some(code), signal: None }, lost, oom_kills);
                 self.last = Some(running);
             }
@@ -388,6 +389,10 @@ impl Task {
     fn fell_silent(&mut self) {
         let Some(live) = &mut self.live else { return };
         live.channel.is_deaf = true;
+        let is_running = self.context.inner.borrow().running.is_some();
+        if is_running && self.context.driver.can_be_replaced() {
+            return;
+        }
         let interpreter = Rc::clone(&live.interpreter);
         spawn_local(async move {
             tokio::time::sleep(SILENT_FOR).await;
@@ -437,13 +442,27 @@ impl Task {
             self.end_cell(&exec, ended, Some(loss), oom_kills);
             self.last = Some(exec);
         }
+        let said = if self.last.is_none() { self.left_unread() } else { String::new() };
         self.context.change(|inner| {
-            if was_ready {
+            if std::mem::take(&mut inner.is_reset) {
+                inner.lost = None;
+            } else if was_ready {
                 inner.lost = Some(sentence(self.context.name(), loss, ended));
             } else {
-                inner.failure = Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended)));
+                inner.failure =
+                    Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended, &said)));
             }
         });
+    }
+
+    /// What was printed while there was no cell to have it.
+    fn left_unread(&self) -> String {
+        let chunks = self.outputs.iter().map(|output| output.take(OUTPUT_CHUNK_BYTES));
+        let texts = chunks.filter_map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => None,
+        });
+        exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
     }
 
     /// What the driver wrote before its end; bounded, since others may hold its channel.
@@ -507,10 +526,11 @@ fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
     )
 }
 
-fn died_early(context: &Context, ended: Ended) -> String {
+fn died_early(context: &Context, ended: Ended, said: &str) -> String {
     let how = match (ended.signal, ended.code) {
         (Some(signal), _) => format!("was ended by signal {signal}"),
         (None, code) => format!("exited with code {}", code.unwrap_or(0)),
     };
-    format!("the interpreter of context {} {how} before it was ready", context.name())
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    format!("the interpreter of context {} {how} before it was ready{said}", context.name())
 }

@@ -30,9 +30,12 @@ use tokio::{io::unix::AsyncFd, sync::Notify};
 
 pub(crate) use attach::attach;
 pub(crate) use output::{Chunk, Output, Stream, drain, drop_scratch, read_chunk, room, tell_files};
-pub(crate) use plan::{Refusal, candidates, check_id, command, not_started, path_of};
-pub(crate) use start::{Newborn, empty_stdin, nonblocking, our_read_end, reason_of, spawn, start};
+pub(crate) use plan::{DEFAULT_PATH, Refusal, candidates, check_id, command, not_started, path_of};
+pub(crate) use start::{
+    Newborn, empty_stdin, nonblocking, nowhere, our_read_end, reason_of, spawn, start, start_command,
+};
 pub(crate) use stdin::{BodyLeft, feed_stdin};
+pub(crate) use user::{User, find as find_user};
 
 use self::{stdin::Stdin, window::Window};
 use crate::{
@@ -312,6 +315,10 @@ impl Execs {
     }
 
     fn push(&self, exec: &Exec, event: ExecEvent) {
+        if exec.inner.borrow().is_closed && event != ExecEvent::Closed {
+            // Output of a cell that was given up while it was on its way.
+            return;
+        }
         let cost = exec.change(|inner| inner.window.push(event));
         self.held.set(self.held.get() + cost);
     }

@@ -8,7 +8,7 @@ use super::{rlimits, shown, user, user::User};
 use crate::limits::MAX_EXEC_ID_BYTES;
 
 /// Where programs are looked for when the exec's environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A request that may be tried.
 #[derive(Debug)]

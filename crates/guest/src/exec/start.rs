@@ -31,18 +31,24 @@ use crate::{
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
-/// Starts a command, or answers as the first time when the id is known.
+/// Starts a command or a cell, or answers as the first time when the id is known.
 pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<Response, Failure> {
-    // Before the look for a known id: nothing may wait between that and the fork. A cell begins when its turn comes.
-    let tracker = match request.track_files && request.cell.is_none() {
-        true => Some(Tracker::begin(&request.cwd).await),
-        false => None,
-    };
-    if let Ok(exec) = guest.execs.find(&request.id) {
-        return Ok(exec.until(|inner| inner.answer.clone()).await);
+    match request.cell.take() {
+        Some(cell) => match early_answer(guest, &request.id).await? {
+            Some(answer) => Ok(answer),
+            None => code::start(guest, request, cell).await,
+        },
+        None => start_command(guest, request).await,
     }
-    if let Some(answer) = guest.execs.remembered_failure(&request.id) {
-        return Ok(answer);
+}
+
+/// The answer to an id that is known, or why nothing is started now.
+async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failure> {
+    if let Ok(exec) = guest.execs.find(id) {
+        return Ok(Some(exec.until(|inner| inner.answer.clone()).await));
+    }
+    if let Some(answer) = guest.execs.remembered_failure(id) {
+        return Ok(Some(answer));
     }
     if guest.is_stopping.get() {
         return Err(Failure::new(FailureKind::WrongState, "the sandbox is being stopped"));
@@ -51,8 +57,17 @@ pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<R
         let message = format!("{MAX_EXECS} execs are known already; acknowledge some");
         return Err(Failure::new(FailureKind::LimitReached, message));
     }
-    if let Some(cell) = request.cell.take() {
-        return code::start(guest, request, cell).await;
+    Ok(None)
+}
+
+pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    // Before the look for a known id: nothing may wait between that and the fork.
+    let tracker = match request.track_files {
+        true => Some(Tracker::begin(&request.cwd).await),
+        false => None,
+    };
+    if let Some(answer) = early_answer(guest, &request.id).await? {
+        return Ok(answer);
     }
     let command = match plan::command(&request, &guest.rlimits) {
         Ok(command) => command,
@@ -328,13 +343,29 @@ pub(crate) fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// `/dev/null`, or a pipe that nobody writes to where it is missing or something else.
 pub(crate) fn empty_stdin() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
-        let stat = rustix::fs::fstat(&null)?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if is_device && stat.st_rdev == rustix::fs::makedev(1, 3) {
-            return Ok(null);
-        }
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
     }
     let (theirs, _closed) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     Ok(theirs)
+}
+
+/// Where nobody reads: `/dev/null`, or a pipe without a reader where it is missing or something else.
+pub(crate) fn nowhere() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
+        && is_null(&null)?
+    {
+        return Ok(null);
+    }
+    let (_closed, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok(theirs)
+}
+
+fn is_null(fd: &OwnedFd) -> Result<bool, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    Ok(is_device && stat.st_rdev == rustix::fs::makedev(1, 3))
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use guest_protocol::{Frame, FrameKind, MAX_DATA_BYTES, Request, Response, WriteMode};
 
-use crate::support::{Host, TestGuest, command};
+use crate::support::{Host, TestGuest, cell, command};
 
 const ROUNDS: usize = 200;
 const FILE_BYTES: usize = 256 * 1024 * 1024;
@@ -36,6 +36,22 @@ fn an_exec_costs_little_more_than_its_process() {
     });
     println!("ping {ping:?}, start {started:?}, start to closed {whole:?}, bare spawn and wait {bare:?}");
     assert!(whole < bare + Duration::from_millis(10));
+}
+
+#[test]
+fn a_warm_cell_costs_little() {
+    let guest = TestGuest::start();
+    let mut before = Vec::new();
+    let mut measure = |language: &str, code: &str| {
+        timed(|n| {
+            let mut host = guest.connect();
+            host.run_cell(&cell(&format!("{language}{code}{n}"), language, code));
+            before.push(host);
+        })
+    };
+    let (python, bash) = (measure("python", "x = 1"), measure("bash", "x=1"));
+    println!("a warm cell, connecting included: python {python:?}, bash {bash:?}");
+    assert!(python < Duration::from_millis(20) && bash < Duration::from_millis(20));
 }
 
 fn per_second(begin: Instant) -> f64 {

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::BytesMut;
 use guest_protocol::{
-    CellStart, Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame, FrameKind, Hello,
-    MAX_DATA_BYTES, Request, Response, Rich, StartFailure, StateLoss, encode,
+    CellStart, ContextSummary, Decoder, ExecEvent, ExecStart, ExitReport, Failure, FailureKind, Frame,
+    FrameKind, Hello, MAX_DATA_BYTES, Request, Response, Rich, SignalScope, StartFailure, StateLoss, encode,
 };
 use tempfile::TempDir;
 
@@ -52,6 +52,26 @@ impl TestGuest {
             .stdin(Stdio::null())
             .uid(uid)
             .gid(uid)
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// A guest that is process 1 of a namespace, as in a sandbox.
+    pub(crate) fn start_as_init() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new("unshare")
+            // `--kill-child` takes process 1 along, and with it the whole namespace.
+            .args([
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                env!("CARGO_BIN_EXE_guest"),
+                "--listen",
+            ])
+            .arg(directory.path().join("guest.sock"))
+            .stdin(Stdio::null())
             .spawn()
             .unwrap();
         Self { child, directory }
@@ -184,16 +204,23 @@ impl Ran {
     }
 
     pub(crate) fn warnings(&self) -> Vec<&str> {
-        let warning = |record| match record {
-            &Rich::Warning { ref message } => Some(message.as_str()),
-            _ => None,
-        };
-        self.rich.iter().filter_map(warning).collect()
+        let records = self.rich.iter();
+        records
+            .filter_map(|record| match record {
+                Rich::Warning { message } => Some(message.as_str()),
+                _ => None,
+            })
+            .collect()
     }
 }
 
 pub(crate) fn kept() -> Rich {
     Rich::State { kept: true, lost: None, interrupted: false }
+}
+
+/// As after an interrupt that left the variables alone.
+pub(crate) fn interrupted() -> Rich {
+    Rich::State { kept: true, lost: None, interrupted: true }
 }
 
 pub(crate) fn lost(lost: StateLoss) -> Rich {
@@ -395,6 +422,17 @@ impl Host {
         let records = rich.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let rich = records.collect();
         Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), rich, report: report.unwrap() }
+    }
+
+    pub(crate) fn signal(&mut self, id: &str, signal: i32) -> Result<Response, Failure> {
+        self.ask(&Request::ExecSignal { id: id.to_owned(), signal, scope: SignalScope::Group })
+    }
+
+    pub(crate) fn contexts(&mut self) -> Vec<ContextSummary> {
+        match self.ask(&Request::ContextList) {
+            Ok(Response::Contexts { contexts }) => contexts,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits for `text` on stdout of an attached exec, acknowledging what comes.

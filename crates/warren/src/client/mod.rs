@@ -7,6 +7,7 @@ mod entries;
 mod execs;
 mod files;
 mod keys;
+mod packages;
 mod sandboxes;
 mod start;
 mod system;

@@ -1,6 +1,6 @@
 //! `warren doctor`
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use sandbox::Isolation;
 use serde::Serialize;
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Do not make a sandbox to try it
     #[arg(long)]
     no_trial: bool,
+    /// Configuration file [env: WARREN_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -39,7 +42,8 @@ struct Diagnosis {
 
 /// Not asynchronous: what forks comes before the runtime.
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
-    let checks = doctor::check_host(&context.directories);
+    let mut checks = doctor::check_host(&context.directories);
+    checks.push(doctor::check_packages(args.config.as_deref(), &context.directories));
     let cage = if args.explain { Some(CageReader::start()?) } else { None };
     let diagnosis = super::block_on(diagnose(context, args, checks, cage))?;
     if context.json {

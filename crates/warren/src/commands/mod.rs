@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod mcp;
+pub(crate) mod package;
 pub(crate) mod pause;
 pub(crate) mod ps;
 pub(crate) mod reference;
@@ -115,6 +116,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
+        Command::Package(args) => package::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,

@@ -11,6 +11,7 @@ use frontends::{
 use super::Context;
 use crate::{
     arguments,
+    config::Config,
     daemon::{self, BackendChoice, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
     mcp::McpArgs,
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// How sandboxes are made: `fake` makes none and pretends [env: WARREN_BACKEND]
     #[arg(long, value_enum)]
     backend: Option<BackendChoice>,
+    /// Configuration file [env: WARREN_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address on TCP, port 0 for a free one, or none; 127.0.0.1:5555 [env: WARREN_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Listen>,
@@ -88,6 +92,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
+        config: Config::load(args.config.as_deref())?,
         backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),

@@ -39,7 +39,7 @@ use self::{
     ready::Announcer,
     socket::Socket,
 };
-use crate::{directories::Directories, error::CommandResult};
+use crate::{config::Config, directories::Directories, error::CommandResult, packages::HostGateway};
 
 /// Enough to answer while one of them is busy; each costs memory.
 const WORKER_THREADS: usize = 2;
@@ -62,6 +62,7 @@ pub(crate) enum McpProfile {
 #[derive(Debug)]
 pub(crate) struct ServeOptions {
     pub(crate) directories: Directories,
+    pub(crate) config: Config,
     /// The variable's choice, or the default, when absent.
     pub(crate) backend: Option<BackendChoice>,
     pub(crate) idle_exit: Option<Duration>,
@@ -131,7 +132,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
         .with_source(error)
     })?;
     let Running { backend, ended } = roles.backend(directories).await?;
-    let engine = Engine::open(EngineConfig::new(&directories.home), store, backend).await?;
+    let engine = Engine::open(engine_config(options), store, backend).await?;
     let network = match plan {
         Some(plan) => Some(plan.listen(directories).await?),
         None => None,
@@ -171,6 +172,15 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     tracing::info!("stopped");
     drop(locks);
     failure.map_or(Ok(()), Err)
+}
+
+fn engine_config(options: &ServeOptions) -> EngineConfig {
+    let (home, config) = (&options.directories.home, &options.config);
+    let mut engine = EngineConfig::new(home);
+    if !config.packages_disabled {
+        engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
+    }
+    engine
 }
 
 fn mcp_routes(profile: McpProfile, mcp: &Mcp, activity: &Activity, stop: &CancellationToken) -> http::Router {

@@ -2,11 +2,12 @@
 
 mod cage;
 mod host;
+mod packages;
 mod trial;
 
 use serde::Serialize;
 
-pub(crate) use self::{cage::CageReader, host::check_host, trial::try_sandbox};
+pub(crate) use self::{cage::CageReader, host::check_host, packages::check_packages, trial::try_sandbox};
 use crate::directories::Directories;
 
 /// How one thing stands.

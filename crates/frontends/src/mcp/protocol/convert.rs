@@ -6,18 +6,33 @@ use sandbox::{Error, ErrorKind};
 use serde_json::json;
 
 use crate::mcp::{
-    envelope::{Envelope, Failure},
+    envelope::{Envelope, Failure, Part},
     prompts::PromptEntry,
     resources::{Content, ResourceBody, ResourceEntry, TemplateEntry},
 };
 
-/// The envelope as text, for models, and as data, for programs.
-pub(super) fn tool_result(envelope: Envelope) -> model::CallToolResult {
+/// The envelope as text, for models, and as data, for programs; pictures and links behind the text. A client whose
+/// protocol has no links finds the same addresses in the text.
+pub(super) fn tool_result(envelope: Envelope, takes_links: bool) -> model::CallToolResult {
     let text = model::ContentBlock::text(envelope.body.to_string());
-    let mut result = model::CallToolResult::success(vec![text]);
+    let parts = envelope.parts.into_iter().filter_map(|part| content(part, takes_links));
+    let mut result = model::CallToolResult::success(std::iter::once(text).chain(parts).collect());
     result.is_error = Some(envelope.is_error);
     result.structured_content = Some(envelope.body);
     result
+}
+
+fn content(part: Part, takes_links: bool) -> Option<model::ContentBlock> {
+    match part {
+        Part::Image { mime_type, base64 } => Some(model::ContentBlock::image(base64, mime_type)),
+        Part::Link(link) if takes_links => {
+            let mut resource = model::Resource::new(link.uri, link.name);
+            resource.mime_type = link.mime_type;
+            resource.size = link.size;
+            Some(model::ContentBlock::resource_link(resource))
+        }
+        Part::Link(_) => None,
+    }
 }
 
 /// A failure outside tools, where the protocol has errors of its own. Its data is what an envelope would say.

@@ -30,7 +30,8 @@ use crate::mcp::{
 
 /// Told to every client when it comes; some put it before the model.
 const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
-    command in it), then use sandbox_exec and the sandbox_fs_* tools with its name; sandbox_remove ends it. Every tool \
+    command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
+    sandbox_remove ends it. Every tool \
     answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
     Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
 
@@ -134,7 +135,7 @@ impl Handler {
             Misshapen::Failed { tool, failure } => {
                 let envelope = Envelope::failed(&failure);
                 self.audit(Asked::new(&tool, None), envelope.error_code(), &context).await;
-                convert::tool_result(envelope)
+                convert::tool_result(envelope, takes_links(&context))
             }
         };
         if is_legacy {
@@ -170,6 +171,11 @@ impl Asked {
 /// Whether the request is of a revision without sessions.
 fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+/// Links to resources are part of results since this revision.
+fn takes_links(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18)
 }
 
 /// Everything fits on one page, so nobody has a cursor of ours.
@@ -227,7 +233,7 @@ impl ServerHandler for Handler {
         if session.toolsets(chosen) != before {
             self.tell_of_tools(&context).await;
         }
-        Ok(convert::tool_result(envelope).into())
+        Ok(convert::tool_result(envelope, takes_links(&context)).into())
     }
 
     async fn list_resources(

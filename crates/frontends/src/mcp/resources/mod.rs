@@ -11,8 +11,8 @@ mod tests;
 mod uri;
 mod watch;
 
-pub(crate) use self::uri::file_uri;
 use self::uri::{Target, encode};
+pub(crate) use self::uri::{file_uri, output_uri};
 pub(crate) use self::{read::read, watch::watch};
 use super::call::Call;
 
@@ -162,6 +162,13 @@ pub(crate) fn templates() -> Vec<TemplateEntry> {
             "Output of an exec",
             "What a command has printed so far, stdout and stderr in order.",
             Some("text/plain"),
+        ),
+        template(
+            "warren://sandboxes/{name}/execs/{id}/outputs/{number}",
+            "cell-output",
+            "Output of code",
+            "A picture or value that code has shown, whole; ?mime= chooses another form than the best.",
+            None,
         ),
     ]
 }

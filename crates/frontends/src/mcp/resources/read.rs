@@ -6,6 +6,7 @@ use sandbox::{Error, ErrorKind, ExecId, FileKind, Result};
 use serde_json::{Value, json};
 
 use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri::Target};
+use crate::code::{self, Form};
 use crate::mcp::{call::Call, output::Collector, tools::create::create_schema};
 
 /// What is at an address now. JSON stands there bare, without the envelope of tools.
@@ -33,8 +34,25 @@ pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
             pretty(&serde_json::to_value(view).map_err(unwritable)?)?
         }
         Target::Output { name, id } => output(call, &call.sandbox(&name)?, &id).await?,
+        Target::Shown { name, id, number, mime } => {
+            let which = call.sandbox(&name)?;
+            let form = code::output(call.engine(), &call.who, &which, &id, number, mime.as_deref()).await?;
+            return Ok(vec![shown(uri, form)]);
+        }
     };
     Ok(vec![ResourceBody { uri: uri.to_owned(), mime_type: mime_type.to_owned(), content }])
+}
+
+/// Text as text, the rest as bytes.
+fn shown(uri: &str, form: Form) -> ResourceBody {
+    let Form { mime_type, bytes } = form;
+    let is_text = mime_type.starts_with("text/") || mime_type.ends_with("json") || mime_type.ends_with("xml");
+    let content = match String::from_utf8(bytes) {
+        Ok(text) if is_text => Content::Text(text),
+        Ok(text) => Content::Blob(text.into_bytes()),
+        Err(error) => Content::Blob(error.into_bytes()),
+    };
+    ResourceBody { uri: uri.to_owned(), mime_type, content }
 }
 
 fn unwritable(error: serde_json::Error) -> Error {

@@ -3,6 +3,7 @@
 use sandbox::{Error, ExecId, Result};
 
 use super::SCHEMES;
+use crate::code::MAX_OUTPUT_NUMBER;
 
 /// What an address means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +15,28 @@ pub(super) enum Target {
     Snapshots,
     CreateSchema,
     Policy,
-    Sandbox { name: String },
-    File { name: String, path: String },
-    Exec { name: String, id: ExecId },
-    Output { name: String, id: ExecId },
+    Sandbox {
+        name: String,
+    },
+    File {
+        name: String,
+        path: String,
+    },
+    Exec {
+        name: String,
+        id: ExecId,
+    },
+    Output {
+        name: String,
+        id: ExecId,
+    },
+    /// Something that a cell has shown.
+    Shown {
+        name: String,
+        id: ExecId,
+        number: u32,
+        mime: Option<String>,
+    },
 }
 
 pub(super) fn unknown(uri: &str) -> Error {
@@ -70,9 +89,36 @@ impl Target {
         match tail {
             None => Ok(Self::Exec { name, id }),
             Some("output") => Ok(Self::Output { name, id }),
-            Some(_) => Err(unknown(uri)),
+            Some(tail) => {
+                let (number, mime) = shown(uri, tail)?;
+                Ok(Self::Shown { name, id, number, mime })
+            }
         }
     }
+}
+
+/// `outputs/3`, or `outputs/3?mime=text/html`.
+fn shown(uri: &str, tail: &str) -> Result<(u32, Option<String>)> {
+    let rest = tail.strip_prefix("outputs/").ok_or_else(|| unknown(uri))?;
+    let (number, query) = match rest.split_once('?') {
+        Some((number, query)) => (number, Some(query)),
+        None => (rest, None),
+    };
+    let number = number.parse().ok().filter(|number| (1..=MAX_OUTPUT_NUMBER).contains(number));
+    let mime = match query {
+        Some(query) => {
+            let mime = query.strip_prefix("mime=").ok_or_else(|| unknown(uri))?;
+            // A plus in a MIME type means itself, encoded or not.
+            Some(decode(uri, mime)?)
+        }
+        None => None,
+    };
+    Ok((number.ok_or_else(|| unknown(uri))?, mime))
+}
+
+/// Where something that a cell has shown is read.
+pub(crate) fn output_uri(sandbox: &str, exec: &ExecId, number: u32) -> String {
+    format!("warren://sandboxes/{}/execs/{exec}/outputs/{number}", encode(sandbox))
 }
 
 /// Where a file of a sandbox is read.
@@ -152,6 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_shown_is_numbered_and_may_be_wanted_in_another_form() {
+        let id: ExecId = "exc-0000000000000".parse().unwrap();
+        let uri = output_uri("a b", &id, 3);
+        let target = |mime: Option<&str>| Target::Shown {
+            name: "a b".to_owned(),
+            id: id.clone(),
+            number: 3,
+            mime: mime.map(str::to_owned),
+        };
+        assert_eq!(Target::parse(&uri).unwrap(), target(None));
+        assert_eq!(
+            Target::parse(&format!("{uri}?mime=image/svg+xml")).unwrap(),
+            target(Some("image/svg+xml"))
+        );
+        assert_eq!(Target::parse(&format!("{uri}?mime=text%2Fhtml")).unwrap(), target(Some("text/html")));
+        assert_eq!(file_uri("web", "/a b/ü?"), "warren://sandboxes/web/files/a%20b/%C3%BC%3F");
+    }
+
+    #[test]
     fn what_is_no_address_is_refused() {
         for uri in [
             "",
@@ -163,6 +228,10 @@ mod tests {
             "warren://sandboxes/web/fils/x",
             "warren://sandboxes/web/execs/1/output",
             "warren://sandboxes/web/execs/exc-0000000000000/input",
+            "warren://sandboxes/web/execs/exc-0000000000000/outputs/0",
+            "warren://sandboxes/web/execs/exc-0000000000000/outputs/x",
+            "warren://sandboxes/web/execs/exc-0000000000000/outputs/1?type=x",
+            "warren://sandboxes/web/execs/exc-0000000000000/outputs/99999999",
         ] {
             assert_eq!(Target::parse(uri).unwrap_err().kind(), ErrorKind::NotFound, "{uri}");
         }

@@ -26,7 +26,7 @@ pub(crate) async fn watch(call: &Call, uri: &str) -> Result<BoxStream<'static, (
             events(call, Some(view.id)).await?
         }
         Target::File { name, path } => file(call, &name, &path).await?,
-        Target::Exec { name, id } | Target::Output { name, id } => {
+        Target::Exec { name, id } | Target::Output { name, id } | Target::Shown { name, id, .. } => {
             let which = call.sandbox(&name)?;
             let next = call.engine().exec_view(&call.who, &which, &id).await?.last_entry + 1;
             let entries = call.engine().exec_entries(&call.who, &which, &id, next, Follow::Yes).await?;

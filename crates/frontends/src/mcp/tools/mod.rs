@@ -1,13 +1,15 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, images, snapshots, code, packages, network policy and SSH come as further files.
+//! Volumes, images, snapshots, network policy and SSH come as further files.
 
+mod code;
 pub(crate) mod create;
 mod exec;
 mod files;
 mod lifecycle;
 mod logs;
 mod metrics;
+mod packages;
 mod run;
 mod runtime;
 pub(crate) mod select;
@@ -30,6 +32,8 @@ pub(super) fn all() -> Vec<Tool> {
         lifecycle::tools(),
         exec::tools(),
         sessions::tools(),
+        code::tools(),
+        packages::tools(),
         logs::tools(),
         files::tools(),
         metrics::tools(),

@@ -107,7 +107,7 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         let (call, id) = (call.clone(), view.id.clone());
         call.mcp.clone().spawn(async move { unmake(&call, &id).await });
     }
-    let Answer { data: result, warnings: more, truncated } = answer?;
+    let Answer { data: result, warnings: more, truncated, .. } = answer?;
     let data = RunResult { name: view.name.to_string(), result };
     Ok(Answer::new(data).warn_all(warnings).warn_all(view.warnings).warn_all(more).truncate(truncated))
 }

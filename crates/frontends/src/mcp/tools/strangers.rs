@@ -64,8 +64,24 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         | "sandbox_ports"
         | "sandbox_metrics"
         | "sandbox_metrics_stream" => on(json!({})),
+        "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
+        "sandbox_package_status" => Refused(vec![
+            json!({ "name": target, "package": "numpy" }),
+            json!({ "name": target, "jobId": "pkg-0123456789abc" }),
+        ]),
+        "sandbox_package_list" => on(json!({})),
         "sandbox_renew" => on(json!({ "ttlSecs": 1, "onExpiry": "remove" })),
         "sandbox_exec" | "sandbox_shell" | "sandbox_exec_start" => on(json!({ "command": "true" })),
+        "sandbox_run_code" => on(json!({ "code": "1" })),
+        "code_context_create" | "code_context_list" => on(json!({})),
+        "code_context_reset" | "code_context_remove" | "code_context_fork" => {
+            on(json!({ "context": "python" }))
+        }
+        "code_interrupt" => Refused(vec![
+            json!({ "name": target, "context": "python" }),
+            json!({ "name": target, "execSessionId": exec }),
+            json!({ "name": "own", "execSessionId": exec }),
+        ]),
         "sandbox_exec_poll" | "sandbox_exec_close" => Refused(vec![json!({ "execSessionId": exec })]),
         "sandbox_exec_write_stdin" => {
             Refused(vec![json!({ "execSessionId": exec, "data": "x", "close": true })])
@@ -156,6 +172,7 @@ async fn try_every_resource(stranger: &Call, Red { name, id, exec }: &Red) {
             format!("{of_sandbox}/files/root/secret"),
             format!("{of_sandbox}/execs/{exec}"),
             format!("{of_sandbox}/execs/{exec}/output"),
+            format!("{of_sandbox}/execs/{exec}/outputs/1"),
         ] {
             assert!(resources::read(stranger, &uri).await.is_err(), "{uri} can be read");
             assert!(resources::watch(stranger, &uri).await.is_err(), "{uri} can be watched");

@@ -11,12 +11,16 @@ mod execs;
 mod files;
 mod keys;
 mod links;
+mod packages;
 mod sandboxes;
 pub mod schema;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
-pub use code::{ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList};
+pub use code::{
+    CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
+    OutputFormQuery,
+};
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
@@ -33,6 +37,10 @@ pub use files::{
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use links::{Link, LinkRequest};
+pub use packages::{
+    InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
+    Packages, PackagesQuery,
+};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,

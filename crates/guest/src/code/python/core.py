@@ -33,10 +33,12 @@ SIGINT = _signal.SIGINT
 signal = _signal.signal
 raise_interrupt = _signal.default_int_handler
 getpid, fstat, dup2, close, write_out = posix.getpid, posix.fstat, posix.dup2, posix.close, posix.write
+unset_trace, unset_profile = sys.settrace, sys.setprofile
+recursion_limit, set_recursion_limit = sys.getrecursionlimit, sys.setrecursionlimit
 modules = sys.modules
 main = modules["__main__"]
 space = vars(main)
-all_builtins = vars(builtins)
+all_builtins, sys_space = vars(builtins), vars(sys)
 main_thread = _thread.get_ident()
 sending = _thread.allocate_lock()
 loaded = {"core"}
@@ -85,6 +87,18 @@ def text_stream(fd, name):
     return _io.TextIOWrapper(buffered, "utf-8", "backslashreplace", line_buffering=True)
 
 
+def is_usable(stream):
+    """Whether a stream writes; what code has put over its methods is taken away."""
+    covers = stream.__dict__
+    for name in [name for name in covers if name != "mode"]:
+        del covers[name]
+    if not flush(stream):
+        return False
+    if not stream.line_buffering:
+        stream.reconfigure(line_buffering=True)
+    return True
+
+
 def flush(stream):
     try:
         _io.TextIOWrapper.flush(stream)
@@ -106,10 +120,10 @@ def note_interrupt(number, frame):
 
 
 def arm():
-    global is_armed
-    is_armed = True
+    global is_interrupted
     signal(SIGINT, raise_interrupt)
     if is_interrupted:
+        is_interrupted = False
         raise KeyboardInterrupt
 
 
@@ -218,7 +232,7 @@ def plain_error(error):
         text = str(error)
     except BaseException:
         text = ""
-    return "%s: %s" % (name, shorten(text, 1000)) if text else name
+    return "%s: %s" % (name, shorten(text, 1000).rstrip(".")) if text else name
 
 
 def tell_value(value):
@@ -328,11 +342,14 @@ def run(name, code):
 
 def after_run():
     """What the cell left: its own streams to flush, figures to show. Still its own time: it can be interrupted."""
-    sys.settrace(None)
-    sys.setprofile(None)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not out and stream is not err and stream is not None:
-            stream.flush()
+    unset_trace(None)
+    unset_profile(None)
+    for stream in (sys_space.get("stdout"), sys_space.get("stderr")):
+        if stream is not out and stream is not err:
+            try:
+                stream.flush()
+            except Exception:
+                pass
     if "matplotlib.pyplot" in modules and is_driver():
         part("figures")
         show_figures()
@@ -340,18 +357,17 @@ def after_run():
 
 def calm():
     """After a cell: no tracing, room to recurse."""
-    for unset in (sys.setprofile, sys.settrace):
+    for unset in (unset_profile, unset_trace):
         try:
             unset(None)
         except BaseException:
             pass
-    if sys.getrecursionlimit() < RECURSION_LEAST:
-        sys.setrecursionlimit(1000)
+    if recursion_limit() < RECURSION_LEAST:
+        set_recursion_limit(1000)
 
 
-def tell(error, name):
+def tell(error):
     """The exit code that an exception stands for, after telling of it."""
-    calm()
     if isinstance(error, SystemExit):
         code = error.code
         if code is None or isinstance(code, int):
@@ -360,36 +376,40 @@ def tell(error, name):
         return 1
     if not is_driver():
         part("errors")
-        print(traceback_of(error, name), file=err)
+        print(traceback_of(error), file=err)
         return 1
     try:
         part("errors")
-        tell_error(error, name)
+        tell_error(error)
     except KeyboardInterrupt:
         raise
     except BaseException:
-        # Out of memory, or what it needs was broken by the code.
-        text = quote(plain_error(error))
-        record("error", {"name": quote(type(error).__name__), "value": text, "traceback": text})
+        name, _, value = plain_error(error).partition(": ")
+        record("error", {"name": quote(name), "value": quote(value), "traceback": quote(plain_error(error))})
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def attempt(name, code):
     """Runs a cell to its exit code. User code can run in all of it, so all of it can be interrupted."""
-    status = 0
+    failure = None
     try:
         arm()
         run(name, code)
     except BaseException as error:
-        status = tell(error, name)
+        calm()
+        failure = error
     try:
-        if status != INTERRUPTED:
+        if not isinstance(failure, KeyboardInterrupt):
             after_run()
     except BaseException as error:
         calm()
-        if isinstance(error, KeyboardInterrupt) or status == 0:
-            status = tell(error, name)
-    return status
+        if failure is None or isinstance(error, KeyboardInterrupt):
+            failure = error
+    try:
+        return 0 if failure is None else tell(failure)
+    finally:
+        # Else it would hold its frames, and all that they hold, until the next collection.
+        failure = None
 
 
 def cell(number, code):
@@ -405,9 +425,10 @@ def cell(number, code):
     except BaseException as error:
         # An interrupt that came while another exception was told of, or worse.
         disarm()
+        calm()
         # That other one may be what hangs when it is shown.
         error.__context__ = None
-        status = tell(error, name)
+        status = tell(error)
     calm()
     flush(out)
     flush(err)
@@ -435,9 +456,9 @@ def restore():
         dup2(kept_out, 1)
     if not is_same_file(2, kept_err):
         dup2(kept_err, 2)
-    if not flush(out):
+    if not is_usable(out):
         out = text_stream(1, "<stdout>")
-    if not flush(err):
+    if not is_usable(err):
         err = text_stream(2, "<stderr>")
     if stdin is None or stdin.closed:
         stdin = _io.open(0, closefd=False)
@@ -448,15 +469,19 @@ def restore():
     modules["sys"] = sys
     space["__builtins__"] = builtins
     space.pop("__warningregistry__", None)
-    if not given_builtins.keys() <= all_builtins.keys():
-        for name, value in given_builtins.items():
-            all_builtins.setdefault(name, value)
+    for given, now in ((given_builtins, all_builtins), (given_sys, sys_space)):
+        if not given.keys() <= now.keys():
+            for name in given.keys() - now.keys():
+                now[name] = given[name]
 
 
 def next_frame():
     """The type, the payload and the descriptors of the next frame; nothing at the end."""
+    global is_armed
     fds = []
     head = receive(4, fds)
+    # From here on an interrupt is meant for what has come.
+    is_armed = True
     length = int.from_bytes(head, "little")
     frame = receive(length, fds) if length else b""
     return frame[:1], frame[1:], fds
@@ -489,6 +514,7 @@ def serve():
         if kind == b"C":
             cell(int.from_bytes(payload[:8], "little"), payload[8:].decode("utf-8", "backslashreplace"))
         elif kind == b"F":
+            disarm()
             part("fork")
             fork(payload[:1] != b"\0", fds)
         elif not kind:
@@ -515,7 +541,7 @@ for stream in (out, err):
 all_builtins["display"] = display
 all_builtins["input"] = no_input
 sys.breakpointhook = no_breakpoint
-given_builtins = dict(all_builtins)
+given_builtins, given_sys = dict(all_builtins), dict(sys_space)
 sys.meta_path.insert(0, Watch)
 posix.register_at_fork(after_in_child=after_foreign_fork)
 set_up_environment()

@@ -8,7 +8,7 @@ FRAMES_HEAD, FRAMES_TAIL = 10, 20
 HEADER = "Traceback (most recent call last):\n"
 
 
-def tell_error(error, name):
+def tell_error(error):
     # First by ourselves: the traceback module swallows an interrupt when str() hangs.
     try:
         message = str(error)
@@ -16,7 +16,13 @@ def tell_error(error, name):
         raise
     except BaseException as worse:
         message = "<its message cannot be shown: str() raised %s>" % type(worse).__name__
-    text = traceback_of(error, name)
+    try:
+        text = traceback_of(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # Out of memory, or the code has changed what this needs.
+        text = bare_traceback(error)
     fields = {"name": quote(type(error).__name__), "value": quote(shorten(message, MESSAGE_LIMIT))}
     fields["traceback"] = quote(text)
     if isinstance(error, SyntaxError):
@@ -24,7 +30,18 @@ def tell_error(error, name):
     record("error", fields)
 
 
-def traceback_of(error, name):
+def bare_traceback(error):
+    """Without the help of any module."""
+    lines, at = [], error.__traceback__
+    while at is not None and len(lines) < FRAMES_HEAD + FRAMES_TAIL:
+        code = at.tb_frame.f_code
+        if code.co_filename.startswith("<cell "):
+            lines.append('  File "%s", line %d, in %s\n' % (code.co_filename, at.tb_lineno, code.co_name))
+        at = at.tb_next
+    return (HEADER if lines else "") + "".join(lines) + plain_error(error)
+
+
+def traceback_of(error):
     import traceback
 
     show_sources()

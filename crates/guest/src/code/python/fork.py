@@ -8,10 +8,14 @@ def fork(force, fds):
     if len(fds) != 3:
         close_all(fds)
         return refuse(["The descriptors of the new context did not come."])
-    part("hazards")
-    # Now, so that the next branch finds it compiled.
-    part("branch")
-    reasons, warnings, files = examine(set(fds))
+    try:
+        part("hazards")
+        # Now, so that the next branch finds it compiled.
+        part("branch")
+        reasons, warnings, files = examine(set(fds))
+    except BaseException as error:
+        close_all(fds)
+        return refuse(["What a fork would share could not be found out: %s." % plain_error(error)])
     if reasons and not force:
         close_all(fds)
         return refuse(reasons)

@@ -2,6 +2,7 @@
 # descriptors, threads and maps); the objects are looked through only when those say that there is something to find.
 import stat as stat_bits
 from os import listdir
+from time import sleep
 
 # Most things of one kind that are named.
 NAMED = 5
@@ -9,6 +10,8 @@ NAMED = 5
 SAFE_POOLS = (b"openblas", b"mkl_rt", b"libblis")
 # Those whose locks stay taken.
 UNSAFE_POOLS = ("polars", "tensorflow", "jaxlib", "grpc", "ray", "torch", "duckdb")
+# How often, and how many seconds apart, threads are counted again before they are called alive.
+LOOKS, BETWEEN_LOOKS = 5, 0.001
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ANONYMOUS = {"eventpoll": "a poll object", "eventfd": "an event counter", "inotify": "a watch of files"}
 
@@ -87,13 +90,25 @@ def examine_threads(maps, reasons):
         known = getattr(modules.get("threading"), "_active", {})
         names = named(getattr(known.get(ident), "name", "thread %d" % ident) for ident in running)
         reasons.append("Threads are running (%s): a fork takes only the one that forks. Join them." % names)
-    n_native = len(listdir("/proc/self/task")) - 1 - len(running)
+    has_safe_pool = any(name in maps for name in SAFE_POOLS)
+    n_native = native_threads(len(running) + 1, 1 if has_safe_pool else LOOKS)
     pools = [name for name in UNSAFE_POOLS if name in modules]
     if b"libgomp" in maps or b"libiomp" in maps or b"libomp" in maps:
         pools.append("OpenMP")
-    if n_native > 0 and (pools or not any(name in maps for name in SAFE_POOLS)):
+    if n_native > 0 and (pools or not has_safe_pool):
         of = "probably of %s" % named(pools) if pools else "not started by Python"
         reasons.append("%d native threads are running (%s): they and their locks would be lost." % (n_native, of))
+
+
+def native_threads(n_known, looks):
+    """Those that Python does not know; one that it has joined may still be on its way out."""
+    for look in range(looks):
+        n_native = len(listdir("/proc/self/task")) - n_known
+        if n_native <= 0:
+            break
+        if look + 1 < looks:
+            sleep(BETWEEN_LOOKS)
+    return n_native
 
 
 def examine_children(reasons):
@@ -137,6 +152,7 @@ def isinstance_safely(value, kinds):
 
 
 def examine_descriptors(known, reasons, warnings, files):
+    shared = {}
     for name in listdir("/proc/self/fd"):
         fd = int(name)
         if fd in known:
@@ -152,7 +168,9 @@ def examine_descriptors(known, reasons, warnings, files):
         else:
             thing = what_is(fd, mode, path)
             if thing:
-                reasons.append("%s is open (descriptor %d): both contexts would use one. Close it." % (thing, fd))
+                shared.setdefault(thing, []).append(fd)
+    for thing, fds in shared.items():
+        reasons.append("%s is open (descriptor %s): both contexts would use it. Close it." % (thing, named(fds)))
 
 
 def what_is(fd, mode, path):

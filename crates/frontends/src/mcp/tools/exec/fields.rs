@@ -144,7 +144,7 @@ impl ExecFields {
 }
 
 /// `timeoutMs` wins over `timeout`, which is in seconds and means none when 0.
-fn time_limit(
+pub(crate) fn time_limit(
     seconds: Option<f64>,
     millis: Option<u64>,
     default: Option<Duration>,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use super::launch::{Launched, byte_stream};
 use crate::{
     links::ChangedFiles,
-    mcp::{call::Call, envelope::Failure, output::Collector},
+    mcp::{call::Call, envelope::Failure, output::Capture},
 };
 
 pub(crate) const SIGKILL: i32 = 9;
@@ -38,8 +38,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Followed {
     pub(crate) end: End,
-    pub(crate) stdout: Stream,
-    pub(crate) stderr: Stream,
+    pub(crate) stdout: Capture,
+    pub(crate) stderr: Capture,
     pub(crate) outcome: Option<ExecOutcome>,
     pub(crate) warnings: Vec<String>,
     pub(crate) files: ChangedFiles,
@@ -47,37 +47,12 @@ pub(crate) struct Followed {
     ended_ms: Option<i64>,
 }
 
-/// One of the two streams, cut to what an answer may hold.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub(crate) collector: Collector,
-    n_bytes: usize,
-    n_head: usize,
-    /// The first entry that does not fit the head whole.
-    pub(crate) cut_at: Option<u64>,
-}
-
-impl Stream {
-    fn new(max_bytes: usize) -> Self {
-        let n_head = max_bytes - max_bytes / 2;
-        Self { collector: Collector::new(max_bytes), n_bytes: 0, n_head, cut_at: None }
-    }
-
-    fn push(&mut self, entry: &Entry) {
-        self.n_bytes = self.n_bytes.saturating_add(entry.data.len());
-        if self.n_bytes > self.n_head {
-            self.cut_at.get_or_insert(entry.number);
-        }
-        self.collector.push(&entry.data);
-    }
-}
-
 impl Followed {
     fn new(max_bytes: usize) -> Self {
         Self {
             end: End::Ended,
-            stdout: Stream::new(max_bytes),
-            stderr: Stream::new(max_bytes),
+            stdout: Capture::new(max_bytes),
+            stderr: Capture::new(max_bytes),
             outcome: None,
             warnings: Vec::new(),
             files: ChangedFiles::default(),
@@ -119,7 +94,7 @@ impl Followed {
     }
 
     fn n_bytes(&self) -> usize {
-        self.stdout.n_bytes + self.stderr.n_bytes
+        self.stdout.n_bytes() + self.stderr.n_bytes()
     }
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub(crate) use self::{
-    fields::{ExecFields, Prepared, bytes_of, rlimit},
+    fields::{ExecFields, Prepared, bytes_of, rlimit, time_limit},
     follow::{End, Followed, SIGKILL, to_the_end},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
@@ -239,19 +239,13 @@ fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>,
     let duration_ms = followed.duration_ms();
     let is_removed = terms.is_removed;
     let exec = &terms.exec.id;
-    let rest = |cut_at: Option<u64>| {
-        let cursor = cut_at.unwrap_or(1) - 1;
-        move || match is_removed {
-            true => "The rest went with the sandbox. Call again with a larger maxBytes, or with keep: true."
-                .to_owned(),
-            false => {
-                format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.")
-            }
-        }
+    let rest = |cursor: u64| match is_removed {
+        true => "The rest went with the sandbox. Call again with a larger maxBytes, or with keep: true."
+            .to_owned(),
+        false => format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on."),
     };
-    let (stdout, stderr) = (followed.stdout, followed.stderr);
-    let stdout = stdout.collector.finish("stdout", rest(stdout.cut_at));
-    let mut stderr = stderr.collector.finish("stderr", rest(stderr.cut_at));
+    let stdout = followed.stdout.finish("stdout", rest);
+    let mut stderr = followed.stderr.finish("stderr", rest);
     let outcome = followed.outcome;
     let mut warnings = followed.warnings;
     if stdout.is_lossy || stderr.is_lossy {

@@ -1,0 +1,218 @@
+//! One pass over a cell's ledger: what it printed, what it showed, how it ended.
+
+use engine::{EntryKind, ExitEntry, Item};
+use sandbox::{ContextName, ExecId, ExecOutcome, KillReason, Language, Result};
+
+use super::{
+    records::{Picture, PictureCaps, Records, Told},
+    result::{CellResult, Output, OutputKind},
+};
+use crate::{
+    links::SandboxLinks,
+    mcp::{envelope::Truncated, output::Capture},
+};
+
+/// What a shell shows for SIGKILL, where nobody knows how it ended.
+const UNKNOWN_END: i32 = 137;
+
+/// The cell that is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    /// What the reader calls its sandbox.
+    pub(crate) sandbox: String,
+    pub(crate) exec: ExecId,
+    pub(crate) language: Language,
+    pub(crate) context: Option<ContextName>,
+    /// For the reader's browser, where it has one.
+    pub(crate) links: Option<SandboxLinks>,
+}
+
+/// What was read so far.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    cell: Cell,
+    stdout: Capture,
+    stderr: Capture,
+    records: Records,
+    outputs: Vec<Output>,
+    pictures: Vec<Picture>,
+    /// Numbers of outputs that do not stand in the answer whole.
+    partial: Vec<u32>,
+    error: Option<super::result::CellError>,
+    state: Option<(bool, Option<super::result::StateLoss>, bool)>,
+    files: Vec<super::file_link::FileLink>,
+    warnings: Vec<String>,
+    outcome: Option<ExecOutcome>,
+    started_ms: Option<i64>,
+    ended_ms: Option<i64>,
+    are_files_cut: bool,
+}
+
+/// Everything, ready to be answered.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) result: CellResult,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) truncated: Vec<Truncated>,
+    pub(crate) pictures: Vec<Picture>,
+    /// Numbers of outputs that are not in the answer whole.
+    pub(crate) partial: Vec<u32>,
+}
+
+impl Collected {
+    pub(crate) fn new(cell: Cell, stream_bytes: usize, pictures: PictureCaps) -> Self {
+        let records = Records::new(&cell.sandbox, &cell.exec, pictures).with_links(cell.links.clone());
+        Self {
+            cell,
+            stdout: Capture::new(stream_bytes),
+            stderr: Capture::new(stream_bytes),
+            records,
+            outputs: Vec::new(),
+            pictures: Vec::new(),
+            partial: Vec::new(),
+            error: None,
+            state: None,
+            files: Vec::new(),
+            warnings: Vec::new(),
+            outcome: None,
+            started_ms: None,
+            ended_ms: None,
+            are_files_cut: false,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Option<&ExecOutcome> {
+        self.outcome.as_ref()
+    }
+
+    /// For a log without an end.
+    pub(crate) fn set_outcome(&mut self, outcome: ExecOutcome) {
+        self.outcome = Some(outcome);
+    }
+
+    pub(crate) fn state_kept(&self) -> Option<bool> {
+        self.state.map(|(kept, ..)| kept)
+    }
+
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.stdout.n_bytes() + self.stderr.n_bytes()
+    }
+
+    pub(crate) fn take(&mut self, item: &Result<Item>) {
+        self.take_and_tell(item, |_told| {});
+    }
+
+    /// As [`Collected::take`], for who tells of each record as it comes.
+    pub(crate) fn take_and_tell(&mut self, item: &Result<Item>, mut tell: impl FnMut(&Told)) {
+        match item {
+            Ok(Item::Entry(entry)) => match entry.kind {
+                EntryKind::Started => self.started_ms = Some(entry.at_ms),
+                EntryKind::Stdout => self.stdout.push(entry),
+                EntryKind::Stderr => self.stderr.push(entry),
+                EntryKind::Rich => {
+                    for told in self.records.push(&entry.data) {
+                        tell(&told);
+                        self.note(told);
+                    }
+                }
+                EntryKind::Exited => {
+                    self.ended_ms = Some(entry.at_ms);
+                    self.outcome =
+                        serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
+                }
+                EntryKind::Stdin | EntryKind::Closed => {}
+            },
+            Ok(Item::Trimmed { from, through }) => {
+                self.records.gap();
+                let n = through - from + 1;
+                self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
+            }
+            Err(error) => {
+                self.records.gap();
+                self.warnings.push(format!("part of the output cannot be read: {}", error.message()));
+            }
+        }
+    }
+
+    fn note(&mut self, told: Told) {
+        match told {
+            Told::Output(shown) => {
+                if shown.is_partial {
+                    self.partial.push(shown.output.number);
+                }
+                self.outputs.push(shown.output);
+                self.pictures.extend(shown.picture);
+            }
+            // The one that ended it is the last.
+            Told::Error(error) => self.error = Some(error),
+            Told::Warning(message) => self.warnings.push(message),
+            // The guest's own comes after whatever the code has written.
+            Told::Files { files, truncated } => {
+                self.files = files;
+                self.are_files_cut = truncated;
+            }
+            Told::State { kept, lost, interrupted } => self.state = Some((kept, lost, interrupted)),
+        }
+    }
+
+    /// `rest` says which call reads what was left out of a stream, from which ledger entry on.
+    pub(crate) fn finish(mut self, rest: impl Fn(u64) -> String) -> Finished {
+        let Cell { exec, language, context, .. } = self.cell;
+        let duration =
+            self.started_ms.zip(self.ended_ms).and_then(|(from, to)| u64::try_from(to - from).ok());
+        let stdout = self.stdout.finish("stdout", &rest);
+        let stderr = self.stderr.finish("stderr", &rest);
+        self.warnings.extend(self.records.left_out());
+        if stdout.is_lossy || stderr.is_lossy {
+            self.warnings
+                .push("Some output is no text: bytes that are no UTF-8 are shown as \u{FFFD}.".to_owned());
+        }
+        if self.are_files_cut {
+            self.warnings.push("More files were made or changed than are told.".to_owned());
+        }
+        let result_text = take_result(&mut self.outputs, &self.partial);
+        let (state_kept, state_lost, interrupted) = match self.state {
+            Some((kept, lost, interrupted)) => (Some(kept), lost, interrupted),
+            None => (None, None, false),
+        };
+        let outcome = self.outcome;
+        let result = CellResult {
+            exec_session_id: exec.to_string(),
+            language: language.to_string(),
+            context: context.map(|context| context.to_string()),
+            stdout: stdout.text,
+            stderr: stderr.text,
+            result: result_text,
+            outputs: self.outputs,
+            error: self.error,
+            exit_code: outcome.as_ref().map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code())),
+            success: outcome.as_ref().is_some_and(ExecOutcome::is_success),
+            timed_out: outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }),
+            interrupted,
+            state_kept,
+            state_lost,
+            outcome: outcome
+                .filter(|outcome| !matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. }))
+                .map(|outcome| outcome.to_string()),
+            duration_ms: duration.unwrap_or(0),
+            files: self.files,
+        };
+        Finished {
+            result,
+            warnings: self.warnings,
+            truncated: [stdout.truncated, stderr.truncated].into_iter().flatten().collect(),
+            pictures: self.pictures,
+            partial: self.partial,
+        }
+    }
+}
+
+/// The text of the last value. It stands nowhere twice: a value that is nothing else is no output any more.
+fn take_result(outputs: &mut Vec<Output>, partial: &[u32]) -> Option<String> {
+    let at = outputs.iter().rposition(|output| output.kind == OutputKind::Result)?;
+    let text = outputs[at].text.take()?;
+    if outputs[at].mime_types == ["text/plain"] && !partial.contains(&outputs[at].number) {
+        outputs.remove(at);
+    }
+    Some(text)
+}

@@ -1,0 +1,86 @@
+//! Outputs of a cell, read again from its ledger. Nothing is stored twice.
+
+use engine::{Engine, EntryKind, Follow, Item, MimeBundle, Principal, Rich, RichReader, SandboxRef};
+use futures_util::StreamExt;
+use sandbox::{Error, ErrorKind, ExecId, Result};
+
+use super::bundle::{self, Form};
+
+/// The highest number that is looked for: more records than a ledger could hold.
+pub(crate) const MAX_OUTPUT_NUMBER: u32 = 1_000_000;
+
+/// One output in the form that is asked for, or in its best one. Bounded by what a record may have.
+pub(crate) async fn output(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    exec: &ExecId,
+    number: u32,
+    mime: Option<&str>,
+) -> Result<Form> {
+    let mut n_seen = 0;
+    let found = visit(engine, who, which, exec, |data| {
+        n_seen += 1;
+        (n_seen == number).then_some(data)
+    })
+    .await?;
+    let data = found.ok_or_else(|| {
+        Error::not_found(format!("exec {exec} has no output {number}; it has {n_seen}"))
+            .with_hint("Outputs are numbered from 1 in the order in which the code showed them.")
+    })?;
+    bundle::chosen(&data, mime).ok_or_else(|| {
+        let forms: Vec<_> = bundle::forms(&data).map(|(mime, _)| mime).collect();
+        let wanted: String = mime.unwrap_or("a form that can be served").chars().take(127).collect();
+        Error::not_found(format!("output {number} of exec {exec} has no {wanted}"))
+            .with_hint(format!("Its forms are {}.", forms.join(", ")))
+    })
+}
+
+/// How many outputs there are.
+pub(crate) async fn n_outputs(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    exec: &ExecId,
+) -> Result<u32> {
+    let mut n = 0;
+    visit(engine, who, which, exec, |_data| {
+        n += 1;
+        None::<()>
+    })
+    .await?;
+    Ok(n)
+}
+
+/// Shows every output to `look` until it has what it wants.
+async fn visit<T>(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    exec: &ExecId,
+    mut look: impl FnMut(MimeBundle) -> Option<T>,
+) -> Result<Option<T>> {
+    let mut items = engine.exec_entries(who, which, exec, 1, Follow::No).await?;
+    let mut reader = RichReader::default();
+    while let Some(item) = items.next().await {
+        let entry = match item {
+            Ok(Item::Entry(entry)) if entry.kind == EntryKind::Rich => entry,
+            Ok(Item::Entry(_)) => continue,
+            // What comes behind has lost its number, and another output under the same one would be a lie.
+            Ok(Item::Trimmed { .. }) | Err(_) => return Err(gone(exec)),
+        };
+        for record in reader.push(&entry.data) {
+            let (Rich::Result { data } | Rich::Display { data }) = record else { continue };
+            if let Some(found) = look(data) {
+                return Ok(Some(found));
+            }
+        }
+        tokio::task::consume_budget().await;
+    }
+    Ok(None)
+}
+
+fn gone(exec: &ExecId) -> Error {
+    let message = format!("the log of exec {exec} was full and lost parts, and with them its outputs");
+    Error::new(ErrorKind::NotFound, message).with_hint("Run the code again, or have it write a file.")
+}

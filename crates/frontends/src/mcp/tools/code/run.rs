@@ -1,0 +1,256 @@
+//! `sandbox_run_code`: one cell, answered when it ended.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{context_name, follow, place, place::Place, refused};
+use crate::{
+    code::{Cell, CellResult, Finished, Output, language},
+    mcp::{
+        Toolset,
+        call::Call,
+        envelope::{Answer, EXEC_FAILED, Failure, Link, Part, ToolResult},
+        tool::{Hints, Tool},
+        tools::exec::{End, Launched, Prepared, launch, time_limit},
+    },
+};
+
+/// Links to what does not fit an answer.
+const MAX_LINKS: usize = 20;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Code,
+            "sandbox_run_code",
+            "Run code",
+            "Run code in a sandbox; variables stay for the next call. Returns output, last value, pictures, error, files.",
+            Hints::ADDS,
+            run,
+        )
+        .core(),
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    /// Sandbox
+    name: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
+    /// Same as name
+    sandbox: Option<String>,
+    code: String,
+    /// python (default), javascript, typescript, bash, …
+    language: Option<String>,
+    /// Keeps the variables; default one per language
+    context: Option<String>,
+    /// Make or start the sandbox if needed
+    create: Option<bool>,
+    /// Of a sandbox that is made
+    #[schemars(extend("x-full-only" = true))]
+    image: Option<String>,
+    cwd: Option<String>,
+    env: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
+    user: Option<String>,
+    /// Seconds; 0: none
+    #[schemars(range(min = 0))]
+    timeout: Option<f64>,
+    #[schemars(range(min = 1))]
+    timeout_ms: Option<u64>,
+    /// Per stream
+    #[schemars(range(min = 1))]
+    max_bytes: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
+    start_if_stopped: Option<bool>,
+    /// An exception fails the call
+    #[schemars(extend("x-full-only" = true))]
+    treat_error_as_failure: Option<bool>,
+    /// The same again returns the same run
+    request_id: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Ran {
+    /// Sandbox
+    name: String,
+    /// It was made for this.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    created: bool,
+    #[serde(flatten)]
+    result: CellResult,
+}
+
+async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
+    let name = arguments.name.or(arguments.sandbox);
+    let request = arguments.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?;
+    let timeout = time_limit(arguments.timeout, arguments.timeout_ms, Some(call.settings.default_timeout()))?;
+    let context = arguments.context.as_deref().map(context_name).transpose()?;
+    let create = arguments.create.unwrap_or(false);
+    // Everything that can be wrong with what was asked is told before a sandbox is made for it.
+    let language = match arguments.language.as_deref() {
+        None => language::DEFAULT,
+        Some(text) => match (text.parse(), &name) {
+            (Ok(language), _) => language,
+            (Err(_unknown), Some(name)) => {
+                language::named(call.engine(), &call.who, &call.sandbox(name)?, text).await?
+            }
+            (Err(unknown), None) => return Err(language::unknown(&unknown).into()),
+        },
+    };
+    let cell = CellSpec { language, context, code: arguments.code };
+    let spec = ExecSpec {
+        env: arguments.env.unwrap_or_default(),
+        cwd: arguments.cwd,
+        user: arguments.user,
+        timeout,
+        request_id: request.clone(),
+        cell: Some(cell.clone()),
+        track_files: true,
+        ..ExecSpec::default()
+    };
+    spec.check().map_err(Error::from)?;
+    let wanted = place::Wanted { name, image: arguments.image, create, request };
+    let place = place::find(&call, wanted).await?;
+    let prepared = Prepared {
+        sandbox: place.name.clone(),
+        spec,
+        stdin: None,
+        max_bytes: arguments.max_bytes,
+        start_if_stopped: create || arguments.start_if_stopped.unwrap_or(false),
+        // A sandbox that is stopped has lost its variables, which are what code is run for.
+        keep_running: true,
+        fail_on_non_zero: arguments.treat_error_as_failure.unwrap_or(false),
+    };
+    run_in(&call, &place, prepared, &cell).await
+}
+
+async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
+    let launched = launch(call, &prepared).await?;
+    let Some(known) = &launched.exec.cell else {
+        let message = format!("exec {} of the same requestId runs no code", launched.exec.id);
+        return Err(
+            Failure::new(ErrorKind::AlreadyExists.as_str(), message).with_hint("Use another requestId.")
+        );
+    };
+    let cell = Cell {
+        sandbox: place.name.clone(),
+        exec: launched.exec.id.clone(),
+        language: known.language,
+        context: known.context.clone(),
+        links: Some(call.links().to(&launched.exec.sandbox)),
+    };
+    let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
+    let (collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
+    if let (Some(ExecOutcome::NotStarted { reason, message }), End::Ended) = (collected.outcome(), end) {
+        let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
+        let error = language::not_started(call.engine(), &call.who, which, language, why).await;
+        return Err(refused(error));
+    }
+    let exec = &launched.exec.id;
+    let rest =
+        |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");
+    let finished = collected.finish(rest);
+    conclude(finished, &launched, end, place, &prepared)
+}
+
+fn conclude(
+    finished: Finished,
+    launched: &Launched,
+    end: End,
+    place: &Place,
+    prepared: &Prepared,
+) -> ToolResult<Ran> {
+    let parts = parts(&finished);
+    let Finished { result, mut warnings, truncated, .. } = finished;
+    let exec = &launched.exec.id;
+    match end {
+        End::Ended => {}
+        End::Cancelled => {
+            let message = match result.state_kept {
+                Some(true) => "the call was cancelled and the code interrupted; its variables were kept",
+                Some(false) => "the call was cancelled and the code stopped; its variables are gone",
+                None => "the call was cancelled and the code interrupted",
+            };
+            return Err(Failure::new(ErrorKind::Cancelled.as_str(), message)
+                .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed."))
+                .with_details(json!(result)));
+        }
+        End::Overdue => {
+            let message =
+                format!("exec {exec} is past its time limit and its sandbox does not say how it ended");
+            return Err(Failure::new(ErrorKind::TimedOut.as_str(), message)
+                .with_hint("Call sandbox_status: a paused sandbox ends what runs in it when it is resumed.")
+                .with_details(json!(result)));
+        }
+    }
+    warnings.extend(time_warning(&result, prepared.spec.timeout));
+    warnings.extend(state_warning(&result));
+    if prepared.fail_on_non_zero && !result.success {
+        return Err(failed(&result));
+    }
+    let ran = Ran { name: place.name.clone(), created: place.is_new, result };
+    Ok(Answer::new(ran)
+        .warn_all(place.warnings.clone())
+        .warn_all(warnings)
+        .truncate(truncated)
+        .with_parts(parts))
+}
+
+fn failed(result: &CellResult) -> Failure {
+    let message = match &result.error {
+        Some(error) => format!("the code ended with {}: {}", error.name, error.value),
+        None => format!("the code ended with status {}", result.exit_code),
+    };
+    Failure::new(EXEC_FAILED, message)
+        .with_hint("Look at details.error and details.stderr, correct the code and call again.")
+        .with_details(json!(result))
+}
+
+fn time_warning(result: &CellResult, limit: Option<Duration>) -> Option<String> {
+    let limit = limit.filter(|_| result.timed_out)?;
+    let kept = match result.state_kept {
+        Some(true) => ", its variables were kept",
+        Some(false) | None => "",
+    };
+    Some(format!(
+        "The code was stopped at its time limit of {} ms{kept}. Give a larger timeoutMs.",
+        limit.as_millis()
+    ))
+}
+
+fn state_warning(result: &CellResult) -> Option<String> {
+    if result.state_kept != Some(false) {
+        return None;
+    }
+    let context = result.context.as_deref().unwrap_or("this code");
+    let why = result.state_lost.map(|lost| format!(": {}", lost.words())).unwrap_or_default();
+    Some(format!("The variables of context {context} are gone{why}. The next call begins without them."))
+}
+
+/// Pictures as pictures; what is not in the answer whole as a link to it.
+fn parts(finished: &Finished) -> Vec<Part> {
+    let pictures = finished.pictures.iter().map(|picture| Part::Image {
+        mime_type: picture.mime_type.clone(),
+        base64: BASE64_STANDARD.encode(&picture.bytes),
+    });
+    let is_partial = |output: &&Output| finished.partial.contains(&output.number);
+    let links = finished.result.outputs.iter().filter(is_partial).take(MAX_LINKS).map(|output| {
+        let best = output.mime_types.iter().find(|mime| *mime != "text/plain").or(output.mime_types.first());
+        let image = output.image.as_ref();
+        Part::Link(Link {
+            uri: output.uri.clone(),
+            name: format!("output-{}", output.number),
+            mime_type: image.map(|image| image.mime_type.clone()).or_else(|| best.cloned()),
+            size: image.map(|image| image.bytes),
+        })
+    });
+    pictures.chain(links).collect()
+}

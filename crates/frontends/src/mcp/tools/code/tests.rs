@@ -1,0 +1,325 @@
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use engine::{LedgerLimits, SandboxFilter};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+
+use crate::mcp::{
+    call::{Call, Progress},
+    complete::{Reference, complete},
+    envelope::{Envelope, Part},
+    resources::{self, Content},
+    testing::{Client, ask},
+    tool::Registry,
+    tools::exec::tests::{client_with_box, make_box},
+};
+
+async fn run(client: &Client, code: &str) -> Value {
+    client.data("sandbox_run_code", json!({ "name": "box", "code": code })).await
+}
+
+async fn envelope(client: &Client, arguments: Value) -> Envelope {
+    let registry = Registry::get();
+    registry.call("sandbox_run_code", client.call.clone(), arguments.as_object().cloned()).await
+}
+
+/// A caller who goes away at the first word of progress, and what it heard.
+fn leaving(client: &Client) -> (Call, Arc<Mutex<Vec<String>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let mut call = client.call.clone();
+    call.cancelled = call.cancelled.child_token();
+    let (words, token) = (Arc::clone(&heard), call.cancelled.clone());
+    call.progress = Progress::new(move |step| {
+        words.lock().unwrap().push(step.message);
+        token.cancel();
+        std::future::ready(()).boxed()
+    });
+    (call, heard)
+}
+
+#[tokio::test]
+async fn variables_stay_between_calls_and_an_exception_is_no_failure() {
+    let client = client_with_box().await;
+    let first = run(&client, "x = 41\nprint('set')").await;
+    assert_eq!((&first["stdout"], &first["name"]), (&json!("set\n"), &json!("box")));
+    assert_eq!((&first["success"], &first["stateKept"]), (&json!(true), &json!(true)));
+    let second = run(&client, "x + 1").await;
+    assert_eq!((&second["result"], second.get("outputs")), (&json!("42"), None));
+    let failed = run(&client, "print('before')\nraise ValueError('no')").await;
+    assert_eq!((&failed["success"], &failed["exitCode"]), (&json!(false), &json!(1)));
+    assert_eq!((&failed["error"]["name"], &failed["error"]["value"]), (&json!("ValueError"), &json!("no")));
+    assert_eq!((&failed["stdout"], &failed["stateKept"]), (&json!("before\n"), &json!(true)));
+    let strict = json!({ "name": "box", "code": "raise ValueError('no')", "treatErrorAsFailure": true });
+    let error = client.error("sandbox_run_code", strict, "exec_failed").await;
+    assert_eq!(error["message"], "the code ended with ValueError: no");
+    assert_eq!(error["details"]["error"]["name"], "ValueError");
+    // By the words of others.
+    let other = json!({ "sandbox": "box", "language": "shell", "code": "echo $0 hi" });
+    assert_eq!(client.data("sandbox_run_code", other).await["language"], "bash");
+}
+
+#[tokio::test]
+async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
+    let client = client_with_box().await;
+    let code = "rich picture 30\nrich picture 3000000\nrich display text/html <b>x</b> application/json {\"a\":[1]}\n'value'";
+    let envelope = envelope(&client, json!({ "name": "box", "code": code })).await;
+    let data = &envelope.body["data"];
+    let [Part::Image { mime_type, base64 }, Part::Link(link)] = &envelope.parts[..] else {
+        panic!("{:?}", envelope.parts)
+    };
+    assert_eq!((mime_type.as_str(), &base64[..11]), ("image/png", "iVBORw0KGgo"));
+    assert_eq!((link.mime_type.as_deref(), link.size), (Some("image/png"), Some(3_000_000)));
+    assert_eq!(link.uri, data["outputs"][1]["uri"].as_str().unwrap());
+    assert_eq!(data["outputs"].as_array().unwrap().len(), 3, "{data:#}");
+    assert_eq!((&data["outputs"][2]["html"], &data["result"]), (&json!("<b>x</b>"), &json!("'value'")));
+    assert_eq!(data["outputs"][2]["json"], json!({ "a": [1] }));
+    assert!(!envelope.body.to_string().contains("iVBORw0KGgo"), "a picture is no text");
+
+    let read = async |uri: &str| resources::read(&client.call, uri).await.unwrap().remove(0);
+    let whole = read(&link.uri).await;
+    let Content::Blob(bytes) = &whole.content else { panic!("{whole:?}") };
+    assert_eq!((whole.mime_type.as_str(), bytes.len()), ("image/png", 3_000_000));
+    let text = read(&format!("{}?mime=text/plain", link.uri)).await;
+    assert_eq!((text.mime_type.as_str(), text.content), ("text/plain", Content::Text("<Figure>".into())));
+    let html = read(data["outputs"][2]["uri"].as_str().unwrap()).await;
+    assert_eq!(html.content, Content::Text("<b>x</b>".into()));
+    // The value is an output too, though its text stands in the answer already.
+    let last = link.uri.replace("outputs/2", "outputs/4");
+    assert_eq!(read(&last).await.content, Content::Text("'value'".into()));
+    assert!(resources::read(&client.call, &link.uri.replace("outputs/2", "outputs/5")).await.is_err());
+
+    let context = [("name", "box"), ("id", data["execSessionId"].as_str().unwrap())];
+    let context = context.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let template = "warren://sandboxes/{name}/execs/{id}/outputs/{number}".to_owned();
+    let found = complete(&client.call, Reference::Resource(template), "number", "", &context).await.unwrap();
+    assert_eq!(found, ["1", "2", "3", "4"]);
+}
+
+#[tokio::test]
+async fn hostile_records_are_bounded_and_told() {
+    let client = client_with_box().await;
+    let code = "rich raw garbage\nrich raw {\"type\":\"state\",\"kept\":false}\n\
+                rich display ../../etc x image/png !!! text/plain ok\nrich warning one";
+    let envelope = client.ask("sandbox_run_code", json!({ "name": "box", "code": code })).await;
+    let data = &envelope["data"];
+    // The last word on the variables is the guest's.
+    assert_eq!((&data["stateKept"], &data["success"]), (&json!(true), &json!(true)));
+    assert_eq!(data["outputs"][0]["mimeTypes"], json!(["image/png", "text/plain"]));
+    assert_eq!((&data["outputs"][0]["text"], data["outputs"][0].get("image")), (&json!("ok"), None));
+    let warnings = envelope["warnings"].to_string();
+    assert!(warnings.contains("one") && warnings.contains("too many: 1."), "{warnings}");
+    // Output without end keeps both its ends.
+    let long = json!({ "name": "box", "language": "bash", "code": "seq 100000", "maxBytes": 100 });
+    let envelope = client.ask("sandbox_run_code", long).await;
+    assert!(envelope["data"]["stdout"].as_str().unwrap().ends_with("99999\n100000\n"));
+    assert_eq!(
+        (&envelope["truncated"][0]["field"], &envelope["truncated"][0]["returnedBytes"]),
+        (&json!("stdout"), &json!(100))
+    );
+    assert!(envelope["truncated"][0]["hint"].as_str().unwrap().contains("sandbox_exec_poll"));
+}
+
+#[tokio::test]
+async fn time_is_up_and_the_answer_says_what_became_of_the_variables() {
+    let client = client_with_box().await;
+    let slow = json!({ "name": "box", "code": "x = 1\nprint('before')\nsleep(1000)", "timeoutMs": 30 });
+    let envelope = client.ask("sandbox_run_code", slow).await;
+    let data = &envelope["data"];
+    assert_eq!((&data["timedOut"], &data["stateKept"]), (&json!(true), &json!(true)));
+    assert_eq!((&data["stdout"], &data["success"]), (&json!("before\n"), &json!(false)));
+    let warning = envelope["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("30 ms") && warning.contains("variables were kept"), "{warning}");
+    assert_eq!(run(&client, "x").await["result"], "1");
+
+    let stubborn = json!({ "name": "box", "code": "ignore_interrupts()\nsleep(1000)", "timeout": 0.03 });
+    let envelope = client.ask("sandbox_run_code", stubborn).await;
+    assert_eq!(envelope["data"]["stateLost"], "killed");
+    assert!(envelope["warnings"].to_string().contains("the interpreter was killed"), "{envelope}");
+    assert_eq!(run(&client, "x").await["error"]["name"], "NameError");
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_interrupts_the_code_and_heard_its_output() {
+    let client = client_with_box().await;
+    let (call, heard) = leaving(&client);
+    let code = "x = 7\nprint('hello')\nsleep(1000)";
+    let envelope = ask(call, "sandbox_run_code", json!({ "name": "box", "code": code, "timeout": 0 })).await;
+    let error = &envelope["error"];
+    assert_eq!((&error["code"], &error["details"]["stdout"]), (&json!("cancelled"), &json!("hello\n")));
+    assert!(error["message"].as_str().unwrap().contains("variables were kept"), "{error}");
+    let words = heard.lock().unwrap()[0].clone();
+    assert!(words.starts_with("running for 1 s, 6 bytes printed\nhello"), "{words}");
+    assert_eq!(run(&client, "x").await["result"], "7");
+}
+
+#[tokio::test]
+async fn code_that_another_call_runs_is_interrupted_by_its_context() {
+    let client = client_with_box().await;
+    let nothing = json!({ "name": "box", "context": "python" });
+    let error = client.error("code_interrupt", nothing.clone(), "wrong_state").await;
+    assert!(error["hint"].as_str().unwrap().contains("code_context_list"), "{error}");
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let mut call = client.call.clone();
+    let running = Arc::clone(&begun);
+    call.progress = Progress::new(move |_step| {
+        running.notify_one();
+        std::future::ready(()).boxed()
+    });
+    let code = json!({ "name": "box", "code": "x = 1\nsleep(1000)", "timeout": 0 });
+    let running = tokio::spawn(async move { ask(call, "sandbox_run_code", code).await });
+    begun.notified().await;
+    let busy = client.data("code_context_list", json!({ "name": "box" })).await;
+    assert_eq!(
+        (&busy["contexts"][0]["state"], &busy["languages"][0]["name"]),
+        (&json!("busy"), &json!("python"))
+    );
+    let stopped = client.data("code_interrupt", nothing).await;
+    assert_eq!((&stopped["ended"], &stopped["stateKept"]), (&json!(true), &json!(true)));
+    let envelope = running.await.unwrap();
+    assert_eq!(
+        (&envelope["data"]["interrupted"], &envelope["data"]["exitCode"]),
+        (&json!(true), &json!(130))
+    );
+    assert_eq!(envelope["data"]["execSessionId"], stopped["execSessionId"]);
+    let again = json!({ "name": "box", "execSessionId": stopped["execSessionId"] });
+    client.error("code_interrupt", again, "wrong_state").await;
+    client.error("code_interrupt", json!({ "name": "box" }), "invalid_request").await;
+}
+
+#[tokio::test]
+async fn contexts_are_made_branched_reset_and_removed() {
+    let client = client_with_box().await;
+    run(&client, "x = 1").await;
+    let branch = json!({ "name": "box", "context": "python", "into": "try" });
+    let made = client.data("code_context_fork", branch.clone()).await;
+    assert_eq!((&made["context"], &made["parent"]), (&json!("try"), &json!("python")));
+    client.error("code_context_fork", branch, "already_exists").await;
+    let in_branch = |code: &str| {
+        client.data("sandbox_run_code", json!({ "name": "box", "context": "try", "code": code }))
+    };
+    assert_eq!(in_branch("x = x + 1\nx").await["result"], "2");
+    assert_eq!(run(&client, "x").await["result"], "1");
+    run(&client, "threads = 1").await;
+    let hazard = json!({ "name": "box", "context": "python", "into": "more" });
+    client.error("code_context_fork", hazard.clone(), "wrong_state").await;
+    let mut forced = hazard;
+    forced["force"] = json!(true);
+    let envelope = client.ask("code_context_fork", forced).await;
+    assert!(envelope["warnings"][0].as_str().unwrap().contains("Threads"), "{envelope}");
+    client.data("code_context_reset", json!({ "name": "box", "context": "try" })).await;
+    assert_eq!(in_branch("x").await["error"]["name"], "NameError");
+    client.data("code_context_remove", json!({ "name": "box", "context": "try" })).await;
+    let gone = json!({ "name": "box", "context": "try" });
+    for tool in ["code_context_remove", "code_context_reset", "code_context_fork"] {
+        let error = client.error(tool, gone.clone(), "not_found").await;
+        assert!(error["hint"].as_str().unwrap().contains("code_context_list"), "{tool}: {error}");
+    }
+    let shell = json!({ "name": "box", "language": "bash", "context": "sh", "cwd": "/tmp" });
+    assert_eq!(client.data("code_context_create", shell).await["cwd"], "/tmp");
+    let pwd = json!({ "name": "box", "language": "bash", "context": "sh", "code": "pwd" });
+    // A cell's own directory is its context's, unless it names one.
+    assert_eq!(client.data("sandbox_run_code", pwd).await["stdout"], "/tmp\n");
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_or_started_for_the_code() {
+    let client = Client::new().await;
+    let n_sandboxes = async || {
+        let all = client.call.engine().sandboxes(&client.call.who, &SandboxFilter::default()).await;
+        all.unwrap().len()
+    };
+    let error = client.error("sandbox_run_code", json!({ "code": "1" }), "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("create: true"), "{error}");
+    let bad = json!({ "code": "1", "language": "klingon", "create": true });
+    client.error("sandbox_run_code", bad, "invalid_request").await;
+    assert_eq!(n_sandboxes().await, 0, "nothing is made for what cannot run");
+
+    let unnamed = json!({ "code": "1 + 1", "create": true, "requestId": "r-1" });
+    let made = client.data("sandbox_run_code", unnamed.clone()).await;
+    assert_eq!((&made["created"], &made["result"]), (&json!(true), &json!("2")));
+    let again = client.data("sandbox_run_code", unnamed).await;
+    assert_eq!((&again["name"], &again["execSessionId"]), (&made["name"], &made["execSessionId"]));
+    assert_eq!(n_sandboxes().await, 1);
+
+    let named = json!({ "name": "lab", "code": "x = 3", "create": true });
+    assert_eq!(client.data("sandbox_run_code", named.clone()).await["created"], true);
+    let next = json!({ "name": "lab", "code": "x", "create": true });
+    let found = client.data("sandbox_run_code", next.clone()).await;
+    assert_eq!((found.get("created"), &found["result"]), (None, &json!("3")));
+    client.data("sandbox_stop", json!({ "name": "lab" })).await;
+    let stopped = json!({ "name": "lab", "code": "1" });
+    let error = client.error("sandbox_run_code", stopped, "wrong_state").await;
+    assert!(error["hint"].as_str().unwrap().contains("startIfStopped"), "{error}");
+    assert_eq!(client.data("sandbox_run_code", next).await["error"]["name"], "NameError");
+    client.call.mcp.quiet().await;
+    let status = client.data("sandbox_status", json!({ "name": "lab" })).await;
+    assert_eq!(status[0]["status"], "running", "{status}");
+    assert_eq!(n_sandboxes().await, 2);
+}
+
+#[tokio::test]
+async fn several_who_need_the_same_sandbox_make_one() {
+    let client = Client::new().await;
+    client.backend.delay_starts(Duration::from_millis(30));
+    let arguments = json!({ "name": "lab", "code": "1 + 1", "create": true });
+    let calls = (0..8).map(|_| client.ask("sandbox_run_code", arguments.clone()));
+    let answers = futures_util::future::join_all(calls).await;
+    let n_made = answers.iter().filter(|envelope| envelope["data"]["created"] == true).count();
+    assert_eq!(n_made, 1, "{answers:#?}");
+    assert!(answers.iter().all(|envelope| envelope["data"]["result"] == "2"), "{answers:#?}");
+}
+
+#[tokio::test]
+async fn what_a_full_log_has_lost_is_told_and_never_taken_for_something_else() {
+    let client =
+        Client::with_ledger(LedgerLimits { per_sandbox_bytes: 200_000, segment_bytes: 20_000 }).await;
+    make_box(&client).await;
+    let code = "rich display text/plain first\nseq 100000\nrich display text/plain last";
+    let arguments = json!({ "name": "box", "language": "bash", "code": code, "requestId": "r-1" });
+    let whole = client.ask("sandbox_run_code", arguments.clone()).await;
+    let outputs = whole["data"]["outputs"].as_array().unwrap();
+    assert!(!outputs.is_empty(), "{whole}");
+    for output in outputs {
+        // By now only the end of the log is left, where the second is the first.
+        let read = resources::read(&client.call, output["uri"].as_str().unwrap()).await;
+        assert!(read.unwrap_err().message().contains("was full"), "{output}");
+    }
+    // Who asks again reads what is left.
+    let again = client.ask("sandbox_run_code", arguments).await;
+    assert!(again["warnings"].to_string().contains("the sandbox's log was full"), "{again}");
+    assert_eq!(again["data"]["success"], true, "{again}");
+}
+
+#[tokio::test]
+async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
+    let client = client_with_box().await;
+    for language in ["klingon", "javascript", "rust"] {
+        let arguments = json!({ "name": "box", "code": "1", "language": language });
+        let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
+        assert_eq!(error["hint"], "This sandbox has python, bash, sh.", "{error}");
+    }
+    let context = json!({ "name": "box", "language": "javascript" });
+    let error = client.error("code_context_create", context, "invalid_request").await;
+    assert_eq!(error["hint"], "This sandbox has python, bash, sh.");
+    for (field, wrong) in [("code", json!("a\u{0}")), ("context", json!("no/name")), ("timeout", json!(-1))] {
+        let mut arguments = json!({ "name": "box", "code": "1" });
+        arguments[field] = wrong;
+        client.error("sandbox_run_code", arguments, "invalid_request").await;
+    }
+    for (field, wrong) in [("cwd", "/nowhere"), ("user", "nobody-here")] {
+        let mut arguments = json!({ "name": "box", "code": "1" });
+        arguments[field] = json!(wrong);
+        let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
+        assert!(error["message"].as_str().unwrap().contains(wrong), "{error}");
+    }
+    client.error("sandbox_run_code", json!({ "name": "nobody", "code": "1" }), "not_found").await;
+    let stateless =
+        client.data("sandbox_run_code", json!({ "name": "box", "language": "sh", "code": "A=b" })).await;
+    assert_eq!((stateless.get("context"), stateless.get("stateKept")), (None, None));
+    client.data("sandbox_exec", json!({ "name": "box", "command": "true", "requestId": "r-9" })).await;
+    let taken = json!({ "name": "box", "code": "1", "requestId": "r-9" });
+    client.error("sandbox_run_code", taken, "already_exists").await;
+}

@@ -1,0 +1,343 @@
+//! `sandbox_package_install`, `sandbox_package_status`, `sandbox_package_list`: packages by jobs that outlive the call.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use engine::{PackageJob, PackagePresence, SandboxRef};
+use sandbox::{Error, ErrorKind, InstalledPackage, PackageJobId, PackageManager, PackageSpec, PackageState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::{
+    mcp::{
+        Toolset,
+        call::Call,
+        envelope::{Answer, Failure, ToolResult},
+        tool::{Hints, Tool},
+        tools::select::cancelled,
+    },
+    rest::packages::presence,
+};
+
+/// How long a call waits for a job unless it says otherwise, and at most.
+const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(300);
+/// How often a caller who asked for it hears the last line of the log.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Packages that one answer lists.
+const MAX_LISTED: usize = 500;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Packages,
+            "sandbox_package_install",
+            "Install packages",
+            "Install packages with pip, npm or apt in a running sandbox. Waits a while, then answers with a job to ask for.",
+            Hints::SETS,
+            install,
+        ),
+        Tool::new(
+            Toolset::Packages,
+            "sandbox_package_status",
+            "Package status",
+            "How an install job or a package stands: installing, installed, failed or not_installed.",
+            Hints::READS,
+            status,
+        ),
+        Tool::new(
+            Toolset::Packages,
+            "sandbox_package_list",
+            "List packages",
+            "List the packages that are installed in a sandbox, with their versions.",
+            Hints::READS,
+            list,
+        ),
+    ]
+}
+
+// In the words of callers; no doc comment, since it would be listed with every tool that takes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Manager {
+    Pip,
+    Npm,
+    Apt,
+}
+
+impl From<Manager> for PackageManager {
+    fn from(manager: Manager) -> Self {
+        match manager {
+            Manager::Pip => Self::Pip,
+            Manager::Npm => Self::Npm,
+            Manager::Apt => Self::Apt,
+        }
+    }
+}
+
+impl From<PackageManager> for Manager {
+    fn from(manager: PackageManager) -> Self {
+        match manager {
+            PackageManager::Pip => Self::Pip,
+            PackageManager::Npm => Self::Npm,
+            PackageManager::Apt => Self::Apt,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct InstallArguments {
+    /// Sandbox
+    name: String,
+    /// With versions as the manager writes them, such as requests>=2
+    packages: Option<Vec<String>>,
+    /// The same for one
+    package: Option<String>,
+    /// Default pip
+    manager: Option<Manager>,
+    /// Seconds to wait for the end; default 5, at most 300
+    #[schemars(range(min = 0))]
+    wait: Option<f64>,
+    #[schemars(range(min = 1))]
+    timeout_ms: Option<u64>,
+    /// The same again returns the same job
+    request_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StatusArguments {
+    /// Sandbox
+    name: String,
+    job_id: Option<String>,
+    package: Option<String>,
+    /// Default pip
+    manager: Option<Manager>,
+    /// Seconds to wait for a job; default 5, at most 300
+    #[schemars(range(min = 0))]
+    wait: Option<f64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ListArguments {
+    /// Sandbox
+    name: String,
+    /// Default all that are there
+    manager: Option<Manager>,
+    /// Part of the names
+    filter: Option<String>,
+}
+
+/// How a job or a package stands.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct PackageResult {
+    /// installing, installed, failed or not_installed
+    state: String,
+    manager: Manager,
+    packages: Vec<String>,
+    /// Present once they are there.
+    installed: Vec<Package>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// The last lines of the log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    log: Vec<String>,
+    /// sandbox_exec_poll reads the whole log by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exec_session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Package {
+    name: String,
+    version: String,
+}
+
+impl From<InstalledPackage> for Package {
+    fn from(found: InstalledPackage) -> Self {
+        Self { name: found.name, version: found.version }
+    }
+}
+
+impl From<PackageJob> for PackageResult {
+    fn from(job: PackageJob) -> Self {
+        Self {
+            state: job.state.to_string(),
+            manager: job.manager.into(),
+            packages: job.packages,
+            installed: job.installed.into_iter().map(Into::into).collect(),
+            job_id: Some(job.id.to_string()),
+            message: job.message,
+            log: job.log,
+            exec_session_id: job.exec.map(|exec| exec.to_string()),
+            duration_ms: job.duration_ms,
+        }
+    }
+}
+
+async fn install(call: Call, arguments: InstallArguments) -> ToolResult<PackageResult> {
+    let which = call.sandbox(&arguments.name)?;
+    let wait = patience(arguments.wait)?;
+    let mut packages = arguments.packages.unwrap_or_default();
+    packages.extend(arguments.package);
+    let spec = PackageSpec {
+        manager: arguments.manager.map(Into::into).unwrap_or_default(),
+        packages,
+        timeout: arguments.timeout_ms.map(Duration::from_millis),
+        request_id: arguments.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?,
+    };
+    let job = call.engine().install_packages(&call.who, &which, spec).await.map_err(refused)?;
+    let which = SandboxRef::from(&job.sandbox);
+    let job = follow(&call, &which, job, wait).await?;
+    Ok(answer(&arguments.name, job))
+}
+
+async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageResult> {
+    let which = call.sandbox(&arguments.name)?;
+    let wait = patience(arguments.wait)?;
+    let (engine, who, name) = (call.engine(), &call.who, &arguments.name);
+    if let Some(id) = &arguments.job_id {
+        let id: PackageJobId = id.parse().map_err(|_malformed| {
+            let shown: String = id.chars().take(64).collect();
+            Failure::from(Error::not_found(format!("no package job {shown:?}")))
+                .with_hint("Give the jobId that sandbox_package_install answered.")
+        })?;
+        let job = engine.package_job(who, &which, &id).await.map_err(refused)?;
+        return Ok(answer(name, follow(&call, &which, job, wait).await?));
+    }
+    let Some(package) = &arguments.package else {
+        return Err(Failure::invalid("neither jobId nor package is given")
+            .with_hint("Give one of them; sandbox_package_list shows what is installed."));
+    };
+    let manager: PackageManager = arguments.manager.map(Into::into).unwrap_or_default();
+    let mut found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
+    if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
+        let job = follow(&call, &which, job, wait).await?;
+        if job.state == PackageState::Installing {
+            return Ok(answer(name, job));
+        }
+        found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
+    }
+    let state = presence(found.state).to_owned();
+    if let Some(job) = found.job {
+        let answer = answer(name, job);
+        return Ok(Answer { data: PackageResult { state, ..answer.data }, ..answer });
+    }
+    let installed = found.version.map(|version| Package { name: found.name.clone(), version });
+    let is_there = installed.is_some();
+    let result = Answer::new(PackageResult {
+        state,
+        manager: found.manager.into(),
+        packages: vec![found.name],
+        installed: installed.into_iter().collect(),
+        job_id: None,
+        message: None,
+        log: Vec::new(),
+        exec_session_id: None,
+        duration_ms: None,
+    });
+    let hint = format!("Call sandbox_package_install with name {name} to install it.");
+    Ok(if is_there { result } else { result.warn(hint) })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListResult {
+    managers: Vec<ManagerResult>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ManagerResult {
+    manager: Manager,
+    /// How many match, listed or not.
+    total: usize,
+    packages: Vec<Package>,
+}
+
+async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
+    let which = call.sandbox(&arguments.name)?;
+    let manager = arguments.manager.map(Into::into);
+    let listings = call.engine().packages(&call.who, &which, manager).await.map_err(refused)?;
+    let filter = arguments.filter.unwrap_or_default().to_lowercase();
+    let mut is_cut = false;
+    let managers = listings.into_iter().map(|listing| {
+        let mut found = listing.packages;
+        found.retain(|package| package.name.to_lowercase().contains(&filter));
+        let total = found.len();
+        is_cut |= total > MAX_LISTED;
+        found.truncate(MAX_LISTED);
+        let packages = found.into_iter().map(Into::into).collect();
+        ManagerResult { manager: listing.manager.into(), total, packages }
+    });
+    let answer = Answer::new(ListResult { managers: managers.collect() });
+    let warning = format!("Only the first {MAX_LISTED} are listed. Call again with a filter or a manager.");
+    Ok(if is_cut { answer.warn(warning) } else { answer })
+}
+
+fn patience(seconds: Option<f64>) -> Result<Duration, Failure> {
+    let Some(seconds) = seconds else { return Ok(DEFAULT_WAIT) };
+    let wait = Duration::try_from_secs_f64(seconds).map_err(|error| {
+        Failure::invalid(format!("wait: {seconds} seconds is no time to wait: {error}"))
+            .with_hint("Give seconds, such as 30.")
+    })?;
+    Ok(wait.min(MAX_WAIT))
+}
+
+/// Stays with a job until it ended or the time is up. The job goes on when the caller goes away.
+async fn follow(
+    call: &Call,
+    which: &SandboxRef,
+    mut job: PackageJob,
+    wait: Duration,
+) -> Result<PackageJob, Failure> {
+    let (begun, engine, who) = (Instant::now(), call.engine(), &call.who);
+    loop {
+        let left = wait.saturating_sub(begun.elapsed());
+        if job.state != PackageState::Installing || left.is_zero() {
+            return Ok(job);
+        }
+        let step = if call.progress.is_wanted() { left.min(PROGRESS_EVERY) } else { left };
+        job = tokio::select! {
+            job = engine.wait_package_job(who, which, &job.id, Some(step)) => job?,
+            () = call.cancelled.cancelled() => return Err(cancelled()),
+        };
+        let line = job.log.last().or(job.message.as_ref());
+        let line = line.map_or_else(|| format!("{} begins", job.manager), Clone::clone);
+        call.progress.tell(begun.elapsed().as_secs_f64(), Some(wait.as_secs_f64()), line).await;
+    }
+}
+
+/// The job, with a word on what to call next.
+fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
+    let (state, id) = (job.state, job.id.to_string());
+    let log = job.exec.as_ref().map(ToString::to_string);
+    let answer = Answer::new(PackageResult::from(job));
+    match state {
+        PackageState::Installed => answer,
+        PackageState::Installing => answer
+            .warn(format!("Still installing. Call sandbox_package_status with name {name} and jobId {id}.")),
+        PackageState::Failed => answer.warn(match log {
+            Some(exec) => {
+                format!("It failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log.")
+            }
+            None => "It failed before the install began; see message.".to_owned(),
+        }),
+    }
+}
+
+/// What cannot be done, with the next call.
+fn refused(error: Error) -> Failure {
+    Failure::from(error)
+        .or_hint(ErrorKind::InvalidRequest, "Give names with versions, such as [\"numpy\", \"requests>=2\"].")
+        .or_hint(ErrorKind::Unsupported, "Call runtime_check; the sandbox or the daemon has no such manager.")
+}

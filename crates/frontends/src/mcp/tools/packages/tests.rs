@@ -1,0 +1,114 @@
+//! Package tools, with a simulated npm: a script where its program would be.
+
+use std::sync::Arc;
+
+use engine::{PackageGateway, PortStream};
+use futures_util::{FutureExt, future::BoxFuture};
+use sandbox::{PackageManager, Result};
+use serde_json::{Value, json};
+
+use crate::mcp::testing::Client;
+
+#[derive(Debug)]
+pub(crate) struct NoIndex;
+
+impl PackageGateway for NoIndex {
+    fn open(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn serve(&self, _: PortStream, _: PackageManager) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn apt_sources(&self, _: &str) -> Result<String> {
+        Ok(String::new())
+    }
+}
+
+async fn with_npm(script: &str) -> Client {
+    let client = Client::with_packages(Arc::new(NoIndex)).await;
+    client.data("sandbox_create", json!({ "name": "box" })).await;
+    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755", "createParents": true });
+    client.data("sandbox_fs_write", write).await;
+    client
+}
+
+async fn install(client: &Client, wait: u64) -> Value {
+    let arguments = json!({ "name": "box", "packages": ["left-pad"], "manager": "npm", "wait": wait });
+    client.ask("sandbox_package_install", arguments).await
+}
+
+const ADDS: &str = r#"echo '{"dependencies":{"left-pad":{"version":"1.3.0"},"other":{"version":"2"}}}'"#;
+
+#[tokio::test]
+async fn a_quick_install_is_answered_with_its_versions() {
+    let client = with_npm(ADDS).await;
+    let answer = install(&client, 60).await;
+    let data = &answer["data"];
+    assert_eq!(
+        (&data["state"], &data["installed"]),
+        (&json!("installed"), &json!([{ "name": "left-pad", "version": "1.3.0" }])),
+        "{answer:#}"
+    );
+    let listed = client.data("sandbox_package_list", json!({ "name": "box", "filter": "OTH" })).await;
+    assert_eq!(listed["managers"][0]["packages"], json!([{ "name": "other", "version": "2" }]));
+    let status = json!({ "name": "box", "package": "other", "manager": "npm" });
+    assert_eq!(client.data("sandbox_package_status", status).await["state"], "installed");
+    let answer = client
+        .ask("sandbox_package_status", json!({ "name": "box", "package": "absent", "manager": "npm" }))
+        .await;
+    assert_eq!(answer["data"]["state"], "not_installed");
+    assert!(answer["warnings"][0].as_str().unwrap().contains("sandbox_package_install"), "{answer:#}");
+}
+
+#[tokio::test]
+async fn a_slow_install_is_answered_with_the_next_call() {
+    let client = with_npm("sleep 1000").await;
+    let answer = install(&client, 0).await;
+    assert_eq!(answer["data"]["state"], "installing", "{answer:#}");
+    let job = answer["data"]["jobId"].as_str().unwrap();
+    let warning = answer["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("sandbox_package_status") && warning.contains(job), "{warning}");
+    let status = json!({ "name": "box", "jobId": job, "wait": 0 });
+    assert_eq!(client.data("sandbox_package_status", status).await["state"], "installing");
+    client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
+    let status = json!({ "name": "box", "jobId": job, "wait": 60 });
+    assert_eq!(client.data("sandbox_package_status", status).await["state"], "failed");
+}
+
+#[tokio::test]
+async fn a_failed_install_says_why_and_where_the_log_is() {
+    let client = with_npm("echo 'npm error code E404' >&2; exit 1").await;
+    let answer = install(&client, 60).await;
+    let data = &answer["data"];
+    assert_eq!(data["state"], "failed", "{answer:#}");
+    assert!(data["message"].as_str().unwrap().contains("E404") && data["log"][0] == "npm error code E404");
+    let exec = data["execSessionId"].as_str().unwrap();
+    assert!(answer["warnings"][0].as_str().unwrap().contains(exec));
+    let page = client.data("sandbox_exec_poll", json!({ "execSessionId": exec })).await;
+    assert!(page.to_string().contains("E404"), "{page:#}");
+}
+
+#[tokio::test]
+async fn bad_requests_name_the_next_call() {
+    let client = with_npm(ADDS).await;
+    for arguments in [
+        json!({ "name": "box" }),
+        json!({ "name": "box", "packages": ["--index-url=http://evil/"] }),
+        json!({ "name": "box", "package": "http://evil/x.whl" }),
+        json!({ "name": "box", "package": "x", "wait": -1 }),
+        json!({ "name": "box", "package": "x", "manager": "brew" }),
+    ] {
+        client.error("sandbox_package_install", arguments, "invalid_request").await;
+    }
+    let error = client.error("sandbox_package_status", json!({ "name": "box" }), "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("sandbox_package_list"));
+    let wrong = json!({ "name": "box", "jobId": "pkg-nonsense" });
+    client.error("sandbox_package_status", wrong, "not_found").await;
+    client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
+    let error = client
+        .error("sandbox_package_install", json!({ "name": "box", "package": "x" }), "wrong_state")
+        .await;
+    assert!(error["hint"].as_str().unwrap().contains("sandbox_start"), "{error:#}");
+}

@@ -1,0 +1,282 @@
+//! Code: run to its end, or told of as it runs; and what it showed, read again.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    extract::State,
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use engine::{EntryKind, ExecView, Follow, Item, Principal, SandboxRef};
+use futures_util::{
+    StreamExt,
+    stream::{self as streams, BoxStream},
+};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, Result};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Rest,
+    extract::{Ask, AskExec, JsonBody, PathNumber},
+    stream::{self, Format, Numbered},
+    v1::{self, CodeEvent},
+};
+use crate::{
+    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language},
+    http::{ApiResult, HttpRequestId},
+    links::BaseUrl,
+    mcp::output::until_character_border,
+};
+
+/// Kept of each stream in one answer, head and tail.
+const MAX_STREAM_BYTES: usize = 128 * 1024;
+/// Pictures are read at their own address.
+const NO_PICTURES: PictureCaps = PictureCaps { each_bytes: 0, all_bytes: 0 };
+/// The record of an end comes right after its ledger entry.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
+/// Pictures and plain text are shown by a browser as they are; nothing else is.
+const SHOWN: [&str; 5] = ["image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"];
+
+pub(super) fn routes() -> OpenApiRouter<Rest> {
+    OpenApiRouter::new().routes(routes!(run)).routes(routes!(output))
+}
+
+/// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it runs.
+/// An exception is an answer, not a failure.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/code", tag = "code",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    request_body = v1::CodeRequest,
+    responses((status = 200, content(
+        (v1::CodeResult = "application/json"),
+        (CodeEvent = "application/x-ndjson"),
+        (CodeEvent = "text/event-stream")))))]
+async fn run(
+    State(rest): State<Rest>,
+    Extension(id): Extension<HttpRequestId>,
+    headers: HeaderMap,
+    ask: Ask,
+    base: Option<Extension<BaseUrl>>,
+    JsonBody(asked): JsonBody<v1::CodeRequest>,
+) -> ApiResult<Response> {
+    let spec = spec(&rest, &ask, asked).await?;
+    let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
+    let running = Running::new(&rest, ask.who, &view, base.as_deref()).await?;
+    match Format::asked(&headers) {
+        Some(format @ (Format::Sse | Format::Ndjson)) => {
+            Ok(stream::answer(format, id, &rest.stop, running.events()))
+        }
+        _ => Ok(Json(running.finish_reading().await?).into_response()),
+    }
+}
+
+async fn spec(rest: &Rest, ask: &Ask, asked: v1::CodeRequest) -> Result<ExecSpec> {
+    let language = match &asked.language {
+        Some(text) => language::named(&rest.engine, &ask.who, &ask.which, text).await?,
+        None => language::DEFAULT,
+    };
+    let spec = ExecSpec {
+        env: asked.env,
+        cwd: asked.cwd,
+        user: asked.user,
+        timeout: asked.timeout_ms.map(Duration::from_millis),
+        request_id: asked.request_id,
+        cell: Some(CellSpec { language, context: asked.context, code: asked.code }),
+        track_files: asked.track_files.unwrap_or(true),
+        ..ExecSpec::default()
+    };
+    spec.check()?;
+    Ok(spec)
+}
+
+/// A cell that is read from its beginning to its end.
+struct Running {
+    rest: Rest,
+    who: Principal,
+    which: SandboxRef,
+    cell: Cell,
+    items: BoxStream<'static, Result<Item>>,
+    collected: Collected,
+    stdout: Text,
+    stderr: Text,
+}
+
+impl Running {
+    async fn new(rest: &Rest, who: Principal, view: &ExecView, base: Option<&BaseUrl>) -> Result<Self> {
+        let which = SandboxRef::from(&view.sandbox);
+        // The same request id may have been given to a command before.
+        let Some(known) = &view.cell else {
+            let message = format!("exec {} of the same requestId runs no code", view.id);
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint("Use another requestId."));
+        };
+        let cell = Cell {
+            sandbox: view.sandbox.to_string(),
+            exec: view.id.clone(),
+            language: known.language,
+            context: known.context.clone(),
+            links: Some(rest.links.of(&who, base).to(&view.sandbox)),
+        };
+        let items = rest.engine.exec_entries(&who, &which, &view.id, 1, Follow::Yes).await?;
+        let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);
+        let (stdout, stderr) = (Text::default(), Text::default());
+        Ok(Self { rest: rest.clone(), who, which, cell, items, collected, stdout, stderr })
+    }
+
+    async fn finish_reading(mut self) -> Result<v1::CodeResult> {
+        while let Some(item) = self.items.next().await {
+            self.collected.take(&item);
+            tokio::task::consume_budget().await;
+        }
+        self.finish().await
+    }
+
+    async fn finish(mut self) -> Result<v1::CodeResult> {
+        if self.collected.outcome().is_none() {
+            let (engine, exec) = (&self.rest.engine, &self.cell.exec);
+            let view = engine.wait_exec(&self.who, &self.which, exec, Some(RECORD_PATIENCE)).await?;
+            let outcome = view.outcome.ok_or_else(|| {
+                Error::new(ErrorKind::Unavailable, format!("the log of exec {exec} ended before the code"))
+                    .with_hint("GET …/execs/{exec}/entries reads on.")
+            })?;
+            self.collected.set_outcome(outcome);
+        }
+        if let Some(ExecOutcome::NotStarted { reason, message }) = self.collected.outcome() {
+            let (engine, language) = (&self.rest.engine, self.cell.language);
+            let why = (*reason, message.as_str());
+            return Err(language::not_started(engine, &self.who, &self.which, language, why).await);
+        }
+        let finished = self.collected.finish(|_cursor| String::new());
+        Ok(v1::CodeResult {
+            result: finished.result,
+            warnings: finished.warnings,
+            truncated: finished.truncated.into_iter().map(|cut| cut.field).collect(),
+        })
+    }
+
+    /// What happens, as it happens; then how it ended.
+    fn events(self) -> BoxStream<'static, Result<Numbered<CodeEvent>>> {
+        let started = CodeEvent::Started {
+            exec_session_id: self.cell.exec.to_string(),
+            language: self.cell.language.to_string(),
+            context: self.cell.context.as_ref().map(ToString::to_string),
+        };
+        let first = streams::iter([Ok(numbered(started))]);
+        let rest = streams::unfold(Some(self), |running| async move {
+            let mut running = running?;
+            match running.items.next().await {
+                Some(item) => Some((running.told(&item), Some(running))),
+                None => Some((vec![running.done().await.map(numbered)], None)),
+            }
+        });
+        first.chain(rest.flat_map(streams::iter)).boxed()
+    }
+
+    fn told(&mut self, item: &Result<Item>) -> Vec<Result<Numbered<CodeEvent>>> {
+        let mut events = Vec::new();
+        if let Ok(Item::Entry(entry)) = item {
+            match entry.kind {
+                EntryKind::Stdout => {
+                    events.extend(self.stdout.push(&entry.data).map(|text| CodeEvent::Stdout { text }));
+                }
+                EntryKind::Stderr => {
+                    events.extend(self.stderr.push(&entry.data).map(|text| CodeEvent::Stderr { text }));
+                }
+                _ => {}
+            }
+        }
+        self.collected.take_and_tell(item, |told| events.extend(event(told)));
+        events.into_iter().map(|event| Ok(numbered(event))).collect()
+    }
+
+    async fn done(self) -> Result<CodeEvent> {
+        let mut done = self.finish().await?;
+        done.result.stdout.clear();
+        done.result.stderr.clear();
+        done.result.outputs.clear();
+        done.truncated.clear();
+        Ok(CodeEvent::Done(Box::new(done)))
+    }
+}
+
+fn numbered(event: CodeEvent) -> Numbered<CodeEvent> {
+    let name = match &event {
+        CodeEvent::Started { .. } => "started",
+        CodeEvent::Stdout { .. } => "stdout",
+        CodeEvent::Stderr { .. } => "stderr",
+        CodeEvent::Result(_) => "result",
+        CodeEvent::Display(_) => "display",
+        CodeEvent::Error(_) => "error",
+        CodeEvent::Warning { .. } => "warning",
+        CodeEvent::Files { .. } => "files",
+        CodeEvent::Done(_) => "done",
+    };
+    // A reader who lost the connection goes on with the entries of the exec, which have numbers of their own.
+    Numbered { number: None, event: name, value: event }
+}
+
+fn event(told: &Told) -> Option<CodeEvent> {
+    Some(match told {
+        Told::Output(shown) => match shown.output.kind {
+            OutputKind::Result => CodeEvent::Result(shown.output.clone()),
+            OutputKind::Display => CodeEvent::Display(shown.output.clone()),
+        },
+        Told::Error(error) => CodeEvent::Error(error.clone()),
+        Told::Warning(message) => CodeEvent::Warning { message: message.clone() },
+        Told::Files { files, truncated } => CodeEvent::Files { files: files.clone(), truncated: *truncated },
+        // Part of how it ended.
+        Told::State { .. } => return None,
+    })
+}
+
+/// A stream of bytes as text, whose characters are not cut in two.
+#[derive(Default)]
+struct Text {
+    open: Vec<u8>,
+}
+
+impl Text {
+    fn push(&mut self, bytes: &[u8]) -> Option<String> {
+        self.open.extend_from_slice(bytes);
+        let n_whole = until_character_border(&self.open).len();
+        let whole: Vec<u8> = self.open.drain(..n_whole).collect();
+        (!whole.is_empty()).then(|| String::from_utf8_lossy(&whole).into_owned())
+    }
+}
+
+/// Something that the code showed, whole, in its best form or in the one asked for. A browser shows pictures and plain text
+/// and runs nothing.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/execs/{exec}/outputs/{number}", tag = "code",
+    params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path),
+        ("number" = u32, Path, description = "From 1, in the order in which they were shown."), v1::OutputFormQuery),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
+async fn output(
+    State(rest): State<Rest>,
+    ask: AskExec<v1::OutputFormQuery>,
+    PathNumber(number): PathNumber,
+) -> ApiResult<Response> {
+    let mime = ask.query.mime.as_deref();
+    let form = code::output(&rest.engine, &ask.who, &ask.which, &ask.exec, number, mime).await?;
+    Ok(served(form, number))
+}
+
+/// Whatever it says it is, it was written by the workload, and runs nowhere.
+fn served(form: Form, number: u32) -> Response {
+    let is_shown = SHOWN.contains(&form.mime_type.as_str());
+    let place = if is_shown { "inline" } else { "attachment" };
+    let media_type = match form.mime_type.strip_prefix("text/") {
+        Some(_) => format!("{}; charset=utf-8", form.mime_type),
+        None => form.mime_type,
+    };
+    let fallback = HeaderValue::from_static("application/octet-stream");
+    let media_type = HeaderValue::try_from(media_type).unwrap_or(fallback);
+    let disposition = HeaderValue::try_from(format!("{place}; filename=\"output-{number}\""));
+    let disposition = disposition.unwrap_or(HeaderValue::from_static("attachment"));
+    let headers = [
+        (header::CONTENT_TYPE, media_type),
+        (header::CONTENT_DISPOSITION, disposition),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
+    ];
+    (headers, form.bytes).into_response()
+}

@@ -1,0 +1,89 @@
+//! Debian repositories: files by their address. apt verifies them itself, by the archive's signature.
+
+use hyper::{HeaderMap, Response};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::{
+    Inner,
+    digest::{Algorithm, Stated},
+    error::Refusal,
+    files::{Change, Wanted},
+    reply::Body,
+    upstream::Ask,
+};
+
+/// As apt writes paths.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'+')
+    .remove(b':')
+    .remove(b'=');
+
+pub(crate) async fn file(
+    inner: &Inner,
+    source: usize,
+    path: &[String],
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Refusal> {
+    let base = inner.apt_sources.get(source).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "There is no apt source {source}; this host offers {}.",
+            inner.apt_sources.len()
+        ))
+    })?;
+    let joined: Vec<String> =
+        path.iter().map(|part| utf8_percent_encode(part, IN_PATH).to_string()).collect();
+    let mut url = base.clone();
+    url.set_path(&format!("{}{}", base.path(), joined.join("/")));
+    let stated = by_hash(path);
+    let wanted = Wanted {
+        what: format!("the file {}", path.join("/")),
+        ask: Ask { url, accept: "*/*", may_compress: false, is_apt: true, etag: None, last_modified: None },
+        change: if stated.is_some() || is_package(path) { Change::Never } else { Change::Often },
+        stated,
+        content_type: "application/octet-stream",
+    };
+    inner.files.get(wanted, headers).await
+}
+
+/// `…/by-hash/SHA256/<hex>`: the name states the content.
+fn by_hash(path: &[String]) -> Option<Stated> {
+    match path {
+        [.., word, algorithm, hex] if word == "by-hash" => {
+            Stated::from_hex(Algorithm::named(algorithm)?, hex)
+        }
+        _ => None,
+    }
+}
+
+/// Names with a version in them, whose content an archive never changes. Where one did, apt sees that the hash is another, and
+/// `-o Acquire::http::No-Cache=true` gets the new one.
+fn is_package(path: &[String]) -> bool {
+    let name = path.last().map(String::as_str).unwrap_or_default();
+    [".deb", ".udeb", ".ddeb", ".dsc"].iter().any(|ending| name.ends_with(ending))
+        || path.iter().any(|part| part == "pool")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Vec<String> {
+        text.split('/').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn names_that_state_their_content() {
+        let hex = "a".repeat(64);
+        let stated = by_hash(&path(&format!("dists/stable/main/binary-amd64/by-hash/SHA256/{hex}"))).unwrap();
+        assert_eq!(stated, Stated { algorithm: Algorithm::Sha256, hex });
+        assert_eq!(by_hash(&path("dists/stable/by-hash/SHA256/abc")), None);
+        assert_eq!(by_hash(&path("dists/stable/InRelease")), None);
+        assert!(is_package(&path("pool/main/h/hello/hello_2.10-3_amd64.deb")));
+        assert!(is_package(&path("hello_1_all.deb")));
+        assert!(!is_package(&path("dists/stable/main/binary-amd64/Packages.xz")));
+    }
+}

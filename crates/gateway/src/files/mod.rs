@@ -1,0 +1,265 @@
+//! Files: from the cache, or while they come from the index, shared by everybody who wants the same one.
+
+mod download;
+mod range;
+mod reply;
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    time::{Duration, Instant},
+};
+
+use hyper::{HeaderMap, Response};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, watch};
+
+use self::download::{Download, Head, Phase, Progress};
+use crate::{
+    cache::Cache,
+    digest::{Algorithm, Stated},
+    error::{Failure, FailureKind, Refusal},
+    pages::now,
+    reply::{Body, blocking},
+    stats::{self, Counters},
+    upstream::{Ask, Upstream},
+};
+
+/// Downloads at a time. What is more waits.
+const MAX_DOWNLOADS: usize = 64;
+
+/// How long "not there" is remembered, and of how many files.
+const MISSING_FOR: Duration = Duration::from_secs(20);
+const MAX_MISSING: usize = 1024;
+
+/// A file that somebody wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// For sentences: "the file six-1.0.tar.gz".
+    pub(crate) what: String,
+    pub(crate) ask: Ask,
+    pub(crate) stated: Option<Stated>,
+    /// Whether a file of this address is asked for again once it was seen.
+    pub(crate) change: Change,
+    pub(crate) content_type: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// What it is called says what it is.
+    Never,
+    /// As pages are: it counts as it is while it is fresh.
+    Sometimes,
+    /// Asked for every time whether it changed.
+    Often,
+}
+
+#[derive(Debug)]
+pub(crate) struct Files {
+    shared: Arc<Shared>,
+    fresh_for: Duration,
+    missing: Mutex<HashMap<String, (Instant, Refusal)>>,
+}
+
+/// What downloads work with.
+#[derive(Debug)]
+struct Shared {
+    cache: Arc<Cache>,
+    upstream: Arc<Upstream>,
+    counters: Arc<Counters>,
+    under_way: Mutex<HashMap<String, watch::Receiver<Progress>>>,
+    places: Semaphore,
+    /// Bytes on disk that are not yet a file of the cache.
+    unfinished: AtomicU64,
+}
+
+/// Which content an address or a stated hash has, where that is not in the hash itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Link {
+    sha256: String,
+    etag: Option<String>,
+    last_modified: Option<String>,
+    checked_at: u64,
+}
+
+#[derive(Debug)]
+enum Found {
+    Whole(Whole),
+    Coming(Arc<Head>, watch::Receiver<Progress>),
+}
+
+#[derive(Debug)]
+struct Whole {
+    file: File,
+    size: u64,
+    sha256: String,
+    link: Option<Link>,
+}
+
+impl Files {
+    pub(crate) fn new(
+        cache: Arc<Cache>,
+        upstream: Arc<Upstream>,
+        counters: Arc<Counters>,
+        fresh_for: Duration,
+    ) -> Self {
+        let shared = Shared {
+            cache,
+            upstream,
+            counters,
+            under_way: Mutex::default(),
+            places: Semaphore::new(MAX_DOWNLOADS),
+            unfinished: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), fresh_for, missing: Mutex::default() }
+    }
+
+    /// The answer to a client whose request had these headers.
+    pub(crate) async fn get(&self, wanted: Wanted, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+        let content_type = wanted.content_type;
+        let counters = &self.shared.counters;
+        match self.find(wanted, range::is_reload(headers)).await? {
+            Found::Whole(whole) => Ok(reply::from_blob(whole, headers, content_type, counters)),
+            Found::Coming(head, progress) => Ok(reply::from_download(head, progress, content_type, counters)),
+        }
+    }
+
+    async fn find(&self, wanted: Wanted, is_reload: bool) -> Result<Found, Refusal> {
+        let key = key(&wanted);
+        let Some(whole) = self.shared.look(&wanted, &key).await? else {
+            if let Some(refusal) = self.known_missing(&key) {
+                return Err(refusal);
+            }
+            return self.fetch(wanted, key, None).await;
+        };
+        let is_good = match wanted.change {
+            Change::Never => !is_reload || whole.link.is_none(),
+            Change::Sometimes => !is_reload && is_within(whole.link.as_ref(), self.fresh_for),
+            Change::Often => false,
+        };
+        if is_good {
+            return Ok(self.hit(whole));
+        }
+        if self.shared.upstream.is_away(&wanted.ask.url) {
+            stats::add(&self.shared.counters.stale, 1);
+            return Ok(self.hit(whole));
+        }
+        self.fetch(wanted, key, Some(whole)).await
+    }
+
+    async fn fetch(&self, mut wanted: Wanted, key: String, old: Option<Whole>) -> Result<Found, Refusal> {
+        if let Some(link) = old.as_ref().and_then(|whole| whole.link.as_ref()) {
+            wanted.ask.etag.clone_from(&link.etag);
+            wanted.ask.last_modified.clone_from(&link.last_modified);
+        }
+        let what = wanted.what.clone();
+        let mut progress = self.shared.join(wanted, &key);
+        let phase = match progress.wait_for(|progress| !matches!(progress.phase, Phase::Asking)).await {
+            Ok(now) => now.phase.clone(),
+            Err(_gone) => {
+                Phase::Failed(Failure::new(FailureKind::Unreachable, "a download ended without a word"))
+            }
+        };
+        match (phase, old) {
+            (Phase::Coming(head) | Phase::Done(head), _) => {
+                stats::add(&self.shared.counters.misses, 1);
+                Ok(Found::Coming(head, progress))
+            }
+            (Phase::Same, Some(whole)) => Ok(self.hit(whole)),
+            (Phase::Failed(failure), Some(whole)) if failure.is_passing() => {
+                self.shared.counters.failed(&failure.detail);
+                stats::add(&self.shared.counters.stale, 1);
+                Ok(self.hit(whole))
+            }
+            (Phase::Failed(failure), _) => Err(self.failed(&key, &what, &failure)),
+            (Phase::Same | Phase::Asking, _) => {
+                let failure =
+                    Failure::new(FailureKind::Garbled, format!("{what}: not modified, but we never had it"));
+                Err(self.failed(&key, &what, &failure))
+            }
+        }
+    }
+
+    fn hit(&self, whole: Whole) -> Found {
+        stats::add(&self.shared.counters.hits, 1);
+        Found::Whole(whole)
+    }
+
+    fn failed(&self, key: &str, what: &str, failure: &Failure) -> Refusal {
+        let refusal = failure.told(what);
+        if let FailureKind::Status(404 | 410) = failure.kind {
+            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.retain(|_, (since, _)| since.elapsed() < MISSING_FOR);
+            if missing.len() < MAX_MISSING {
+                missing.insert(key.to_owned(), (Instant::now(), refusal.clone()));
+            }
+        } else {
+            self.shared.counters.failed(&failure.detail);
+        }
+        refusal
+    }
+
+    fn known_missing(&self, key: &str) -> Option<Refusal> {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        missing
+            .get(key)
+            .filter(|(since, _)| since.elapsed() < MISSING_FOR)
+            .map(|(_, refusal)| refusal.clone())
+    }
+}
+
+impl Shared {
+    async fn look(self: &Arc<Self>, wanted: &Wanted, key: &str) -> Result<Option<Whole>, Refusal> {
+        let shared = Arc::clone(self);
+        let direct = sha256_of(wanted).map(str::to_owned);
+        let key = key.to_owned();
+        blocking(move || {
+            let (sha256, link) = match direct {
+                Some(sha256) => (sha256, None),
+                None => match shared.cache.record::<Link>(&key)? {
+                    Some(link) => (link.sha256.clone(), Some(link)),
+                    None => return Ok(None),
+                },
+            };
+            Ok(shared.cache.blob(&sha256)?.map(|(file, size)| Whole { file, size, sha256, link }))
+        })
+        .await
+        .map_err(|error| Refusal::disk(&self.counters, &error))
+    }
+
+    /// The download of this file: the one under way, or a new one.
+    fn join(self: &Arc<Self>, wanted: Wanted, key: &str) -> watch::Receiver<Progress> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(progress) = under_way.get(key) {
+            return progress.clone();
+        }
+        let (download, progress) = Download::new(Arc::clone(self), wanted, key.to_owned());
+        under_way.insert(key.to_owned(), progress.clone());
+        drop(under_way);
+        tokio::spawn(download.run());
+        progress
+    }
+}
+
+/// A strong hash is a name by itself, wherever the file comes from. A weak one or none counts for one address only.
+fn key(wanted: &Wanted) -> String {
+    match &wanted.stated {
+        Some(stated) if stated.algorithm.is_strong() => format!("{}:{}", stated.algorithm.name(), stated.hex),
+        Some(stated) => format!("{}:{} {}", stated.algorithm.name(), stated.hex, wanted.ask.url),
+        None => format!("url {}", wanted.ask.url),
+    }
+}
+
+fn sha256_of(wanted: &Wanted) -> Option<&str> {
+    wanted
+        .stated
+        .as_ref()
+        .filter(|stated| stated.algorithm == Algorithm::Sha256)
+        .map(|stated| stated.hex.as_str())
+}
+
+fn is_within(link: Option<&Link>, max_age: Duration) -> bool {
+    link.and_then(|link| now().checked_sub(link.checked_at))
+        .is_some_and(|age| Duration::from_secs(age) < max_age)
+}

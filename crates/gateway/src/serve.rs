@@ -1,0 +1,132 @@
+//! One client: its requests, checked before anything is done for them.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{
+    Method, Request, Response, StatusCode, Version,
+    body::{Body as _, Incoming},
+    header::{ALLOW, CONNECTION, HOST},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{
+    Inner, Scope, apt,
+    error::Refusal,
+    npm,
+    patient::Patient,
+    pip,
+    reply::{self, Body},
+    route::{Route, route},
+    stats,
+};
+
+/// Largest head of a request, in bytes, and most headers in it.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
+
+/// For the whole head of a request, and so for how long a client may be idle. pip builds and npm links between two requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Longest name under which a client may know us, in bytes.
+const MAX_HOST_BYTES: usize = 255;
+
+pub(crate) async fn serve<S>(inner: &Arc<Inner>, stream: S, scope: Scope)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request| {
+        let inner = Arc::clone(inner);
+        async move { Ok::<_, Infallible>(answer(&inner, scope, request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(Patient::new(stream)), service)
+        .await;
+    if let Err(error) = served {
+        // Clients come and go as they like; what failed towards an index is counted where it failed.
+        tracing::trace!(%error, "a client of the package gateway");
+    }
+}
+
+async fn answer(inner: &Inner, scope: Scope, request: Request<Incoming>) -> Response<Body> {
+    stats::add(&inner.counters.requests, 1);
+    let mut response = match check(&request) {
+        Ok(base) => match dispatch(inner, scope, &request, &base).await {
+            Ok(response) => response,
+            Err(refusal) => reply::refusal(&refusal),
+        },
+        Err(refusal) => {
+            // Who speaks like this is not spoken to again.
+            let mut response = reply::refusal(&refusal);
+            reply::set(&mut response, CONNECTION, "close");
+            reply::set(&mut response, ALLOW, "GET, HEAD");
+            response
+        }
+    };
+    if request.method() == Method::HEAD {
+        // The length stays, as the head says what a GET would bring.
+        *response.body_mut() = reply::whole("");
+    }
+    response
+}
+
+/// The address under which the client knows us, if the request is one that we answer.
+fn check(request: &Request<Incoming>) -> Result<String, Refusal> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(Refusal::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Packages are read here; only GET and HEAD are answered.",
+        ));
+    }
+    if request.version() != Version::HTTP_11 {
+        // Older clients could not tell a body that broke off from one that is complete.
+        return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Only HTTP/1.1 is spoken here."));
+    }
+    if request.uri().authority().is_some() || request.uri().scheme().is_some() {
+        return Err(Refusal::bad_request("This is not a proxy. Ask for a path, not for an address."));
+    }
+    if !request.body().is_end_stream() {
+        return Err(Refusal::bad_request("A request for a package has no body."));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let is_host = !host.is_empty()
+        && host.len() <= MAX_HOST_BYTES
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c));
+    if !is_host || hosts.next().is_some() {
+        return Err(Refusal::bad_request("The request needs one Host header with a name or an address."));
+    }
+    Ok(format!("http://{host}"))
+}
+
+async fn dispatch(
+    inner: &Inner,
+    scope: Scope,
+    request: &Request<Incoming>,
+    base: &str,
+) -> Result<Response<Body>, Refusal> {
+    let route = route(request.uri().path())?;
+    let (may, manager) = match route {
+        Route::PipProject(_) | Route::PipFile { .. } => (scope.pip, "pip"),
+        Route::NpmPackage(_) | Route::NpmTarball { .. } => (scope.npm, "npm"),
+        Route::Apt { .. } => (scope.apt, "apt"),
+    };
+    if !may {
+        let sentence = format!("This sandbox may not install packages with {manager}.");
+        return Err(Refusal::new(StatusCode::FORBIDDEN, sentence));
+    }
+    let headers = request.headers();
+    match route {
+        Route::PipProject(project) => pip::project(inner, &project, headers).await,
+        Route::PipFile { project, file } => pip::file(inner, &project, &file, headers).await,
+        Route::NpmPackage(package) => npm::package(inner, &package, headers, base).await,
+        Route::NpmTarball { package, file } => npm::tarball(inner, &package, &file, headers).await,
+        Route::Apt { source, path } => apt::file(inner, source, &path, headers).await,
+    }
+}

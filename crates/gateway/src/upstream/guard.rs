@@ -1,0 +1,163 @@
+//! Where we go. A page may name any address; the host's own network is not for sandboxes to look into.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+/// Decides by host and port; names are looked up by the caller, which asks again for each address.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    /// The configured indexes and whatever the operator added. They may be anywhere.
+    trusted: Vec<(String, Option<u16>)>,
+}
+
+impl Guard {
+    pub(crate) fn trust(&mut self, url: &Url) {
+        if let Some(host) = url.host_str() {
+            self.trusted.push((host.to_ascii_lowercase(), url.port_or_known_default()));
+        }
+    }
+
+    /// `name` or `name:port`; an address of version 6 in brackets.
+    pub(crate) fn trust_named(&mut self, text: &str) {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => match port.parse() {
+                Ok(port) => (host, Some(port)),
+                Err(_) => (text, None),
+            },
+            _ => (text, None),
+        };
+        self.trusted.push((host.to_ascii_lowercase(), port));
+    }
+
+    pub(crate) fn is_trusted(&self, url: &Url) -> bool {
+        let (Some(host), port) = (url.host_str(), url.port_or_known_default()) else { return false };
+        self.trusted
+            .iter()
+            .any(|(name, only)| name.eq_ignore_ascii_case(host) && (only.is_none() || *only == port))
+    }
+
+    /// Why this address may not be asked at all, before anything is looked up.
+    pub(crate) fn refusal(&self, url: &Url) -> Option<&'static str> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Some("it is neither http nor https");
+        }
+        if self.is_trusted(url) {
+            return None;
+        }
+        let is_public = match url.host() {
+            Some(Host::Ipv4(address)) => is_public(IpAddr::V4(address)),
+            Some(Host::Ipv6(address)) => is_public(IpAddr::V6(address)),
+            Some(Host::Domain(name)) => !is_local_name(name),
+            None => false,
+        };
+        (!is_public).then_some("it is not a public address")
+    }
+}
+
+fn is_local_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    name.is_empty()
+        || ["localhost", "local", "internal", "home.arpa"]
+            .iter()
+            .any(|suffix| name == *suffix || name.ends_with(&format!(".{suffix}")))
+}
+
+pub(crate) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let is_shared = a == 100 && (64..128).contains(&b);
+    let is_protocol = a == 192 && b == 0 && c == 0;
+    let is_benchmark = a == 198 && (b == 18 || b == 19);
+    !(a == 0
+        || a >= 224
+        || address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || is_shared
+        || is_protocol
+        || is_benchmark)
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let parts = address.segments();
+    // Addresses that carry one of version 4: mapped, translated (64:ff9b::/96), 6to4.
+    let carried = match parts {
+        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some((parts[6], parts[7])),
+        [0x2002, high, low, ..] => Some((high, low)),
+        _ => None,
+    };
+    if let Some((high, low)) = carried {
+        return is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    }
+    // Only global unicast is given out; the rest is local, multicast or reserved.
+    parts[0] & 0xe000 == 0x2000 && !matches!(parts, [0x2001, 0, ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(guard: &Guard, url: &str) -> bool {
+        guard.refusal(&url.parse().unwrap()).is_some()
+    }
+
+    #[test]
+    fn the_hosts_own_network_is_closed() {
+        let guard = Guard::default();
+        for url in [
+            "http://127.0.0.1/",
+            "http://localhost:8080/",
+            "http://LOCALHOST./",
+            "http://a.localhost/",
+            "http://0.0.0.0/",
+            "http://0/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://10.1.2.3/",
+            "http://172.16.0.1/",
+            "http://192.168.1.1/",
+            "http://169.254.169.254/latest/meta-data/",
+            "http://100.64.0.1/",
+            "http://224.0.0.1/",
+            "http://255.255.255.255/",
+            "http://[::1]/",
+            "http://[::]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::127.0.0.1]/",
+            "http://[64:ff9b::a00:1]/",
+            "http://[2002:7f00:1::]/",
+            "http://[fe80::1]/",
+            "http://[fd00::1]/",
+            "http://metadata.google.internal/",
+            "file:///etc/passwd",
+            "ftp://index.example/x",
+            "gopher://index.example/",
+        ] {
+            assert!(refused(&guard, url), "{url}");
+        }
+        for url in ["https://index.example/", "http://8.8.8.8/", "https://[2606:4700::1]/x"] {
+            assert!(!refused(&guard, url), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_configured_index_may_be_anywhere_and_opens_only_itself() {
+        let mut guard = Guard::default();
+        guard.trust(&"http://127.0.0.1:3141/root/".parse().unwrap());
+        guard.trust_named("files.corp.internal");
+        guard.trust_named("[::1]:81");
+        assert!(!refused(&guard, "http://127.0.0.1:3141/files/x"));
+        assert!(refused(&guard, "http://127.0.0.1:22/"));
+        assert!(!refused(&guard, "https://Files.corp.internal:444/x"));
+        assert!(!refused(&guard, "http://[::1]:81/"));
+        assert!(refused(&guard, "http://[::1]:82/"));
+        assert!(refused(&guard, "ftp://127.0.0.1:3141/x"));
+    }
+}

@@ -1,0 +1,181 @@
+//! What an image says about how it is run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Digest,
+    error::{Error, Result},
+    platform::Platform,
+};
+
+/// Defaults for what runs in the image. Empty where the image says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageConfig {
+    /// `NAME=value`.
+    pub env: Vec<String>,
+    /// Name or number, and perhaps a group: `1000:1000`.
+    pub user: Option<String>,
+    pub working_dir: Option<String>,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    /// `80/tcp`.
+    pub exposed_ports: Vec<String>,
+    pub volumes: Vec<String>,
+    pub stop_signal: Option<String>,
+    pub shell: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The configuration as it is stored, as far as it concerns us. Writers leave fields out and write `null` for empty.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ConfigFile {
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    os: String,
+    variant: Option<String>,
+    pub(crate) created: Option<String>,
+    config: Option<Run>,
+    rootfs: Rootfs,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Rootfs {
+    diff_ids: Option<Vec<Digest>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Run {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working_dir: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entrypoint: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cmd: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volumes: Option<BTreeMap<String, serde_json::Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_signal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shell: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl ConfigFile {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+        serde_json::from_slice(bytes).map_err(|error| {
+            Error::corrupt("the image's configuration", "a configuration", error.to_string())
+        })
+    }
+
+    /// Of the layers, lowest first.
+    pub(crate) fn diff_ids(&self) -> &[Digest] {
+        self.rootfs.diff_ids.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn platform(&self) -> Platform {
+        let or =
+            |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+        Platform {
+            os: or(&self.os, "linux"),
+            architecture: or(&self.architecture, "unknown"),
+            variant: self.variant.clone().filter(|variant| !variant.is_empty()),
+        }
+    }
+
+    pub(crate) fn config(&self) -> ImageConfig {
+        let run = self.config.clone().unwrap_or_default();
+        let text = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let keys = |map: Option<BTreeMap<String, _>>| map.unwrap_or_default().into_keys().collect();
+        ImageConfig {
+            env: run.env.unwrap_or_default(),
+            user: text(run.user),
+            working_dir: text(run.working_dir),
+            entrypoint: run.entrypoint.unwrap_or_default(),
+            cmd: run.cmd.unwrap_or_default(),
+            exposed_ports: keys(run.exposed_ports),
+            volumes: keys(run.volumes),
+            stop_signal: text(run.stop_signal),
+            shell: run.shell.unwrap_or_default(),
+            labels: run.labels.unwrap_or_default(),
+        }
+    }
+}
+
+impl ImageConfig {
+    /// The configuration file of an image with these layers. The same input gives the same bytes.
+    pub(crate) fn to_file(&self, platform: &Platform, diff_ids: &[Digest]) -> Result<Vec<u8>> {
+        let list = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let set = |list: &[String]| {
+            let keys = list.iter().map(|key| (key.clone(), serde_json::json!({})));
+            (!list.is_empty()).then(|| keys.collect())
+        };
+        let run = Run {
+            env: list(&self.env),
+            user: self.user.clone(),
+            working_dir: self.working_dir.clone(),
+            entrypoint: list(&self.entrypoint),
+            cmd: list(&self.cmd),
+            exposed_ports: set(&self.exposed_ports),
+            volumes: set(&self.volumes),
+            stop_signal: self.stop_signal.clone(),
+            shell: list(&self.shell),
+            labels: (!self.labels.is_empty()).then(|| self.labels.clone()),
+        };
+        let mut file = serde_json::json!({
+            "architecture": platform.architecture,
+            "os": platform.os,
+            "config": run,
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
+        });
+        if let Some(variant) = &platform.variant {
+            file["variant"] = variant.as_str().into();
+        }
+        serde_json::to_vec(&file).map_err(|error| Error::invalid(format!("configuration: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let config = ImageConfig {
+            env: vec!["PATH=/bin".to_owned()],
+            user: Some("1000:1000".to_owned()),
+            working_dir: Some("/work".to_owned()),
+            entrypoint: vec!["/bin/sh".to_owned()],
+            cmd: vec!["-c".to_owned(), "true".to_owned()],
+            exposed_ports: vec!["80/tcp".to_owned()],
+            volumes: vec!["/data".to_owned()],
+            stop_signal: Some("SIGINT".to_owned()),
+            shell: vec!["/bin/ash".to_owned()],
+            labels: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+        };
+        let platform: Platform = "linux/arm/v7".parse().unwrap();
+        let layers = [Digest::of(b"layer")];
+        let file = ConfigFile::parse(&config.to_file(&platform, &layers).unwrap()).unwrap();
+        assert_eq!((file.config(), file.platform(), file.diff_ids()), (config, platform, &layers[..]));
+    }
+
+    #[test]
+    fn nulls_and_gaps_are_empty() {
+        let text = br#"{"config": {"Env": null, "User": "", "ExposedPorts": null, "Labels": null}, "rootfs": {"type": "layers", "diff_ids": null}}"#;
+        let file = ConfigFile::parse(text).unwrap();
+        assert_eq!(file.config(), ImageConfig::default());
+        assert!(file.diff_ids().is_empty());
+        assert!(matches!(ConfigFile::parse(b"{}"), Err(Error::Corrupt { .. })));
+    }
+}

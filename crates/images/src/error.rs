@@ -1,0 +1,94 @@
+//! What can go wrong, sorted by what the caller can do next.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use rustix::io::Errno;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Malformed: a reference, a platform, an option.
+    #[error("{what}")]
+    Invalid { what: String },
+    /// No such image here, or none in the registry.
+    #[error("{what} was not found")]
+    NotFound { what: String },
+    /// The registry wants other credentials, or these may not do this.
+    #[error("{what}: the registry refused the credentials")]
+    Unauthorized { what: String },
+    /// The registry wants us to come back later, and later than we were told to wait.
+    #[error("{what}: the registry limits how often it may be asked")]
+    RateLimited { what: String, retry_after: Option<Duration> },
+    /// The registry cannot be reached or does not do what registries do; trying again later may help.
+    #[error("{what}: {why}")]
+    Unavailable { what: String, why: String },
+    /// Nothing came for too long.
+    #[error("{what}: no answer within {} s", .after.as_secs_f32())]
+    TimedOut { what: String, after: Duration },
+    /// Bytes are not what they were said to be.
+    #[error("{what} is corrupt: expected {expected}, got {got}")]
+    Corrupt { what: String, expected: String, got: String },
+    /// A tar entry that does what no honest layer does.
+    #[error("refused the entry {entry:?}: {why}")]
+    Refused { entry: String, why: String },
+    /// Larger than a limit of [`Limits`](crate::Limits), whose name is `limit`.
+    #[error("{what} is over the limit {limit} of {most}")]
+    TooLarge { what: String, limit: &'static str, most: u64 },
+    /// Something holds on to the image.
+    #[error("{what} is in use by {}", .by.join(", "))]
+    InUse { what: String, by: Vec<String> },
+    /// The disk is full, or the cap on what images may take is reached with everything unused gone.
+    #[error("no space left for {what}")]
+    NoSpace { what: String },
+    /// Well-formed, and nothing we can do: schema 1, foreign artifacts, encrypted layers, another platform.
+    #[error("{what} is not supported")]
+    Unsupported { what: String },
+    #[error("could not {act} {}", .path.display())]
+    Io {
+        act: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn corrupt(
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) -> Self {
+        Self::Corrupt { what: what.into(), expected: expected.into(), got: got.into() }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into() }
+    }
+
+    /// For a failed system call: a full disk is told apart from the rest.
+    pub(crate) fn io(act: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| {
+            if is_full(&source) {
+                Self::NoSpace { what: path.display().to_string() }
+            } else {
+                Self::Io { act, path, source }
+            }
+        }
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::RateLimited { .. } | Self::Unavailable { .. } | Self::TimedOut { .. })
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG))
+}

@@ -1,0 +1,344 @@
+//! From archives: what `docker save` writes, OCI layouts, and plain root file systems.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use oci_spec::image::{Descriptor, ImageIndex};
+use serde::Deserialize;
+
+use super::{
+    Image, Images, Inner, Ready,
+    layers::record,
+    paired,
+    staged::{Members, Staged},
+};
+use crate::{
+    compression::decompressed,
+    config::{ConfigFile, ImageConfig},
+    digest::Digest,
+    error::{Error, Result},
+    manifest::{self, Content, Parsed},
+    platform::Platform,
+    progress::Progress,
+    reference::Reference,
+    store::lease::{Lease, Thing},
+};
+
+const CONTAINERD_NAME: &str = "io.containerd.image.name";
+const OCI_NAME: &str = "org.opencontainers.image.ref.name";
+/// Lists of builds within lists of builds are followed this deep.
+const MAX_NESTING: usize = 3;
+
+/// Where an archive comes from.
+pub enum Archive {
+    /// A file, or the directory of an OCI layout.
+    Path(PathBuf),
+    /// A tar, compressed or not.
+    Reader(Box<dyn Read + Send>),
+}
+
+impl std::fmt::Debug for Archive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Reader(_) => f.write_str("Reader(…)"),
+        }
+    }
+}
+
+impl From<&Path> for Archive {
+    fn from(path: &Path) -> Self {
+        Self::Path(path.to_owned())
+    }
+}
+
+/// The `manifest.json` of an archive by docker.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// An image whose blobs are in the store and whose layers are not unpacked yet.
+#[derive(Debug)]
+struct Loaded {
+    ready: Ready,
+    names: Vec<Reference>,
+    _lease: Lease,
+}
+
+impl Images {
+    /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, or a layout's directory. Images that
+    /// bring no name get one on `localhost`.
+    pub async fn load(&self, archive: Archive, platform: Platform) -> Result<Vec<Image>> {
+        let loaded = self.blocking(move |inner| inner.load(archive, &platform)).await?;
+        let mut images = Vec::new();
+        for image in loaded {
+            for layer in &image.ready.layers {
+                self.unpacked_layer(&layer.stored, &layer.diff_id, &Progress::none()).await?;
+            }
+            images.push(self.blocking(move |inner| inner.record(image.ready, &image.names)).await?);
+        }
+        Ok(images)
+    }
+
+    /// Makes an image of one layer from the tar of a root file system.
+    pub async fn import(
+        &self,
+        root: impl Read + Send + 'static,
+        config: ImageConfig,
+        platform: Platform,
+        name: Reference,
+    ) -> Result<Image> {
+        self.blocking(move |inner| inner.import(root, &config, &platform, name)).await
+    }
+}
+
+impl Inner {
+    fn load(&self, archive: Archive, platform: &Platform) -> Result<Vec<Loaded>> {
+        let staged = match archive {
+            Archive::Path(path) if path.is_dir() => Staged::Directory(path),
+            Archive::Path(path) => {
+                let file = File::open(&path).map_err(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => {
+                        Error::NotFound { what: format!("archive {}", path.display()) }
+                    }
+                    _ => Error::io("open", &path)(error),
+                })?;
+                Staged::Tar(Members::read(self, file)?)
+            }
+            Archive::Reader(reader) => Staged::Tar(Members::read(self, reader)?),
+        };
+        // Newer versions of docker write both; the layout has the digests that a registry knows.
+        let loaded = if staged.has("index.json") && staged.has("oci-layout") {
+            self.load_layout(&staged, platform)?
+        } else if staged.has("manifest.json") {
+            self.load_docker(&staged)?
+        } else {
+            return Err(Error::unsupported("an archive with neither index.json nor manifest.json"));
+        };
+        if loaded.is_empty() {
+            return Err(Error::NotFound { what: "an image in the archive".to_owned() });
+        }
+        Ok(loaded)
+    }
+
+    fn load_docker(&self, staged: &Staged<'_>) -> Result<Vec<Loaded>> {
+        let most = self.options.limits.max_document_bytes;
+        let images: Vec<DockerImage> =
+            serde_json::from_slice(&staged.read("manifest.json", most)?).map_err(|error| {
+                Error::corrupt("manifest.json in the archive", "a list of images", error.to_string())
+            })?;
+        images.iter().map(|image| self.load_docker_image(staged, image)).collect()
+    }
+
+    fn load_docker_image(&self, staged: &Staged<'_>, image: &DockerImage) -> Result<Loaded> {
+        let limits = &self.options.limits;
+        if image.layers.len() > limits.max_layers {
+            return Err(Error::TooLarge {
+                what: "the number of layers".to_owned(),
+                limit: "max_layers",
+                most: limits.max_layers as u64,
+            });
+        }
+        let config = staged.read(&image.config, limits.max_document_bytes)?;
+        let mut leases = Vec::new();
+        let mut layers = Vec::new();
+        for name in &image.layers {
+            let (compression, _) = decompressed(staged.open(name)?)?;
+            // Held from before it is there: others collect meanwhile.
+            let held = self.take_held(staged, name, None)?;
+            layers.push(manifest::layer_content(held.digest, held.bytes, compression));
+            leases.push(held.lease);
+        }
+        let config_content = manifest::config_content(&config);
+        let bytes = manifest::build(&config_content, &layers)?;
+        let tags = image.repo_tags.iter().flatten();
+        let names = tags.map(|tag| tag.parse()).collect::<Result<Vec<Reference>>>()?;
+        self.loaded(&bytes, &config, &layers, &[], names, None)
+    }
+
+    /// Takes a file of the archive into the store and keeps it there.
+    fn take_held(&self, staged: &Staged<'_>, name: &str, expected: Option<&Digest>) -> Result<HeldBlob> {
+        let digest = match expected {
+            Some(expected) => expected.clone(),
+            None => staged.digest(name)?,
+        };
+        let lease = self.store.lease(vec![Thing::Blob(digest.clone())]);
+        let (digest, bytes) = staged.take(self, name, Some(&digest))?;
+        Ok(HeldBlob { digest, bytes, lease })
+    }
+
+    fn load_layout(&self, staged: &Staged<'_>, platform: &Platform) -> Result<Vec<Loaded>> {
+        let most = self.options.limits.max_document_bytes;
+        let index: ImageIndex = serde_json::from_slice(&staged.read("index.json", most)?)
+            .map_err(|error| Error::corrupt("index.json in the archive", "an index", error.to_string()))?;
+        index
+            .manifests()
+            .iter()
+            .map(|descriptor| self.load_layout_image(staged, descriptor, platform))
+            .collect()
+    }
+
+    fn load_layout_image(
+        &self,
+        staged: &Staged<'_>,
+        descriptor: &Descriptor,
+        platform: &Platform,
+    ) -> Result<Loaded> {
+        let limits = &self.options.limits;
+        let annotation = |key: &str| descriptor.annotations().as_ref().and_then(|all| all.get(key)).cloned();
+        let mut wanted = manifest::content(descriptor)?;
+        let mut indexes = Vec::new();
+        for _level in 0..=MAX_NESTING {
+            let bytes = document(staged, &wanted, limits.max_document_bytes)?;
+            match manifest::parse(&bytes, limits)? {
+                Parsed::Index(list) => {
+                    indexes.push((wanted.digest, bytes));
+                    wanted = manifest::choose(&list, platform)?;
+                }
+                Parsed::Image(image) => {
+                    let config = document(staged, &image.config, limits.max_document_bytes)?;
+                    let mut leases = Vec::new();
+                    for layer in &image.layers {
+                        let held = self.take_held(staged, &blob_name(&layer.digest), Some(&layer.digest))?;
+                        if held.bytes != layer.size {
+                            let expected = format!("{} bytes", layer.size);
+                            return Err(Error::corrupt(
+                                format!("layer {}", layer.digest),
+                                expected,
+                                held.bytes.to_string(),
+                            ));
+                        }
+                        leases.push(held.lease);
+                    }
+                    let (name, tag) = layout_name(annotation(CONTAINERD_NAME), annotation(OCI_NAME));
+                    let names = name.into_iter().collect();
+                    return self.loaded(&bytes, &config, &image.layers, &indexes, names, tag);
+                }
+            }
+        }
+        Err(Error::unsupported("lists of builds within lists of builds"))
+    }
+
+    fn loaded(
+        &self,
+        manifest: &[u8],
+        config: &[u8],
+        layers: &[Content],
+        lists: &[(Digest, Vec<u8>)],
+        mut names: Vec<Reference>,
+        tag: Option<String>,
+    ) -> Result<Loaded> {
+        let parsed = ConfigFile::parse(config)?;
+        let pairs = paired(layers, &parsed)?;
+        let layers =
+            pairs.iter().map(|(layer, diff_id)| record(layer, diff_id, layer.digest.clone())).collect();
+        let indexes = lists.iter().map(|(digest, _)| digest.clone()).collect::<BTreeSet<_>>();
+        let ready = Ready { manifest: Digest::of(manifest), config: Digest::of(config), indexes, layers };
+        if names.is_empty() {
+            let tag = tag.unwrap_or_else(|| ready.manifest.hex()[..12].to_owned());
+            names.push(format!("localhost/loaded:{tag}").parse()?);
+        }
+        let things = ready
+            .layers
+            .iter()
+            .flat_map(|layer| [Thing::Blob(layer.stored.clone()), Thing::Layer(layer.diff_id.clone())]);
+        let documents = [&ready.manifest, &ready.config].into_iter().chain(&ready.indexes);
+        let things = things.chain(documents.cloned().map(Thing::Blob)).collect();
+        let lease = self.store.lease(things);
+        self.store.put_document(&ready.manifest, manifest)?;
+        self.store.put_document(&ready.config, config)?;
+        for (digest, bytes) in lists {
+            self.store.put_document(digest, bytes)?;
+        }
+        Ok(Loaded { ready, names, _lease: lease })
+    }
+
+    fn import(
+        &self,
+        root: impl Read + Send,
+        config: &ImageConfig,
+        platform: &Platform,
+        name: Reference,
+    ) -> Result<Image> {
+        let (file, path) = self.store.scratch_file()?;
+        let imported = self.import_through(root, file, &path, config, platform, name);
+        if imported.is_err() {
+            let _the_first_error_counts = fs::remove_file(&path);
+        }
+        imported
+    }
+
+    fn import_through(
+        &self,
+        mut root: impl Read + Send,
+        file: File,
+        path: &Path,
+        config: &ImageConfig,
+        platform: &Platform,
+        name: Reference,
+    ) -> Result<Image> {
+        let mut writer = crate::digest::HashingWriter::new(file);
+        let limits = &self.options.limits;
+        let most = limits.max_blob_bytes;
+        let copied = std::io::copy(&mut root.by_ref().take(most + 1), &mut writer)
+            .map_err(Error::io("write", path))?;
+        if copied > most {
+            return Err(Error::TooLarge {
+                what: "the root file system".to_owned(),
+                limit: "max_blob_bytes",
+                most,
+            });
+        }
+        let digest = writer.hasher.finish();
+        let held = self.store.lease(vec![Thing::Blob(digest.clone())]);
+        let (compression, _) = decompressed(File::open(path).map_err(Error::io("open", path))?)?;
+        let diff_id = self.unpack_unknown(path)?;
+        self.store.adopt_blob(&digest, path)?;
+        let layers = [manifest::layer_content(digest, copied, compression)];
+        let config = config.to_file(platform, &[diff_id])?;
+        let manifest = manifest::build(&manifest::config_content(&config), &layers)?;
+        let loaded = self.loaded(&manifest, &config, &layers, &[], vec![name], None)?;
+        drop(held);
+        self.record(loaded.ready, &loaded.names)
+    }
+}
+
+#[derive(Debug)]
+struct HeldBlob {
+    digest: Digest,
+    bytes: u64,
+    lease: Lease,
+}
+
+fn blob_name(digest: &Digest) -> String {
+    format!("blobs/sha256/{}", digest.hex())
+}
+
+/// A verified small file of a layout.
+fn document(staged: &Staged<'_>, wanted: &Content, most: u64) -> Result<Vec<u8>> {
+    let name = blob_name(&wanted.digest);
+    let bytes = staged.read(&name, most)?;
+    wanted.digest.expect(&Digest::of(&bytes), format!("{name} in the archive"))?;
+    Ok(bytes)
+}
+
+/// What a layout calls an image: in full, or by a tag alone.
+fn layout_name(containerd: Option<String>, oci: Option<String>) -> (Option<Reference>, Option<String>) {
+    let full = containerd.and_then(|name| name.parse().ok());
+    if full.is_some() {
+        return (full, None);
+    }
+    match oci {
+        Some(name) if name.contains(['/', ':']) => (name.parse().ok(), None),
+        Some(tag) if format!("localhost/loaded:{tag}").parse::<Reference>().is_ok() => (None, Some(tag)),
+        _ => (None, None),
+    }
+}

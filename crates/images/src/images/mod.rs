@@ -1,0 +1,312 @@
+//! The images of one host, and everything that can be done with them.
+
+mod keyed;
+mod layers;
+mod load;
+mod pull;
+mod save;
+mod staged;
+mod views;
+
+use std::{collections::BTreeSet, path::Path, sync::Arc};
+
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use self::keyed::KeyedLocks;
+pub use self::{
+    load::Archive,
+    pull::PullOptions,
+    save::Format,
+    views::{DiskUsage, Image, ImageDetail, ImageSummary, LayerDetail},
+};
+use crate::{
+    blocking::blocking,
+    config::ConfigFile,
+    digest::Digest,
+    error::{Error, Result},
+    manifest::Content,
+    options::Options,
+    reference::Reference,
+    registry::Registries,
+    store::{
+        Freed, Store,
+        index::{LayerRecord, Record},
+        lease::Thing,
+    },
+    unpack::UnpackOptions,
+};
+
+/// Longest name of a user of an image.
+const MAX_PIN_BYTES: usize = 256;
+/// Most users of one image.
+const MAX_PINS: usize = 100_000;
+
+/// A store of images below one directory, for one process at a time; the caller sees to that. Cheap to clone.
+///
+/// An image is named by a reference (`alpine`), by its digest, or by the beginning of that. A value of [`Image`] keeps the
+/// image from being collected as long as it exists; [`Images::pin`] does so across restarts.
+#[derive(Debug, Clone)]
+pub struct Images {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    registries: Registries,
+    options: Arc<Options>,
+    locks: KeyedLocks,
+    downloads: Semaphore,
+    unpacks: Semaphore,
+}
+
+/// What [`Images::remove`] does with an image that somebody uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InUse {
+    /// Fails with [`Error::InUse`].
+    Refuse,
+    /// Takes its names; what it consists of goes with its last user.
+    Untag,
+}
+
+impl Images {
+    /// Opens the store in `root/images` and `root/layers`, and takes away whatever a crash left there.
+    pub async fn open(root: &Path, options: Options) -> Result<Self> {
+        let options = Arc::new(options);
+        let root = root.to_owned();
+        let (unpacker, durable) = (Arc::clone(&options.unpacker), options.durable);
+        let store = blocking(move || Store::open(&root, unpacker, durable)).await?;
+        let inner = Inner {
+            store,
+            registries: Registries::new(Arc::clone(&options))?,
+            locks: KeyedLocks::default(),
+            downloads: Semaphore::new(options.downloads.max(1)),
+            unpacks: Semaphore::new(options.unpacks.max(1)),
+            options,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = Arc::clone(&self.inner);
+        blocking(move || work(&inner)).await
+    }
+
+    /// The image called `name`, which counts as a use of it.
+    pub async fn get(&self, name: &str) -> Result<Image> {
+        let name = name.to_owned();
+        self.blocking(move |inner| {
+            let manifest = inner.store.index().find(&name)?;
+            inner.image(&manifest)
+        })
+        .await
+    }
+
+    /// All images, by their first name.
+    pub async fn list(&self) -> Result<Vec<ImageSummary>> {
+        self.blocking(Inner::summaries).await
+    }
+
+    pub async fn inspect(&self, name: &str) -> Result<ImageDetail> {
+        let name = name.to_owned();
+        self.blocking(move |inner| inner.detail(&name)).await
+    }
+
+    /// Gives the image a further name, which it takes from any other image.
+    pub async fn tag(&self, name: &str, further: &Reference) -> Result<()> {
+        if further.digest().is_some() {
+            return Err(Error::invalid(format!("{further} has a digest, and so cannot be given as a name")));
+        }
+        let (name, further) = (name.to_owned(), further.clone());
+        self.blocking(move |inner| {
+            inner.store.change_index(|index| {
+                let manifest = index.find(&name)?;
+                index.name(&manifest, &further);
+                Ok(())
+            })?;
+            inner.store.collect().map(drop)
+        })
+        .await
+    }
+
+    /// Takes a name away; with its last one, or when it was named by digest, the image goes.
+    pub async fn remove(&self, name: &str, in_use: InUse) -> Result<Freed> {
+        let name = name.to_owned();
+        self.blocking(move |inner| inner.remove(&name, in_use)).await
+    }
+
+    /// Removes every image that nobody uses, and downloads that were broken off.
+    pub async fn prune(&self) -> Result<Freed> {
+        self.blocking(|inner| {
+            let mut freed = inner.store.evict(|| Ok(false))?;
+            freed.add(inner.store.collect()?);
+            freed.bytes += inner.store.drop_partial()?;
+            Ok(freed)
+        })
+        .await
+    }
+
+    /// Records that `user` uses the image, until [`Images::unpin`]. Survives restarts; pinning twice is pinning once.
+    pub async fn pin(&self, image: &Digest, user: &str) -> Result<()> {
+        if user.is_empty() || user.len() > MAX_PIN_BYTES {
+            return Err(Error::invalid(format!("{user:?} cannot be the user of an image")));
+        }
+        let (image, user) = (image.clone(), user.to_owned());
+        self.blocking(move |inner| {
+            inner.store.change_index(|index| {
+                let unknown = || Error::NotFound { what: format!("image {image}") };
+                let record = index.images.get_mut(&image).ok_or_else(unknown)?;
+                if record.pins.len() >= MAX_PINS {
+                    return Err(Error::TooLarge {
+                        what: format!("the number of users of {image}"),
+                        limit: "MAX_PINS",
+                        most: MAX_PINS as u64,
+                    });
+                }
+                record.pins.insert(user);
+                Ok(())
+            })?;
+            inner.store.touch(&image);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets that `user` uses anything.
+    pub async fn unpin(&self, user: &str) -> Result<()> {
+        let user = user.to_owned();
+        self.keep_pins(move |pin| pin != user).await
+    }
+
+    /// Forgets all users but those for whom `is_user` answers yes: for whoever starts and knows who is still there.
+    pub async fn keep_pins(&self, is_user: impl Fn(&str) -> bool + Send + 'static) -> Result<()> {
+        self.blocking(move |inner| {
+            let is_gone = |record: &Record| record.pins.iter().any(|pin| !is_user(pin));
+            if !inner.store.index().images.values().any(is_gone) {
+                return Ok(());
+            }
+            inner.store.change_index(|index| {
+                for record in index.images.values_mut() {
+                    record.pins.retain(|pin| is_user(pin));
+                }
+                Ok(())
+            })?;
+            inner.store.collect().map(drop)
+        })
+        .await
+    }
+
+    pub async fn disk_usage(&self) -> Result<DiskUsage> {
+        self.blocking(Inner::disk_usage).await
+    }
+}
+
+/// An image that is all there and only needs to be written down.
+#[derive(Debug)]
+struct Ready {
+    manifest: Digest,
+    config: Digest,
+    indexes: BTreeSet<Digest>,
+    layers: Vec<LayerRecord>,
+}
+
+impl Inner {
+    fn unpack_options(&self) -> UnpackOptions {
+        UnpackOptions {
+            opaque: self.options.opaque,
+            max_entries: self.options.limits.max_entries,
+            max_layer_bytes: self.options.limits.max_layer_bytes,
+        }
+    }
+
+    /// Makes the image visible under its names. From here on it exists.
+    fn record(&self, ready: Ready, names: &[Reference]) -> Result<Image> {
+        let manifest = ready.manifest.clone();
+        let lease = self.store.lease(vec![Thing::Image(manifest.clone())]);
+        self.store.touch(&manifest);
+        let is_new = self.store.change_index(|index| {
+            let is_new = !index.images.contains_key(&manifest);
+            let record = index.images.entry(manifest.clone()).or_insert_with(|| Record {
+                names: BTreeSet::new(),
+                pins: BTreeSet::new(),
+                config: ready.config,
+                indexes: BTreeSet::new(),
+                layers: Vec::new(),
+                added_at: Timestamp::now(),
+            });
+            record.indexes.extend(ready.indexes);
+            record.layers = ready.layers;
+            for name in names {
+                index.name(&manifest, name);
+            }
+            Ok(is_new)
+        })?;
+        let image = self.image(&manifest)?;
+        // A moved name may have been the last one of another image.
+        self.store.collect()?;
+        if self.make_room(0)? {
+            return Ok(image);
+        }
+        if is_new {
+            drop(image);
+            drop(lease);
+            self.store.change_index(|index| Ok(index.images.remove(&manifest)))?;
+            self.store.collect()?;
+        }
+        Err(Error::NoSpace { what: format!("image {manifest} below the cap on images") })
+    }
+
+    /// Collects images until `bytes` more fit below the cap; `false` when they still do not.
+    fn make_room(&self, bytes: u64) -> Result<bool> {
+        let Some(cap) = self.options.disk_cap else { return Ok(true) };
+        let fits = || -> Result<bool> {
+            let (blobs, layers, partial) = self.store.usage()?;
+            Ok(blobs + layers + partial + bytes <= cap)
+        };
+        if fits()? {
+            return Ok(true);
+        }
+        self.store.drop_partial()?;
+        self.store.evict(fits)?;
+        fits()
+    }
+
+    fn remove(&self, name: &str, in_use: InUse) -> Result<Freed> {
+        let reference = name.parse::<Reference>().ok();
+        let names = self.store.change_index(|index| {
+            let manifest = index.find(name)?;
+            let Some(record) = index.images.get_mut(&manifest) else { return Ok(Vec::new()) };
+            let taken: Vec<Reference> = match reference.filter(|reference| record.names.contains(reference)) {
+                Some(reference) => vec![reference],
+                None => record.names.iter().cloned().collect(),
+            };
+            let is_last = taken.len() == record.names.len();
+            if is_last && !record.pins.is_empty() && in_use == InUse::Refuse {
+                let by = record.pins.iter().cloned().collect();
+                return Err(Error::InUse { what: format!("image {name}"), by });
+            }
+            record.names.retain(|name| !taken.contains(name));
+            Ok(taken)
+        })?;
+        let mut freed = Freed { names, ..Freed::default() };
+        freed.add(self.store.collect()?);
+        Ok(freed)
+    }
+}
+
+/// The layers of a manifest and of a configuration, in pairs.
+fn paired<'a>(layers: &'a [Content], config: &'a ConfigFile) -> Result<Vec<(&'a Content, &'a Digest)>> {
+    let diff_ids = config.diff_ids();
+    if layers.len() != diff_ids.len() {
+        return Err(Error::corrupt(
+            "the image's configuration",
+            format!("{} layers as in the manifest", layers.len()),
+            diff_ids.len().to_string(),
+        ));
+    }
+    Ok(layers.iter().zip(diff_ids).collect())
+}

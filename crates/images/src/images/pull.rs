@@ -1,0 +1,146 @@
+//! From a registry.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{Image, Images, Inner, Ready, paired};
+use crate::{
+    config::ConfigFile,
+    error::{Error, Result},
+    manifest::{self, Manifest, Parsed},
+    options::Credentials,
+    platform::Platform,
+    progress::{Event, Progress},
+    reference::Reference,
+    registry::{Document, Session},
+    store::{index::LayerRecord, lease::Thing},
+};
+
+#[derive(Debug, Clone, Default)]
+pub struct PullOptions {
+    pub platform: Platform,
+    /// For the image's registry, in place of configured ones.
+    pub credentials: Option<Credentials>,
+}
+
+/// What the registry says the reference stands for.
+#[derive(Debug)]
+struct Resolved {
+    manifest: Manifest,
+    document: Document,
+    index: Option<Document>,
+}
+
+impl Images {
+    /// Gets the image that `reference` stands for in its registry now, with whatever of it is not here yet.
+    ///
+    /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it in this
+    /// process. Two pulls of one layer share its download.
+    pub async fn pull(
+        &self,
+        reference: &Reference,
+        options: PullOptions,
+        progress: Progress,
+    ) -> Result<Image> {
+        let session = self.inner.registries.session(reference, options.credentials)?;
+        let resolved = self.resolve(&session, reference, &options.platform, &progress).await?;
+        let layers =
+            resolved.manifest.layers.iter().map(|layer| (layer.digest.clone(), layer.size)).collect();
+        progress.tell(Event::Resolved { manifest: resolved.document.digest.clone(), layers });
+
+        let Manifest { config: wanted, layers } = &resolved.manifest;
+        let on_retry = on_retry(&progress);
+        let config = session.config(&wanted.digest, wanted.size, &on_retry).await?;
+        let parsed = ConfigFile::parse(&config.bytes)?;
+        let pairs = paired(layers, &parsed)?;
+
+        let things = pairs.iter().flat_map(|(layer, diff_id)| {
+            let other = self.inner.store.index().stored_blob(diff_id);
+            let blobs = [Some(layer.digest.clone()), other].into_iter().flatten().map(Thing::Blob);
+            blobs.chain([Thing::Layer((*diff_id).clone())])
+        });
+        let documents = [&resolved.document, &config].into_iter().chain(&resolved.index);
+        let documents = documents.map(|document| Thing::Blob(document.digest.clone()));
+        let things = things.chain(documents).collect();
+        let _lease = self.inner.store.lease(things);
+        self.make_room_for(&resolved.manifest, reference).await?;
+
+        let layers: Vec<LayerRecord> = stream::iter(&pairs)
+            .map(|(layer, diff_id)| self.pulled_layer(&session, layer, diff_id, &progress))
+            // All at once: how many work at a time is decided over all pulls.
+            .buffered(pairs.len().max(1))
+            .try_collect()
+            .await?;
+
+        let reference = reference.clone();
+        self.blocking(move |inner| inner.publish(resolved, &config, layers, &reference)).await
+    }
+
+    async fn resolve(
+        &self,
+        session: &Session,
+        reference: &Reference,
+        platform: &Platform,
+        progress: &Progress,
+    ) -> Result<Resolved> {
+        let limits = &self.inner.options.limits;
+        let on_retry = on_retry(progress);
+        let document = session.manifest(reference.wanted(), &on_retry).await?;
+        let list = match manifest::parse(&document.bytes, limits)? {
+            Parsed::Image(manifest) => return Ok(Resolved { manifest, document, index: None }),
+            Parsed::Index(list) => list,
+        };
+        let chosen = manifest::choose(&list, platform)?;
+        let build = session.manifest(chosen.digest.as_str(), &on_retry).await?;
+        match manifest::parse(&build.bytes, limits)? {
+            Parsed::Image(manifest) => Ok(Resolved { manifest, document: build, index: Some(document) }),
+            Parsed::Index(_) => {
+                Err(Error::unsupported(format!("a list of lists of builds, as {reference} is,")))
+            }
+        }
+    }
+
+    async fn make_room_for(&self, manifest: &Manifest, reference: &Reference) -> Result<()> {
+        let layers = manifest.layers.clone();
+        let fits = self
+            .blocking(move |inner| {
+                let missing = layers.iter().filter(|layer| !inner.store.has_blob(&layer.digest));
+                let bytes = missing.fold(0_u64, |sum, layer| sum.saturating_add(layer.size));
+                inner.make_room(bytes)
+            })
+            .await?;
+        if fits {
+            Ok(())
+        } else {
+            Err(Error::NoSpace { what: format!("image {reference} below the cap on images") })
+        }
+    }
+}
+
+impl Inner {
+    fn publish(
+        &self,
+        resolved: Resolved,
+        config: &Document,
+        layers: Vec<LayerRecord>,
+        name: &Reference,
+    ) -> Result<Image> {
+        let documents = [&resolved.document, config].into_iter().chain(&resolved.index);
+        for document in documents {
+            self.store.put_document(&document.digest, &document.bytes)?;
+        }
+        let ready = Ready {
+            manifest: resolved.document.digest,
+            config: config.digest.clone(),
+            indexes: resolved.index.into_iter().map(|index| index.digest).collect::<BTreeSet<_>>(),
+            layers,
+        };
+        self.record(ready, std::slice::from_ref(name))
+    }
+}
+
+pub(super) fn on_retry(progress: &Progress) -> impl Fn(Duration, &Error) + Send + Sync {
+    let progress = progress.clone();
+    move |wait, error| progress.tell(Event::Retrying { wait, why: error.to_string() })
+}

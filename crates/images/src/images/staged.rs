@@ -1,0 +1,243 @@
+//! An archive's files, where they can be reached by name.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Read, Write as _},
+    path::{Path, PathBuf},
+};
+
+use super::Inner;
+use crate::{
+    digest::{Digest, HashingWriter},
+    error::{Error, Result},
+    unpack::{members::Kind, read_archive},
+};
+
+/// How many links in an archive lead from a name to a file at most. Archives of docker use one.
+const MAX_HOPS: usize = 4;
+/// Longest name of a member that is of interest.
+const MAX_NAME_BYTES: usize = 512;
+
+/// Where the files of an archive are.
+#[derive(Debug)]
+pub(super) enum Staged<'a> {
+    Tar(Members<'a>),
+    Directory(PathBuf),
+}
+
+impl Staged<'_> {
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Tar(members) => members.resolve(name).is_some(),
+            Self::Directory(directory) => directory.join(name).is_file(),
+        }
+    }
+
+    /// A small file, whole.
+    pub(super) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(name)?.take(most + 1).read_to_end(&mut bytes).map_err(Error::io("read", name))?;
+        if bytes.len() as u64 > most {
+            return Err(Error::TooLarge {
+                what: format!("{name} in the archive"),
+                limit: "max_document_bytes",
+                most,
+            });
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn open(&self, name: &str) -> Result<File> {
+        let missing = || Error::corrupt("the archive", format!("a file {name}"), "none");
+        match self {
+            Self::Tar(members) => {
+                let file = &members.resolve(name).ok_or_else(missing)?.path;
+                File::open(file).map_err(Error::io("open", file))
+            }
+            Self::Directory(directory) => {
+                let file = directory.join(name);
+                File::open(&file).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => missing(),
+                    _ => Error::io("open", &file)(error),
+                })
+            }
+        }
+    }
+
+    pub(super) fn digest(&self, name: &str) -> Result<Digest> {
+        match self {
+            Self::Tar(members) => members.resolve(name).map(|member| member.digest.clone()),
+            Self::Directory(_) => {
+                let mut writer = HashingWriter::new(io::sink());
+                io::copy(&mut self.open(name)?, &mut writer).map_err(Error::io("read", name))?;
+                Some(writer.hasher.finish())
+            }
+        }
+        .ok_or_else(|| Error::corrupt("the archive", format!("a file {name}"), "none"))
+    }
+
+    /// Makes the file a blob of the store, and answers its digest and length. Whoever calls holds a lease on it if it is to
+    /// stay; `expected` is verified.
+    pub(super) fn take(&self, inner: &Inner, name: &str, expected: Option<&Digest>) -> Result<(Digest, u64)> {
+        let check = |got: &Digest| {
+            expected.map_or(Ok(()), |expected| expected.expect(got, format!("{name} in the archive")))
+        };
+        match self {
+            Self::Tar(members) => {
+                let missing = || Error::corrupt("the archive", format!("a file {name}"), "none");
+                let member = members.resolve(name).ok_or_else(missing)?;
+                check(&member.digest)?;
+                if !inner.store.has_blob(&member.digest) {
+                    // A second name for the same file: another image of the archive may want it too.
+                    let (_, link) = inner.store.scratch_file()?;
+                    fs::remove_file(&link)
+                        .and_then(|()| fs::hard_link(&member.path, &link))
+                        .map_err(Error::io("link", &link))?;
+                    inner.store.adopt_blob(&member.digest, &link)?;
+                }
+                Ok((member.digest.clone(), member.bytes))
+            }
+            Self::Directory(_) => {
+                let (scratch, path) = inner.store.scratch_file()?;
+                let copied = self.copy(name, scratch, &path).and_then(|(digest, bytes)| {
+                    check(&digest)?;
+                    inner.store.adopt_blob(&digest, &path)?;
+                    Ok((digest, bytes))
+                });
+                if copied.is_err() {
+                    let _the_first_error_counts = fs::remove_file(&path);
+                }
+                copied
+            }
+        }
+    }
+
+    fn copy(&self, name: &str, into: File, path: &Path) -> Result<(Digest, u64)> {
+        let mut writer = HashingWriter::new(into);
+        io::copy(&mut self.open(name)?, &mut writer).map_err(Error::io("write", path))?;
+        let bytes = writer.hasher.bytes();
+        Ok((writer.hasher.finish(), bytes))
+    }
+}
+
+/// The files of a tar, each in a scratch file of its own. They go when this is dropped.
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    inner: &'a Inner,
+    files: HashMap<String, Member>,
+    links: HashMap<String, String>,
+}
+
+#[derive(Debug)]
+struct Member {
+    path: PathBuf,
+    digest: Digest,
+    bytes: u64,
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn read(inner: &'a Inner, archive: impl Read + Send) -> Result<Self> {
+        let limits = &inner.options.limits;
+        let mut members = Self { inner, files: HashMap::new(), links: HashMap::new() };
+        read_archive(archive, limits.max_layer_bytes, |member, data| {
+            if members.files.len() + members.links.len() >= limits.max_archive_members {
+                return Err(Error::TooLarge {
+                    what: "the number of members of the archive".to_owned(),
+                    limit: "max_archive_members",
+                    most: limits.max_archive_members as u64,
+                });
+            }
+            let Some(name) = plain_name(&member.name()) else { return Ok(()) };
+            match &member.kind {
+                Kind::File { size } => {
+                    let file = members.stage(|writer| {
+                        data.data(*size, |bytes| writer.write_all(bytes).map_err(Error::io("write", &name)))
+                    })?;
+                    members.insert(name, file);
+                }
+                Kind::Symlink { target } => {
+                    let beside = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+                    members.link(&name, &format!("{beside}/{}", String::from_utf8_lossy(target)));
+                }
+                Kind::HardLink { target } => members.link(&name, &String::from_utf8_lossy(target)),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(members)
+    }
+
+    fn stage(&self, fill: impl FnOnce(&mut HashingWriter<File>) -> Result<()>) -> Result<Member> {
+        let (file, path) = self.inner.store.scratch_file()?;
+        let mut writer = HashingWriter::new(file);
+        if let Err(error) = fill(&mut writer) {
+            let _the_first_error_counts = fs::remove_file(&path);
+            return Err(error);
+        }
+        let bytes = writer.hasher.bytes();
+        Ok(Member { path, digest: writer.hasher.finish(), bytes })
+    }
+
+    fn insert(&mut self, name: String, file: Member) {
+        self.links.remove(&name);
+        if let Some(earlier) = self.files.insert(name, file) {
+            let _gone = fs::remove_file(&earlier.path);
+        }
+    }
+
+    fn link(&mut self, name: &str, target: &str) {
+        // One that leads out of the archive leads nowhere.
+        if let Some(target) = plain_name(target) {
+            self.links.insert(name.to_owned(), target);
+        }
+    }
+
+    fn resolve(&self, name: &str) -> Option<&Member> {
+        let mut name = plain_name(name)?;
+        for _hop in 0..=MAX_HOPS {
+            if let Some(file) = self.files.get(&name) {
+                return Some(file);
+            }
+            name = self.links.get(&name)?.clone();
+        }
+        None
+    }
+}
+
+impl Drop for Members<'_> {
+    fn drop(&mut self) {
+        for member in self.files.values() {
+            let _gone_already = fs::remove_file(&member.path);
+        }
+    }
+}
+
+/// A name without `.` and `..`; `None` when it leads out of the archive. Names are keys here and never paths.
+fn plain_name(name: &str) -> Option<String> {
+    if name.len() > MAX_NAME_BYTES || name.starts_with('/') && name.len() == 1 {
+        return None;
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside() {
+        assert_eq!(plain_name("./a/./b").as_deref(), Some("a/b"));
+        assert_eq!(plain_name("x/../layer.tar").as_deref(), Some("layer.tar"));
+        assert_eq!(plain_name("../etc/passwd"), None);
+        assert_eq!(plain_name("a/../../b"), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! OCI images on disk: pull, load, save, unpack. Knows nothing of sandboxes.
+//!
+//! Start at [`Images`]. Everything in an image comes from strangers: what is read is bounded ([`Limits`]), what is written
+//! stays inside its directory ([`unpack_layer`]), and what has a name is whole.
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod compression;
+mod config;
+mod digest;
+mod error;
+mod images;
+mod manifest;
+mod options;
+mod platform;
+mod progress;
+mod reference;
+mod registry;
+mod store;
+mod unpack;
+
+pub use crate::{
+    config::ImageConfig,
+    digest::Digest,
+    error::{Error, Result},
+    images::{
+        Archive, DiskUsage, Format, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail, PullOptions,
+    },
+    options::{Auth, Credentials, Limits, Mirror, Options, Retry, Timeouts},
+    platform::Platform,
+    progress::{Event, LayerState, Progress},
+    reference::Reference,
+    store::Freed,
+    unpack::{InProcess, OpaqueMark, UnpackOptions, Unpacked, Unpacker, Warnings, unpack_layer},
+};

@@ -1,0 +1,168 @@
+//! What the owner of a store of images decides.
+
+use std::{
+    collections::BTreeMap,
+    env, fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::unpack::{InProcess, OpaqueMark, Unpacker};
+
+const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most bytes that images may take on disk. The least recently used ones go first; none that is pinned or held goes at all.
+    pub disk_cap: Option<u64>,
+    /// How many layers are downloaded at a time, over all pulls.
+    pub downloads: usize,
+    /// How many layers are unpacked at a time, over all pulls.
+    pub unpacks: usize,
+    /// Asked in this order before the registry itself.
+    pub mirrors: Vec<Mirror>,
+    /// Registries (`host` or `host:port`) that are spoken to without TLS. Those on loopback always are.
+    pub insecure: Vec<String>,
+    /// Certificate authorities (PEM) beyond the system's.
+    pub ca_files: Vec<PathBuf>,
+    pub auth: Auth,
+    pub timeouts: Timeouts,
+    pub retry: Retry,
+    pub limits: Limits,
+    pub opaque: OpaqueMark,
+    /// Where layers are unpacked and removed: in this process, or by a helper with other rights.
+    pub unpacker: Arc<dyn Unpacker>,
+    /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a layer with
+    /// empty files; a crash of this process never does.
+    pub durable: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            disk_cap: None,
+            downloads: 4,
+            unpacks: 2,
+            mirrors: Vec::new(),
+            insecure: Vec::new(),
+            ca_files: Vec::new(),
+            auth: Auth::Anonymous,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            limits: Limits::default(),
+            opaque: OpaqueMark::default(),
+            unpacker: Arc::new(InProcess),
+            durable: true,
+        }
+    }
+}
+
+/// Another place to ask for the images of a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// Whose images it has: `docker.io`.
+    pub registry: String,
+    /// `https://mirror.example`, to which `/v2/…` is added.
+    pub url: String,
+}
+
+/// Where credentials come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Auth {
+    #[default]
+    Anonymous,
+    /// `config.json` as Docker keeps it, with its credential helpers. Read at every pull; it need not exist.
+    DockerConfig(PathBuf),
+    /// By registry, as it is written in references.
+    Given(BTreeMap<String, Credentials>),
+}
+
+impl Auth {
+    /// `$DOCKER_CONFIG/config.json`, or the one in the home directory.
+    pub fn of_environment() -> Self {
+        let directory = env::var_os("DOCKER_CONFIG")
+            .map(PathBuf::from)
+            .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".docker")));
+        directory.map_or(Self::Anonymous, |directory| Self::DockerConfig(directory.join("config.json")))
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    pub connect: Duration,
+    /// Longest silence while an answer is read.
+    pub idle: Duration,
+    /// Longest time for a manifest, a token or a credential helper, from question to last byte.
+    pub request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(30),
+            request: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How often and how soon a registry is asked again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts that bring nothing new, before giving up.
+    pub attempts: u32,
+    /// The wait after the first; it doubles each time.
+    pub first_wait: Duration,
+    /// The longest wait, also when the registry asks for a longer one: then the pull fails and says how long.
+    pub longest_wait: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { attempts: 5, first_wait: Duration::from_millis(250), longest_wait: Duration::from_secs(60) }
+    }
+}
+
+/// What is too much to be an honest image. Everything in an image comes from strangers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest manifest, index or configuration; they are held in memory.
+    pub max_document_bytes: u64,
+    /// Most layers of an image: the kernel stacks no more than 500.
+    pub max_layers: usize,
+    /// Largest layer as it is downloaded.
+    pub max_blob_bytes: u64,
+    /// Largest layer, uncompressed: the end of a decompression bomb.
+    pub max_layer_bytes: u64,
+    /// Most entries of one layer.
+    pub max_entries: u64,
+    /// Most members of an archive that is loaded.
+    pub max_archive_members: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_document_bytes: 4 * MIB,
+            max_layers: 255,
+            max_blob_bytes: 32 * GIB,
+            max_layer_bytes: 64 * GIB,
+            max_entries: 1_000_000,
+            max_archive_members: 10_000,
+        }
+    }
+}

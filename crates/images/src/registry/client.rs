@@ -1,0 +1,137 @@
+//! One HTTP client for all registries, with bounds on everything.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use reqwest::{
+    Client, Response, StatusCode,
+    header::{HeaderMap, RETRY_AFTER},
+    redirect,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+
+use crate::{
+    error::{Error, Result},
+    options::Options,
+};
+
+/// Registries redirect once or twice, to where their blobs are.
+const MAX_REDIRECTS: usize = 8;
+
+pub(super) fn build(options: &Options) -> Result<Client> {
+    Client::builder()
+        .tls_backend_preconfigured(tls(options)?)
+        .user_agent("warren")
+        .connect_timeout(options.timeouts.connect)
+        .read_timeout(options.timeouts.idle)
+        .redirect(redirect::Policy::custom(follow))
+        .build()
+        .map_err(|error| Error::invalid(format!("HTTP client: {error}")))
+}
+
+fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    if attempt.previous().len() > MAX_REDIRECTS {
+        return attempt.error("it redirects without end");
+    }
+    let was_secure = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+    if was_secure && attempt.url().scheme() != "https" {
+        return attempt.error("it redirects away from TLS");
+    }
+    attempt.follow()
+}
+
+/// The system's certificate authorities (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured) and the configured ones. A system
+/// without any can still reach registries that need none.
+fn tls(options: &Options) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let native = rustls_native_certs::load_native_certs();
+    if native.certs.is_empty() {
+        tracing::warn!("this system has no certificate authorities; registries with TLS cannot be verified");
+    }
+    roots.add_parsable_certificates(native.certs);
+    for file in &options.ca_files {
+        let pem = fs::read(file).map_err(Error::io("read", file))?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let added = certificate.ok().and_then(|certificate| roots.add(certificate).ok());
+            added.ok_or_else(|| Error::invalid(format!("{} holds no certificate", file.display())))?;
+        }
+    }
+    let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::invalid(format!("TLS: {error}")))?;
+    Ok(versions.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// What went wrong on the way, without the address: addresses of blobs may hold keys.
+pub(super) fn failed(what: &str, error: reqwest::Error, idle: Duration) -> Error {
+    if error.is_timeout() {
+        return Error::TimedOut { what: what.to_owned(), after: idle };
+    }
+    let error = error.without_url();
+    let mut why = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(deeper) = cause {
+        why = deeper.to_string();
+        cause = deeper.source();
+    }
+    if error.is_connect() {
+        why = format!("could not connect: {why}");
+    }
+    Error::Unavailable { what: what.to_owned(), why }
+}
+
+/// An answer that is no success, as an error.
+pub(super) fn refused(what: &str, response: &Response) -> Error {
+    let what = what.to_owned();
+    match response.status() {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Error::Unauthorized { what },
+        StatusCode::NOT_FOUND => Error::NotFound { what },
+        StatusCode::TOO_MANY_REQUESTS => {
+            Error::RateLimited { what, retry_after: retry_after(response.headers()) }
+        }
+        status => Error::Unavailable { what, why: format!("the registry answered {status}") },
+    }
+}
+
+/// Seconds, or a date.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::parse(text).ok()?;
+    Duration::try_from(date.timestamp().duration_since(jiff::Timestamp::now())).ok()
+}
+
+/// The whole body, unless it is longer than `most`.
+pub(super) async fn body(what: &str, mut response: Response, most: u64, idle: Duration) -> Result<Vec<u8>> {
+    let too_large = || Error::TooLarge { what: what.to_owned(), limit: "max_document_bytes", most };
+    if response.content_length().is_some_and(|length| length > most) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| failed(what, error, idle))? {
+        if (bytes.len() + chunk.len()) as u64 > most {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_to_come_back() {
+        let after = |text: &str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]));
+        assert_eq!(after("7"), Some(Duration::from_secs(7)));
+        assert_eq!(after("Fri, 31 Dec 1999 23:59:59 GMT"), None);
+        assert!(after("Fri, 31 Dec 2100 23:59:59 GMT").is_some_and(|wait| wait > Duration::from_secs(86400)));
+        assert_eq!(after("soon"), None);
+    }
+}

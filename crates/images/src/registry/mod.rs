@@ -1,0 +1,301 @@
+//! Registries: the pulling half of the OCI distribution protocol.
+//!
+//! A session asks for one image, at the mirrors of its registry and then at the registry itself, with one set of credentials.
+//! Everything an answer can be is bounded: its length, its silence, how often it redirects and how often it is asked for again.
+
+mod challenge;
+mod client;
+mod credentials;
+mod download;
+mod token;
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE},
+};
+
+pub(crate) use self::download::{Held, Wanted};
+use self::{challenge::Challenge, credentials::Secret};
+use crate::{
+    digest::Digest,
+    error::{Error, Result},
+    options::{Credentials, Options, Retry, Timeouts},
+    reference::Reference,
+};
+
+/// Where the registry that calls itself `docker.io` really is.
+const DOCKER_HUB_HOST: &str = "registry-1.docker.io";
+
+const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// Reaches all registries.
+#[derive(Debug)]
+pub(crate) struct Registries {
+    client: Client,
+    options: Arc<Options>,
+}
+
+impl Registries {
+    pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
+        Ok(Self { client: client::build(&options)?, options })
+    }
+
+    /// Begins to ask for an image. `credentials` are for its registry alone and go before configured ones.
+    pub(crate) fn session(&self, reference: &Reference, credentials: Option<Credentials>) -> Result<Session> {
+        let mut places = Vec::new();
+        for mirror in self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry()) {
+            places.push(Place::mirror(&mirror.url)?);
+        }
+        places.push(Place::registry(reference.registry(), &self.options, credentials)?);
+        Ok(Session {
+            client: self.client.clone(),
+            options: Arc::clone(&self.options),
+            repository: reference.repository().to_owned(),
+            places,
+            authorizations: Mutex::default(),
+        })
+    }
+}
+
+/// One address to ask, and how it is called in a configuration of credentials.
+#[derive(Debug)]
+struct Place {
+    base: Url,
+    name: String,
+    secret: Option<Secret>,
+}
+
+impl Place {
+    fn mirror(url: &str) -> Result<Self> {
+        let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let base = base.ok_or_else(|| Error::invalid(format!("{url:?} is no address of a mirror")))?;
+        let host = base.host_str().unwrap_or_default();
+        let name = base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        Ok(Self { base, name, secret: None })
+    }
+
+    fn registry(registry: &str, options: &Options, credentials: Option<Credentials>) -> Result<Self> {
+        let is_insecure =
+            options.insecure.iter().any(|insecure| insecure == registry) || is_loopback(registry);
+        let scheme = if is_insecure { "http" } else { "https" };
+        let host = if registry == "docker.io" { DOCKER_HUB_HOST } else { registry };
+        let base = Url::parse(&format!("{scheme}://{host}"))
+            .map_err(|error| Error::invalid(format!("{registry:?} is no registry: {error}")))?;
+        Ok(Self { base, name: registry.to_owned(), secret: credentials.map(Secret::Password) })
+    }
+
+    fn url(&self, repository: &str, kind: &str, which: &str) -> Result<Url> {
+        let base = self.base.as_str().trim_end_matches('/');
+        Url::parse(&format!("{base}/v2/{repository}/{kind}/{which}"))
+            .map_err(|error| Error::invalid(format!("{repository:?} is no repository: {error}")))
+    }
+}
+
+fn is_loopback(registry: &str) -> bool {
+    let host = registry.rsplit_once(':').map_or(registry, |(host, _port)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// A manifest or an index, as it came.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) digest: Digest,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One image's talk with its registry.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Client,
+    options: Arc<Options>,
+    repository: String,
+    places: Vec<Place>,
+    /// By place: what it accepted last.
+    authorizations: Mutex<HashMap<usize, HeaderValue>>,
+}
+
+/// Told before a wait: how long, and why.
+pub(crate) type OnRetry<'a> = &'a (dyn Fn(Duration, &Error) + Send + Sync);
+
+impl Session {
+    fn timeouts(&self) -> &Timeouts {
+        &self.options.timeouts
+    }
+
+    /// The manifest or index that `wanted` (a tag or a digest) names; a digest is verified.
+    pub(crate) async fn manifest(&self, wanted: &str, on_retry: OnRetry<'_>) -> Result<Document> {
+        let document = self.document("manifests", wanted, on_retry).await?;
+        if let Ok(digest) = wanted.parse::<Digest>() {
+            digest.expect(&document.digest, format!("the manifest of {}", self.repository))?;
+        }
+        Ok(document)
+    }
+
+    /// A small blob: an image's configuration.
+    pub(crate) async fn config(&self, digest: &Digest, size: u64, on_retry: OnRetry<'_>) -> Result<Document> {
+        let document = self.document("blobs", digest.as_str(), on_retry).await?;
+        let what = || format!("the configuration of {}", self.repository);
+        if document.bytes.len() as u64 != size {
+            return Err(Error::corrupt(what(), format!("{size} bytes"), document.bytes.len().to_string()));
+        }
+        digest.expect(&document.digest, what())?;
+        Ok(document)
+    }
+
+    async fn document(&self, kind: &str, which: &str, on_retry: OnRetry<'_>) -> Result<Document> {
+        let most = self.options.limits.max_document_bytes;
+        let limit = self.timeouts().request;
+        self.at_each_place(async |place| {
+            retrying(&self.options.retry, on_retry, async || {
+                let what = self.describe(place, kind, which);
+                let whole = async {
+                    let response = self.get(place, kind, which, None).await?;
+                    if response.status() != StatusCode::OK {
+                        return Err(client::refused(&what, &response));
+                    }
+                    client::body(&what, response, most, self.timeouts().idle).await
+                };
+                let bytes = tokio::time::timeout(limit, whole)
+                    .await
+                    .map_err(|_elapsed| Error::TimedOut { what: what.clone(), after: limit })??;
+                Ok(Document { digest: Digest::of(&bytes), bytes })
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Mirrors first; the registry itself has the last word.
+    async fn at_each_place<T>(&self, mut ask: impl AsyncFnMut(usize) -> Result<T>) -> Result<T> {
+        let last = self.places.len() - 1;
+        for place in 0..last {
+            match ask(place).await {
+                Err(error @ Error::NoSpace { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(mirror = %self.places[place].base, %error, "mirror did not help");
+                }
+                found => return found,
+            }
+        }
+        ask(last).await
+    }
+
+    fn describe(&self, place: usize, kind: &str, which: &str) -> String {
+        let kind = if kind == "manifests" { "manifest" } else { "blob" };
+        format!("{kind} {which} of {}/{}", self.places[place].name, self.repository)
+    }
+
+    /// Asks once, and once more with authorization when that is what is missing.
+    async fn get(&self, place: usize, kind: &str, which: &str, from: Option<u64>) -> Result<Response> {
+        let what = self.describe(place, kind, which);
+        let first = self.send(place, kind, which, from, &what).await?;
+        if first.status() != StatusCode::UNAUTHORIZED {
+            return Ok(first);
+        }
+        let challenge = Challenge::of(first.headers()).ok_or(Error::Unauthorized { what: what.clone() })?;
+        drop(first);
+        let authorization = self.authorize(place, &challenge).await?;
+        self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).insert(place, authorization);
+        self.send(place, kind, which, from, &what).await
+    }
+
+    async fn send(
+        &self,
+        place: usize,
+        kind: &str,
+        which: &str,
+        from: Option<u64>,
+        what: &str,
+    ) -> Result<Response> {
+        let url = self.places[place].url(&self.repository, kind, which)?;
+        let mut request = self.client.get(url);
+        if kind == "manifests" {
+            request = request.header(ACCEPT, MANIFEST_TYPES);
+        }
+        if let Some(from) = from {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        let known = self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
+        if let Some(authorization) = known {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        request.send().await.map_err(|error| client::failed(what, error, self.timeouts().idle))
+    }
+}
+
+/// Asks again after failures that may pass, with longer and longer waits.
+async fn retrying<T>(
+    retry: &Retry,
+    on_retry: OnRetry<'_>,
+    mut ask: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
+    let mut attempt = 1;
+    loop {
+        let error = match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let Some(wait) = wait_after(&error, attempt, retry) else { return Err(error) };
+        on_retry(wait, &error);
+        tokio::time::sleep(wait).await;
+        attempt += 1;
+    }
+}
+
+/// How long to wait after a failure; `None` when there is no use in trying again.
+fn wait_after(error: &Error, attempt: u32, retry: &Retry) -> Option<Duration> {
+    if attempt >= retry.attempts || !error.is_retryable() {
+        return None;
+    }
+    let doubled = retry.first_wait.saturating_mul(1 << (attempt - 1).min(16)).min(retry.longest_wait);
+    match error {
+        Error::RateLimited { retry_after: Some(wait), .. } => {
+            (*wait <= retry.longest_wait).then(|| doubled.max(*wait))
+        }
+        _ => Some(doubled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback() {
+        for yes in ["localhost", "localhost:5000", "127.0.0.1", "127.1.2.3:80", "[::1]:5000"] {
+            assert!(is_loopback(yes), "{yes}");
+        }
+        for no in ["localhost.example", "example.org:5000", "10.0.0.1"] {
+            assert!(!is_loopback(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_bound_and_follow_the_registry() {
+        let retry =
+            Retry { attempts: 5, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(5) };
+        let down = Error::Unavailable { what: String::new(), why: String::new() };
+        let waits: Vec<_> = (1..=5).map(|attempt| wait_after(&down, attempt, &retry)).collect();
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(waits, [seconds(1), seconds(2), seconds(4), seconds(5), None]);
+
+        let limited = |seconds| Error::RateLimited {
+            what: String::new(),
+            retry_after: Some(Duration::from_secs(seconds)),
+        };
+        assert_eq!(wait_after(&limited(3), 1, &retry), seconds(3));
+        assert_eq!(wait_after(&limited(3600), 1, &retry), None);
+        assert_eq!(wait_after(&Error::NotFound { what: String::new() }, 1, &retry), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! What nobody needs goes.
+
+use std::{collections::HashSet, fs, path::PathBuf};
+
+use serde::Serialize;
+
+use super::{
+    LAYER_PREFIX, REMOVED, Store, UNPACKING,
+    files::{self, names, remove_file, scratch_name},
+    index::Index,
+    lease::Thing,
+};
+use crate::{digest::Digest, error::Result, reference::Reference};
+
+/// What was given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Freed {
+    pub names: Vec<Reference>,
+    /// By the digest of their manifest.
+    pub images: Vec<Digest>,
+    pub n_layers: u64,
+    pub n_blobs: u64,
+    pub bytes: u64,
+}
+
+impl Store {
+    /// What a crash may have left. Nobody works with the store yet, so everything half-made is nobody's.
+    pub(super) fn sweep(&self) -> Result<()> {
+        for (_, path) in names(&self.partial)? {
+            if path.is_dir() {
+                self.remove_tree(&path);
+            } else {
+                remove_file(&path)?;
+            }
+        }
+        for (name, path) in names(&self.layers)? {
+            if name.starts_with(UNPACKING) || name.starts_with(REMOVED) {
+                self.remove_tree(&path);
+            }
+        }
+        let freed = self.collect()?;
+        if freed.bytes > 0 {
+            tracing::info!(bytes = freed.bytes, "removed what an earlier run left behind");
+        }
+        Ok(())
+    }
+
+    /// Removes what no image needs: images without a name and a user, then blobs and layers without an image.
+    pub(crate) fn collect(&self) -> Result<Freed> {
+        let mut freed = Freed::default();
+        if self.index().images.values().any(|record| record.names.is_empty() && record.pins.is_empty()) {
+            freed.images = self.change_index(|index| Ok(self.forget_nameless(index)))?;
+        }
+        let trash = self.unlink_garbage(&mut freed)?;
+        for directory in trash {
+            self.remove_tree(&directory);
+        }
+        Ok(freed)
+    }
+
+    fn forget_nameless(&self, index: &mut Index) -> Vec<Digest> {
+        let is_held = |digest: &Digest| self.leases.holds(&Thing::Image(digest.clone()));
+        let garbage = index
+            .images
+            .iter()
+            .filter(|(digest, record)| record.names.is_empty() && record.pins.is_empty() && !is_held(digest))
+            .map(|(digest, _)| digest.clone())
+            .collect::<Vec<_>>();
+        for digest in &garbage {
+            index.images.remove(digest);
+        }
+        garbage
+    }
+
+    /// Takes the names of garbage away while nobody can begin to use it; answers directories still to be emptied.
+    fn unlink_garbage(&self, freed: &mut Freed) -> Result<Vec<PathBuf>> {
+        let index = self.index();
+        let blobs: HashSet<&str> = index
+            .images
+            .iter()
+            .flat_map(|(manifest, record)| record.blobs(manifest))
+            .map(Digest::hex)
+            .collect();
+        let layers: HashSet<&str> = index
+            .images
+            .values()
+            .flat_map(|record| &record.layers)
+            .map(|layer| layer.diff_id.hex())
+            .collect();
+
+        for (name, path) in names(&self.blobs)? {
+            let is_leased = digest_of(&name).is_some_and(|digest| self.leases.holds(&Thing::Blob(digest)));
+            if !blobs.contains(name.as_str()) && !is_leased {
+                freed.bytes += remove_file(&path)?;
+                freed.n_blobs += 1;
+            }
+        }
+        let mut trash = Vec::new();
+        for (name, path) in names(&self.layers)? {
+            // Others keep things here too; a layer of ours has a digest for its name.
+            let Some(diff_id) = name.strip_prefix(LAYER_PREFIX).and_then(digest_of) else { continue };
+            if layers.contains(diff_id.hex()) || self.leases.holds(&Thing::Layer(diff_id.clone())) {
+                continue;
+            }
+            freed.bytes += self.layer_facts(&diff_id).map_or(0, |facts| facts.unpacked.disk_bytes);
+            freed.n_layers += 1;
+            let removed = self.layers.join(scratch_name(REMOVED));
+            fs::rename(&path, &removed).map_err(crate::Error::io("remove", &path))?;
+            trash.push(removed);
+        }
+        Ok(trash)
+    }
+
+    /// Removes downloads that were broken off and that nobody goes on with.
+    pub(crate) fn drop_partial(&self) -> Result<u64> {
+        let _index = self.index();
+        let mut bytes = 0;
+        for (name, path) in names(&self.partial)? {
+            if digest_of(&name).is_some_and(|digest| !self.leases.holds(&Thing::Blob(digest))) {
+                bytes += remove_file(&path)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Forgets unused images, the least recently used first, while `enough` says no.
+    pub(crate) fn evict(&self, mut enough: impl FnMut() -> Result<bool>) -> Result<Freed> {
+        let mut freed = Freed::default();
+        while !enough()? {
+            let Some(victim) = self.least_recently_used() else { break };
+            let names = self.change_index(|index| {
+                Ok(index.images.remove(&victim).map(|record| record.names).unwrap_or_default())
+            })?;
+            tracing::info!(image = %victim, "removed the least recently used image");
+            freed.names.extend(names);
+            freed.images.push(victim);
+            freed.add(self.collect()?);
+        }
+        Ok(freed)
+    }
+
+    fn least_recently_used(&self) -> Option<Digest> {
+        let index = self.index();
+        index
+            .images
+            .iter()
+            .filter(|(digest, record)| {
+                record.pins.is_empty() && !self.leases.holds(&Thing::Image((*digest).clone()))
+            })
+            .map(|(digest, _)| digest)
+            .min_by_key(|digest| self.last_used(digest))
+            .cloned()
+    }
+
+    /// Bytes in blobs, in unpacked layers, and half-made.
+    pub(crate) fn usage(&self) -> Result<(u64, u64, u64)> {
+        let total = |directory| -> Result<u64> {
+            Ok(names(directory)?.iter().filter_map(|(_, path)| files::file_length(path)).sum())
+        };
+        let mut layers = 0;
+        for (name, _) in names(&self.layers)? {
+            if let Some(diff_id) = name.strip_prefix(LAYER_PREFIX).and_then(digest_of) {
+                layers += self.layer_facts(&diff_id).map_or(0, |facts| facts.unpacked.disk_bytes);
+            }
+        }
+        Ok((total(&self.blobs)?, layers, total(&self.partial)?))
+    }
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.names.extend(more.names);
+        self.images.extend(more.images);
+        self.n_layers += more.n_layers;
+        self.n_blobs += more.n_blobs;
+        self.bytes += more.bytes;
+    }
+}
+
+fn digest_of(hex: &str) -> Option<Digest> {
+    format!("sha256:{hex}").parse().ok()
+}

@@ -1,0 +1,150 @@
+//! The decompressing half of an unpack, and the pipe between the halves.
+
+use std::{
+    io::Read,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+};
+
+use crate::{
+    compression::{decompressed, unreadable},
+    digest::{Digest, Hasher},
+    error::{Error, Result},
+};
+
+/// Size of the buffers that travel between the halves.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// How many of them are on the way at most.
+const BUFFERS: usize = 8;
+
+pub(super) fn pipe() -> (Source, Feed) {
+    let (full_tx, full_rx) = sync_channel(BUFFERS);
+    let (empty_tx, empty_rx) = sync_channel(BUFFERS);
+    let source = Source { full: full_rx, empty: empty_tx, buffer: Vec::new(), at: 0 };
+    (source, Feed { full: full_tx, empty: empty_rx })
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub(super) struct Feed {
+    full: SyncSender<Vec<u8>>,
+    empty: Receiver<Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Fed {
+    pub(super) diff_id: Digest,
+    pub(super) bytes: u64,
+}
+
+impl Feed {
+    pub(super) fn run(self, blob: impl Read + Send, max_layer_bytes: u64) -> Result<Fed> {
+        let (_compression, mut reader) = decompressed(blob)?;
+        let mut hasher = Hasher::default();
+        loop {
+            let mut buffer = self.empty.try_recv().unwrap_or_default();
+            buffer.resize(BUFFER_BYTES, 0);
+            let filled = fill(&mut reader, &mut buffer)?;
+            buffer.truncate(filled);
+            hasher.update(&buffer);
+            if hasher.bytes() > max_layer_bytes {
+                return Err(Error::TooLarge {
+                    what: "the unpacked layer".to_owned(),
+                    limit: "max_layer_bytes",
+                    most: max_layer_bytes,
+                });
+            }
+            // Nobody reads any more: the other half failed and says why.
+            if filled == 0 || self.full.send(buffer).is_err() {
+                let bytes = hasher.bytes();
+                return Ok(Fed { diff_id: hasher.finish(), bytes });
+            }
+        }
+    }
+}
+
+/// Reads until `buffer` is full or the stream ends.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error, "layer")),
+        }
+    }
+    Ok(filled)
+}
+
+/// The reading end: the archive, uncompressed.
+#[derive(Debug)]
+pub(super) struct Source {
+    full: Receiver<Vec<u8>>,
+    empty: SyncSender<Vec<u8>>,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Source {
+    /// What can be read without waiting; empty at the end only.
+    pub(super) fn available(&mut self) -> &[u8] {
+        if self.at == self.buffer.len()
+            && let Ok(next) = self.full.recv()
+        {
+            let used = std::mem::replace(&mut self.buffer, next);
+            let _full_of_buffers = self.empty.try_send(used);
+            self.at = 0;
+        }
+        &self.buffer[self.at..]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Fills `into`; `false` when the stream ended before its first byte.
+    pub(super) fn read_exact(&mut self, into: &mut [u8]) -> Result<bool> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let available = self.available();
+            let take = available.len().min(into.len() - filled);
+            if take == 0 {
+                return if filled == 0 { Ok(false) } else { Err(cut_short()) };
+            }
+            into[filled..filled + take].copy_from_slice(&available[..take]);
+            self.consume(take);
+            filled += take;
+        }
+        Ok(true)
+    }
+
+    /// Hands the next `bytes` to `sink`, piece by piece.
+    pub(super) fn pass(&mut self, mut bytes: u64, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        while bytes > 0 {
+            let available = self.available();
+            if available.is_empty() {
+                return Err(cut_short());
+            }
+            let take = available.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+            sink(&available[..take])?;
+            self.consume(take);
+            bytes -= take as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads to the end: the digest covers what lies behind the archive's end mark too.
+    pub(super) fn drain(&mut self) {
+        loop {
+            let rest = self.available().len();
+            if rest == 0 {
+                return;
+            }
+            self.consume(rest);
+        }
+    }
+}
+
+pub(super) fn cut_short() -> Error {
+    Error::corrupt("the layer's archive", "more bytes", "its end")
+}

@@ -1,0 +1,160 @@
+//! One layer from its blob to a directory that can be the lower layer of an overlay.
+//!
+//! No network, no async, no global state: a reader and a directory come in, so that a helper process in a user namespace can
+//! call this with ids that its caller does not have. Whatever the archive says, nothing outside the directory is read or
+//! written: every path is walked by descriptor, component by component, and no symbolic link is ever followed.
+//!
+//! Two threads: one decompresses and hashes, the other reads the archive and writes files.
+
+mod feed;
+pub(crate) mod members;
+mod pax;
+mod sparse;
+mod tree;
+mod unpacker;
+mod write;
+
+use std::{io::Read, os::fd::BorrowedFd, thread};
+
+use serde::{Deserialize, Serialize};
+
+use self::members::{Member, Members};
+pub use self::unpacker::{InProcess, Unpacker};
+
+use crate::{
+    digest::Digest,
+    error::{Error, Result},
+};
+
+/// Most warnings kept by their text; the rest is counted.
+const MAX_WARNINGS: usize = 32;
+
+/// How a layer is laid out, and what is too much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnpackOptions {
+    pub opaque: OpaqueMark,
+    /// Most entries of one layer.
+    pub max_entries: u64,
+    /// Most bytes of one layer, uncompressed.
+    pub max_layer_bytes: u64,
+}
+
+impl Default for UnpackOptions {
+    fn default() -> Self {
+        Self {
+            opaque: OpaqueMark::default(),
+            max_entries: crate::Limits::default().max_entries,
+            max_layer_bytes: crate::Limits::default().max_layer_bytes,
+        }
+    }
+}
+
+/// The extended attribute that makes a directory hide those below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OpaqueMark {
+    /// `user.overlay.opaque`, for overlays mounted with `userxattr`.
+    #[default]
+    User,
+    /// `trusted.overlay.opaque`, for those mounted without; only root may set it.
+    Trusted,
+}
+
+impl OpaqueMark {
+    fn attribute(self) -> &'static str {
+        match self {
+            Self::User => "user.overlay.opaque",
+            Self::Trusted => "trusted.overlay.opaque",
+        }
+    }
+}
+
+/// What came of a layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unpacked {
+    /// Digest of the uncompressed archive.
+    pub diff_id: Digest,
+    /// Length of the uncompressed archive.
+    pub tar_bytes: u64,
+    /// What the files take on disk, to a block.
+    pub disk_bytes: u64,
+    pub n_entries: u64,
+    /// The layer hides everything below it, which an overlay cannot be told by a mark on its root.
+    pub hides_lower: bool,
+    pub warnings: Warnings,
+}
+
+/// What could not be kept as the archive has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warnings {
+    pub texts: Vec<String>,
+    /// How many more there were.
+    pub more: u64,
+}
+
+impl Warnings {
+    fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.texts.len() < MAX_WARNINGS {
+            self.texts.push(text());
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Reads an archive (plain, gzip or zstd) member by member, without writing any of them anywhere.
+pub(crate) fn read_archive(
+    archive: impl Read + Send,
+    max_bytes: u64,
+    mut visit: impl FnMut(&Member, &mut Members<'_>) -> Result<()>,
+) -> Result<()> {
+    let (mut source, feed) = feed::pipe();
+    thread::scope(|scope| {
+        let feeder = scope.spawn(|| feed.run(archive, max_bytes));
+        let mut read = || {
+            let mut members = Members::new(&mut source);
+            while let Some(member) = members.next()? {
+                visit(&member, &mut members)?;
+            }
+            Ok(())
+        };
+        let read = read();
+        drop(source);
+        both(read, feeder.join()).map(drop)
+    })
+}
+
+/// What both threads say. When the archive ends early, the one that decompresses knows why.
+fn both<W>(written: Result<W>, fed: thread::Result<Result<feed::Fed>>) -> Result<(W, feed::Fed)> {
+    let fed = fed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    match (written, fed) {
+        (Ok(written), fed) => Ok((written, fed?)),
+        (Err(Error::Corrupt { .. }), Err(cause)) => Err(cause),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Unpacks the layer `blob` (plain, gzip or zstd) into `directory`, which should be empty and seen by nobody else.
+///
+/// On error `directory` holds some part of the layer and is to be thrown away. Nothing is synced.
+pub fn unpack_layer(
+    blob: impl Read + Send,
+    directory: BorrowedFd<'_>,
+    options: &UnpackOptions,
+) -> Result<Unpacked> {
+    let (mut source, feed) = feed::pipe();
+    thread::scope(|scope| {
+        let feeder = scope.spawn(|| feed.run(blob, options.max_layer_bytes));
+        let written = write::Writer::new(directory, options).write_all(&mut source);
+        // The feeder stops when nobody reads.
+        drop(source);
+        let (written, fed) = both(written, feeder.join())?;
+        Ok(Unpacked {
+            diff_id: fed.diff_id,
+            tar_bytes: fed.bytes,
+            disk_bytes: written.disk_bytes,
+            n_entries: written.n_entries,
+            hides_lower: written.hides_lower,
+            warnings: written.warnings,
+        })
+    })
+}

@@ -1,0 +1,249 @@
+//! Archives of others, and ours as others read them.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Cursor,
+    path::Path,
+};
+
+use images::{Archive, Digest, Error, Format, ImageConfig, Images, Limits, Options, Platform};
+use serde_json::json;
+
+use crate::{
+    fixture::{
+        Layer, TestImage, everything_in, gzip, options, run, small_image, stacked_image_of_gzip, zstd,
+    },
+    server::Server,
+};
+
+struct Home {
+    directory: tempfile::TempDir,
+    images: Images,
+}
+
+impl Home {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let images = Images::open(directory.path(), options()).await.unwrap();
+        Self { directory, images }
+    }
+
+    async fn load(&self, archive: &Path) -> Result<Vec<images::Image>, Error> {
+        self.images.load(archive.into(), Platform::host()).await
+    }
+}
+
+fn skopeo_copy(from: &str, to: &str) {
+    run("skopeo", &["--insecure-policy", "copy", "--quiet", from, to]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_skopeo_and_docker_write_is_read() {
+    let image = stacked_image_of_gzip();
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    image.write_layout(&at("layout"), "v1");
+    let layout = format!("oci:{}:v1", at("layout").display());
+    skopeo_copy(&layout, &format!("docker-archive:{}:team/app:v2", at("docker.tar").display()));
+    skopeo_copy(&layout, &format!("oci-archive:{}:team/app:v3", at("oci.tar").display()));
+    run("gzip", &["-k", "-1", at("docker.tar").to_str().unwrap()]);
+
+    let home = Home::new().await;
+    for (archive, name) in [
+        ("layout", "localhost/loaded:v1"),
+        ("oci.tar", "docker.io/team/app:v3"),
+        ("docker.tar", "docker.io/team/app:v2"),
+        ("docker.tar.gz", "docker.io/team/app:v2"),
+    ] {
+        let loaded = home.load(&at(archive)).await.unwrap();
+        assert_eq!(loaded.len(), 1, "{archive}");
+        assert!(
+            loaded[0].names.iter().any(|known| known.to_string() == name),
+            "{archive}: {:?}",
+            loaded[0].names
+        );
+        assert_eq!(loaded[0].config.entrypoint, ["/bin/busybox"]);
+        let trees: Vec<_> =
+            loaded[0].lowers.iter().map(|lower| fs::read_dir(lower).unwrap().count()).collect();
+        assert_eq!(trees, [1, 3, 5], "{archive}");
+    }
+    // The same layers however they came: unpacked once.
+    let layers = fs::read_dir(home.directory.path().join("layers")).unwrap().count();
+    assert_eq!(layers, 3);
+    assert_eq!(home.images.get("localhost/loaded:v1").await.unwrap().digest, image.digest());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_we_write_is_read_by_skopeo_and_by_us() {
+    let image = stacked_image_of_gzip();
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    image.write_layout(&at("layout"), "team/app:v1");
+    let home = Home::new().await;
+    home.load(&at("layout")).await.unwrap();
+
+    for (format, transport) in [(Format::Docker, "docker-archive"), (Format::Oci, "oci-archive")] {
+        let archive = at(transport);
+        home.images.save("team/app:v1", File::create(&archive).unwrap(), format).await.unwrap();
+        let again = at("again.tar");
+        home.images.save("team/app:v1", File::create(&again).unwrap(), format).await.unwrap();
+        assert!(fs::read(&archive).unwrap() == fs::read(&again).unwrap(), "the same image, the same bytes");
+
+        let copy = at(&format!("copy-of-{transport}"));
+        skopeo_copy(&format!("{transport}:{}", archive.display()), &format!("oci:{}:it", copy.display()));
+        let bundle = at(&format!("bundle-of-{transport}"));
+        let of = format!("{}:it", copy.display());
+        run("umoci", &["unpack", "--rootless", "--image", &of, bundle.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(bundle.join("rootfs/etc/kept")).unwrap(), "changed");
+        assert!(!bundle.join("rootfs/etc/removed").exists() && !bundle.join("rootfs/gone").exists());
+
+        let other = Home::new().await;
+        let loaded = other.load(&archive).await.unwrap();
+        assert_eq!(loaded[0].names[0].to_string(), "docker.io/team/app:v1");
+        let detail = other.images.inspect("team/app:v1").await.unwrap();
+        let diff_ids: Vec<_> = detail.layers.iter().map(|layer| layer.diff_id.clone()).collect();
+        assert_eq!(diff_ids, image.diff_ids);
+        assert_eq!(detail.summary.config_digest, Digest::of(&image.config));
+        if format == Format::Oci {
+            assert_eq!(loaded[0].digest, image.digest());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_layer_came_in_another_compression_can_be_saved() {
+    let tar = Layer::default().file("a", b"a").tar();
+    let plain = TestImage::new(&[(tar.clone(), tar.clone())]);
+    let packed = TestImage::new(&[(tar.clone(), gzip(&tar))]);
+    let home = Home::new().await;
+    let layout = tempfile::tempdir().unwrap();
+    plain.write_layout(layout.path(), "plain:v1");
+    home.load(layout.path()).await.unwrap();
+    let server = Server::of(&packed, |_| None);
+    let pulled =
+        home.images.pull(&server.reference("packed:v1"), Default::default(), images::Progress::none()).await;
+    drop(pulled.unwrap());
+    home.images.remove("plain:v1", images::InUse::Refuse).await.unwrap();
+
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    let name = packed.digest().to_string();
+    home.images.save(&name, archive.reopen().unwrap(), Format::Oci).await.unwrap();
+    let other = Home::new().await;
+    let loaded = other.load(archive.path()).await.unwrap();
+    assert_eq!(fs::read(loaded[0].lowers[0].join("a")).unwrap(), b"a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_file_system_becomes_an_image() {
+    let home = Home::new().await;
+    let tar = Layer::default().directory("etc").file("etc/hostname", b"imported").tar();
+    let config = ImageConfig {
+        cmd: vec!["/bin/sh".to_owned()],
+        labels: BTreeMap::from([("from".to_owned(), "a tar".to_owned())]),
+        ..ImageConfig::default()
+    };
+    let mut digests = Vec::new();
+    for blob in [tar.clone(), tar.clone(), gzip(&tar), zstd(&tar)] {
+        let name = "mine/root:1".parse().unwrap();
+        let imported =
+            home.images.import(Cursor::new(blob), config.clone(), Platform::host(), name).await.unwrap();
+        assert_eq!(imported.config, config);
+        assert_eq!(fs::read(imported.lowers[0].join("etc/hostname")).unwrap(), b"imported");
+        digests.push(imported.digest.clone());
+    }
+    assert_eq!(digests[0], digests[1], "the same tar, the same image");
+    assert_eq!(home.images.list().await.unwrap().len(), 1, "a name that moved took its image along");
+    let detail = home.images.inspect("mine/root:1").await.unwrap();
+    assert_eq!(detail.layers[0].diff_id, Digest::of(&tar));
+
+    let evil = Layer::default().file("../out", b"").tar();
+    let name = "mine/evil:1".parse().unwrap();
+    let error = home.images.import(Cursor::new(evil), config, Platform::host(), name).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert_eq!(home.images.disk_usage().await.unwrap().partial_bytes, 0);
+}
+
+/// A tar of files by name.
+fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+    files.iter().fold(Layer::default(), |archive, (name, bytes)| archive.file(name, bytes)).tar()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archives_that_lie_leave_nothing() {
+    let image = small_image("archive");
+    let blob = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
+    let (config, layer) = (blob(&Digest::of(&image.config)), blob(&Digest::of(&image.blobs[0])));
+    let manifest = blob(&image.digest());
+    let index = json!({"schemaVersion": 2, "manifests": [
+        crate::fixture::descriptor("application/vnd.oci.image.manifest.v1+json", &image.manifest)
+    ]})
+    .to_string();
+    let marker = br#"{"imageLayoutVersion":"1.0.0"}"#;
+    let whole: Vec<(&str, &[u8])> = vec![
+        ("oci-layout", marker),
+        ("index.json", index.as_bytes()),
+        (&manifest, &image.manifest),
+        (&config, &image.config),
+        (&layer, &image.blobs[0]),
+    ];
+    let with = |name: &str, bytes: &'static [u8]| {
+        let files: Vec<_> =
+            whole.iter().map(|(known, old)| (*known, if *known == name { bytes } else { *old })).collect();
+        archive_of(&files)
+    };
+    let docker = |manifest: &str| {
+        archive_of(&[
+            ("manifest.json", manifest.as_bytes()),
+            ("c.json", &image.config),
+            ("l.tar", &image.blobs[0]),
+        ])
+    };
+
+    let home = Home::new().await;
+    let load = async |bytes: Vec<u8>| {
+        home.images.load(Archive::Reader(Box::new(Cursor::new(bytes))), Platform::host()).await
+    };
+    for bytes in [
+        archive_of(&whole[..4]),
+        with(&layer, b"another layer"),
+        with(&config, b"{}"),
+        with(&manifest, b"{}"),
+        with("index.json", b"not json"),
+        archive_of(&whole)[..1500].to_vec(),
+        docker("{}"),
+        docker(r#"[{"Config": "c.json", "Layers": []}]"#),
+        docker(r#"[{"Config": "c.json", "Layers": ["missing.tar"]}]"#),
+        docker(r#"[{"Config": "../../../etc/passwd", "Layers": ["l.tar"]}]"#),
+        docker(r#"[{"Config": "l.tar", "Layers": ["l.tar"]}]"#),
+    ] {
+        let error = load(bytes).await.unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+    for bytes in [archive_of(&[("readme", b"hello")]), b"".to_vec()] {
+        let error = load(bytes).await.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+    let secret = Layer::default()
+        .file("manifest.json", br#"[{"Config": "c.json", "Layers": ["l.tar"]}]"#)
+        .symlink("c.json", "/etc/passwd")
+        .symlink("l.tar", "../../../../../../etc/passwd")
+        .tar();
+    let error = load(secret).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    let missing = home.load(Path::new("/nowhere/image.tar")).await.unwrap_err();
+    assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
+
+    home.images.prune().await.unwrap();
+    assert_eq!(everything_in(home.directory.path()), Vec::<std::path::PathBuf>::new());
+    let loaded = load(archive_of(&whole)).await.unwrap();
+    assert_eq!(loaded[0].digest, image.digest());
+
+    let limits = Limits { max_archive_members: 3, ..Limits::default() };
+    let small = tempfile::tempdir().unwrap();
+    let images = Images::open(small.path(), Options { limits, ..options() }).await.unwrap();
+    let archive = Archive::Reader(Box::new(Cursor::new(archive_of(&whole))));
+    let error = images.load(archive, Platform::host()).await.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { limit: "max_archive_members", .. }), "{error}");
+    assert_eq!(everything_in(small.path()), Vec::<std::path::PathBuf>::new());
+}

@@ -1,0 +1,173 @@
+//! What stays and what goes.
+
+use std::fs;
+
+use images::{Error, Image, Images, InUse, Options, Progress, PullOptions};
+
+use crate::{
+    fixture::{Layer, TestImage, everything_in, noise, options, small_image},
+    server::Server,
+};
+
+async fn pull(images: &Images, image: &TestImage, name: &str) -> Image {
+    let server = Server::of(image, |_| None);
+    let pulled =
+        images.pull(&server.reference(name), PullOptions::default(), Progress::none()).await.unwrap();
+    images.tag(&pulled.digest.to_string(), &name.parse().unwrap()).await.unwrap();
+    let elsewhere = pulled.names[0].to_string();
+    images.remove(&elsewhere, InUse::Refuse).await.unwrap();
+    pulled
+}
+
+async fn names(images: &Images) -> Vec<String> {
+    let listed = images.list().await.unwrap();
+    listed.iter().flat_map(|image| image.names.iter().map(|name| name.familiar())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_come_and_go_and_the_last_takes_the_image_along() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let digest = pull(&images, &small_image("one"), "one:1").await.digest;
+    images.tag("one:1", &"uno:1".parse().unwrap()).await.unwrap();
+    assert_eq!(names(&images).await, ["one:1", "uno:1"]);
+    for name in ["one:1", "uno:1", &digest.to_string(), &digest.hex()[..12], digest.hex()] {
+        assert_eq!(images.get(name).await.unwrap().digest, digest, "{name}");
+    }
+    assert!(matches!(images.get("one:2").await, Err(Error::NotFound { .. })));
+    assert!(matches!(images.get("not a name").await, Err(Error::Invalid { .. })));
+
+    let freed = images.remove("one:1", InUse::Refuse).await.unwrap();
+    assert_eq!((freed.names.len(), freed.images.len(), freed.n_layers), (1, 0, 0));
+    let freed = images.remove("uno:1", InUse::Refuse).await.unwrap();
+    assert_eq!((freed.names.len(), freed.images, freed.n_layers), (1, vec![digest], 1));
+    assert!(freed.bytes > 0);
+    assert_eq!(everything_in(home.path()), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_layer_goes_with_its_last_image() {
+    let layer = |name: &str| {
+        let tar = Layer::default().file(name, name.as_bytes()).tar();
+        (tar.clone(), tar)
+    };
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    drop(pull(&images, &TestImage::new(&[layer("shared"), layer("a")]), "a:1").await);
+    drop(pull(&images, &TestImage::new(&[layer("shared"), layer("b")]), "b:1").await);
+    assert_eq!(images.remove("a:1", InUse::Refuse).await.unwrap().n_layers, 1);
+    let left = images.get("b:1").await.unwrap();
+    assert!(left.lowers.iter().all(|lower| lower.is_dir()));
+    drop(left);
+    assert_eq!(images.remove("b:1", InUse::Refuse).await.unwrap().n_layers, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_in_use_stays_over_restarts_until_its_users_are_gone() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let digest = pull(&images, &small_image("used"), "used:1").await.digest;
+    for user in ["sbx-1", "sbx-2", "sbx-1"] {
+        images.pin(&digest, user).await.unwrap();
+    }
+    drop(images);
+
+    let images = Images::open(home.path(), options()).await.unwrap();
+    match images.remove("used:1", InUse::Refuse).await {
+        Err(Error::InUse { by, .. }) => assert_eq!(by, ["sbx-1", "sbx-2"]),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(images.prune().await.unwrap().images, []);
+    assert_eq!(images.list().await.unwrap()[0].used_by, ["sbx-1", "sbx-2"]);
+
+    // Its name may go before its users do.
+    images.remove("used:1", InUse::Untag).await.unwrap();
+    let image = images.get(&digest.to_string()).await.unwrap();
+    assert_eq!(fs::read(image.lowers[0].join("etc/text")).unwrap(), b"used");
+    drop(image);
+    images.unpin("sbx-1").await.unwrap();
+    assert_eq!(images.list().await.unwrap().len(), 1);
+    // A new start that knows of nobody.
+    drop(images);
+    let images = Images::open(home.path(), options()).await.unwrap();
+    images.keep_pins(|user| user != "sbx-2").await.unwrap();
+    assert_eq!(images.list().await.unwrap(), []);
+    assert_eq!(everything_in(home.path()), Vec::<std::path::PathBuf>::new());
+    assert!(matches!(images.pin(&digest, "sbx-3").await, Err(Error::NotFound { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_in_this_process_is_not_taken_away() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let held = pull(&images, &small_image("held"), "held:1").await;
+    assert_eq!(images.prune().await.unwrap().images, []);
+    images.remove("held:1", InUse::Refuse).await.unwrap();
+    assert_eq!(fs::read(held.lowers[0].join("etc/text")).unwrap(), b"held");
+    drop(held);
+    images.prune().await.unwrap();
+    assert_eq!(everything_in(home.path()), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
+    let image = |name: &str| {
+        let data = noise(200_000);
+        let tar = Layer::default().file(name, &data).tar();
+        TestImage::new(&[(tar.clone(), tar)])
+    };
+    // An image is its blob and its files: 400 kB. Three fit.
+    let home = tempfile::tempdir().unwrap();
+    let capped = Options { disk_cap: Some(1_400_000), ..options() };
+    let images = Images::open(home.path(), capped).await.unwrap();
+    let pinned = pull(&images, &image("pinned"), "pinned:1").await.digest;
+    images.pin(&pinned, "sbx-1").await.unwrap();
+    drop(pull(&images, &image("old"), "old:1").await);
+    drop(pull(&images, &image("used"), "used:1").await);
+    drop(images.get("old:1").await.unwrap());
+    drop(pull(&images, &image("new"), "new:1").await);
+    assert_eq!(names(&images).await, ["new:1", "old:1", "pinned:1"]);
+
+    // Nothing that could go: the new one has no place, and leaves nothing behind.
+    for name in ["new:1", "old:1"] {
+        images.pin(&images.get(name).await.unwrap().digest, "sbx-2").await.unwrap();
+    }
+    let before = everything_in(home.path());
+    let server = Server::of(&image("more"), |_| None);
+    let more = images.pull(&server.reference("more:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(more, Err(Error::NoSpace { .. })), "{more:?}");
+    assert_eq!(everything_in(home.path()), before);
+    let usage = images.disk_usage().await.unwrap();
+    assert!(usage.blob_bytes + usage.layer_bytes <= 1_400_000, "{usage:?}");
+    assert_eq!((usage.n_images, usage.partial_bytes, usage.cap_bytes), (3, 0, Some(1_400_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_cannot_be_read_is_an_error_and_not_an_empty_store() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    drop(images);
+    let index = home.path().join("images/index.json");
+    let whole = fs::read(&index).unwrap();
+    let before = everything_in(home.path());
+    fs::write(&index, &whole[..whole.len() / 2]).unwrap();
+    assert!(matches!(Images::open(home.path(), options()).await, Err(Error::Corrupt { .. })));
+    fs::write(&index, r#"{"version": 99}"#).unwrap();
+    assert!(matches!(Images::open(home.path(), options()).await, Err(Error::Unsupported { .. })));
+    assert_eq!(everything_in(home.path()), before);
+    fs::write(&index, whole).unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    assert_eq!(names(&images).await, ["kept:1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_keep_beside_the_layers_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    for other in ["layers/host-1/root", "layers/disk-template", "layers/sha256-short"] {
+        fs::create_dir_all(home.path().join(other)).unwrap();
+    }
+    let images = Images::open(home.path(), options()).await.unwrap();
+    images.prune().await.unwrap();
+    assert_eq!(everything_in(home.path()).len(), 3);
+}

@@ -1,0 +1,18 @@
+//! Images against a real registry, real archives, and registries and layers that mean harm. All on loopback.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what a test cannot do, it reports by panicking"
+)]
+
+mod archives;
+mod crash;
+mod fixture;
+mod full_disk;
+mod hostile_layers;
+mod hostile_registry;
+mod keep;
+mod layers;
+mod pull;
+mod registry;
+mod server;

@@ -1,0 +1,241 @@
+//! `warren package`
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Subcommand;
+use frontends::rest::v1::{self, EntryKind};
+use sandbox::{PackageManager, PackageState, RequestId};
+
+use super::Context;
+use crate::{
+    arguments,
+    client::{Client, EntryStream},
+    error::CommandResult,
+    output,
+};
+
+/// How long one question for the state of a job waits before it is asked again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Install packages in a sandbox, and list them
+///
+/// The sandbox needs no network: the daemon fetches from the index of its configuration, or of this machine.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  warren package install dev numpy 'requests>=2'
+  warren package install dev --manager apt jq
+  warren package status dev numpy
+  warren package ls dev --manager npm"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Install(InstallArgs),
+    Status(StatusArgs),
+    Ls(LsArgs),
+}
+
+/// Install packages and show what the manager prints
+///
+/// The exit code is 1 if the install failed. Ctrl-c leaves it running.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren package install dev numpy pandas==2.2.0
+  warren package install dev -m npm left-pad @types/node@20
+  warren package install dev -m apt -d jq")]
+struct InstallArgs {
+    /// What installs them: pip, npm or apt
+    #[arg(long, short = 'm', default_value = "pip")]
+    manager: PackageManager,
+    /// Start it and return at once, with the id of the job
+    #[arg(long, short = 'd')]
+    detach: bool,
+    /// Kill it after this long; 30m
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
+    timeout: Option<Duration>,
+    /// The same id again returns the first job
+    #[arg(long, value_name = "ID", visible_alias = "requestId")]
+    request_id: Option<RequestId>,
+    /// Name or id
+    sandbox: String,
+    /// Names, with versions as the manager writes them
+    #[arg(required = true, value_name = "PACKAGE")]
+    packages: Vec<String>,
+}
+
+/// Tell how a job or a package stands; without either, list the jobs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren package status dev
+  warren package status dev numpy
+  warren package status dev pkg-0123456789abc")]
+struct StatusArgs {
+    /// Whose package it is: pip, npm or apt
+    #[arg(long, short = 'm', default_value = "pip")]
+    manager: PackageManager,
+    /// Name or id
+    sandbox: String,
+    /// A package's name, or a job's id
+    #[arg(value_name = "PACKAGE|JOB")]
+    what: Option<String>,
+}
+
+/// List what is installed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren package ls dev
+  warren package ls dev --manager apt --json")]
+struct LsArgs {
+    /// Only this manager's: pip, npm or apt
+    #[arg(long, short = 'm')]
+    manager: Option<PackageManager>,
+    /// Name or id
+    sandbox: String,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    match args.verb {
+        Verb::Install(args) => install(context, args).await,
+        Verb::Status(args) => status(context, &args).await,
+        Verb::Ls(args) => list(context, &args).await,
+    }
+}
+
+async fn install(context: &Context, args: InstallArgs) -> CommandResult {
+    let client = context.client().await?;
+    let request = v1::PackageRequest {
+        manager: Some(args.manager),
+        packages: args.packages,
+        timeout_ms: args.timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        request_id: args.request_id,
+    };
+    let mut job = client.install_packages(&args.sandbox, &request).await?;
+    if !args.detach {
+        job = follow(&client, job, context.json).await?;
+    }
+    if context.json {
+        output::json(&job)?;
+    } else if args.detach {
+        output::line(job.id.as_str())?;
+    } else {
+        conclude(&job)?;
+    }
+    Ok(if job.state == PackageState::Failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Stays with a job to its end, printing what it prints unless the answer is JSON.
+async fn follow(client: &Client, mut job: v1::PackageJob, quiet: bool) -> CommandResult<v1::PackageJob> {
+    let sandbox = job.sandbox.to_string();
+    let mut is_shown = quiet;
+    while job.state == PackageState::Installing {
+        if let Some(exec) = job.exec.as_ref().filter(|_| !is_shown) {
+            is_shown = true;
+            print(EntryStream::new(client, &job.sandbox, exec, 1, true)).await?;
+        }
+        // Short while there is nothing to show yet: the install begins in a moment.
+        let patience = if is_shown { LOOK_EVERY } else { LOOK_EVERY / 10 };
+        job = client.wait_package_job(&sandbox, job.id.as_str(), patience).await?;
+    }
+    if let Some(exec) = job.exec.as_ref().filter(|_| !is_shown) {
+        print(EntryStream::new(client, &job.sandbox, exec, 1, true)).await?;
+    }
+    Ok(job)
+}
+
+/// To stderr: stdout is for the result.
+async fn print(mut entries: EntryStream) -> CommandResult<()> {
+    use std::io::Write as _;
+    loop {
+        let batch = entries.next_batch().await?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut out = std::io::stderr().lock();
+        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr))
+        {
+            out.write_all(&entry.data)?;
+        }
+    }
+}
+
+fn conclude(job: &v1::PackageJob) -> CommandResult<()> {
+    for package in &job.installed {
+        output::line(&format!(
+            "{} {}",
+            output::printable(&package.name),
+            output::printable(&package.version)
+        ))?;
+    }
+    if job.state == PackageState::Failed {
+        output::error(&output::printable(job.message.as_deref().unwrap_or("the install failed")));
+    }
+    Ok(())
+}
+
+async fn status(context: &Context, args: &StatusArgs) -> CommandResult {
+    let client = context.client().await?;
+    let Some(what) = &args.what else { return jobs(context, &client, &args.sandbox).await };
+    if what.starts_with(sandbox::PackageJobId::PREFIX) {
+        let job = client.package_job(&args.sandbox, what).await?;
+        if context.json {
+            output::json(&job)?;
+        } else {
+            output::line(&summary(&job))?;
+            for line in &job.log {
+                output::line(&format!("  {}", output::printable(line)))?;
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let found = client.packages(&args.sandbox, Some(args.manager), Some(what)).await?.status;
+    if context.json {
+        output::json(&found)?;
+    } else if let Some(found) = found {
+        let version = found.version.map(|version| format!(" {version}")).unwrap_or_default();
+        output::line(&output::printable(&format!("{}{version} {}", found.name, found.state)))?;
+        if let Some(job) = &found.job {
+            output::line(&summary(job))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn jobs(context: &Context, client: &Client, sandbox: &str) -> CommandResult {
+    let jobs = client.package_jobs(sandbox).await?;
+    if context.json {
+        output::json(&v1::PackageJobList { jobs })?;
+    } else {
+        for job in &jobs {
+            output::line(&summary(job))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(job: &v1::PackageJob) -> String {
+    let message = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+    let (id, state, manager) = (&job.id, job.state, job.manager);
+    output::printable(&format!("{id} {state} {manager} {}{message}", job.packages.join(" ")))
+}
+
+async fn list(context: &Context, args: &LsArgs) -> CommandResult {
+    let client = context.client().await?;
+    let found = client.packages(&args.sandbox, args.manager, None).await?;
+    if context.json {
+        output::json(&found)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for listing in &found.managers {
+        for package in &listing.packages {
+            let line = format!("{}\t{}\t{}", listing.manager, package.name, package.version);
+            output::line(&output::printable(&line))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,234 @@
+//! The daemon's configuration file: which package indexes sandboxes reach. Optional; without it the host's own settings hold.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use gateway::Url;
+use sandbox::{ByteSize, Error, ErrorKind, Result};
+use toml::{Table, Value};
+
+use crate::env;
+
+const SYSTEM_FILE: &str = "/etc/warren/config.toml";
+/// Largest file that is read; a few lines are usual.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// How like a known key an unknown one must be to be taken for it.
+const LIKENESS: f64 = 0.6;
+
+/// Every key that there is.
+const KEYS: &[&str] =
+    &["pip.index_url", "npm.registry", "apt.proxy", "apt.sources", "packages.enabled", "packages.max_cache"];
+
+/// What the file says.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The file, where there is one.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) pip_index: Option<Url>,
+    pub(crate) npm_registry: Option<Url>,
+    pub(crate) apt_proxy: Option<Url>,
+    /// As lines of a `sources.list`.
+    pub(crate) apt_sources: Option<Vec<String>>,
+    pub(crate) packages_disabled: bool,
+    pub(crate) max_cache: Option<ByteSize>,
+}
+
+// By hand, since addresses may hold passwords.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Reads the file that is named, or by the variable, or the one at its usual place, which need not be there.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
+        let named = named.map(Path::to_owned).or_else(|| env::path(env::CONFIG));
+        let (path, is_named) = match named {
+            Some(path) => (path, true),
+            None => match usual_place() {
+                Some(path) => (path, false),
+                None => return Ok(Self::default()),
+            },
+        };
+        match read(&path) {
+            Ok(text) => Self::parse(&text, &path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Self::default()),
+            Err(error) => {
+                let message = format!("could not read the configuration {}: {error}", path.display());
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .with_hint("Name another file with --config or WARREN_CONFIG, or correct this one."))
+            }
+        }
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let place = path.display();
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            // Its own message would quote the line, in which a password may stand.
+            let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
+            let line = before.lines().count().max(1);
+            Error::invalid(format!("{place}, line {line}: {}", error.message()))
+                .with_hint("Correct the file; docs/packages.md shows one.")
+        })?;
+        let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
+        for (section, value) in &table {
+            let Value::Table(keys) = value else { return Err(unknown(path, section)) };
+            if !KEYS.iter().any(|key| key.split('.').next() == Some(section.as_str())) {
+                return Err(unknown(path, section));
+            }
+            for (key, value) in keys {
+                config.set(&format!("{section}.{key}"), value, path)?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &Value, path: &Path) -> Result<()> {
+        let wrong = |wanted: &str| {
+            // The value is not told: it may be an address with a password.
+            Err(Error::invalid(format!("{}: {key} is not {wanted}", path.display()))
+                .with_hint(format!("Set {key} to {wanted}, or take it out.")))
+        };
+        let url = || value.as_str().and_then(|text| Url::parse(text).ok()).filter(is_http);
+        match key {
+            "pip.index_url" | "npm.registry" | "apt.proxy" => {
+                let Some(url) = url() else { return wrong("an http or https address") };
+                match key {
+                    "pip.index_url" => self.pip_index = Some(url),
+                    "npm.registry" => self.npm_registry = Some(url),
+                    _ => self.apt_proxy = Some(url),
+                }
+            }
+            "apt.sources" => {
+                let lines = value.as_array().map(|lines| lines.iter().map(Value::as_str));
+                let Some(Some(lines)) = lines.map(Iterator::collect::<Option<Vec<_>>>) else {
+                    return wrong("a list of lines such as \"deb http://deb.debian.org/debian stable main\"");
+                };
+                self.apt_sources = Some(lines.into_iter().map(str::to_owned).collect());
+            }
+            "packages.enabled" => match value.as_bool() {
+                Some(enabled) => self.packages_disabled = !enabled,
+                None => return wrong("true or false"),
+            },
+            "packages.max_cache" => match size(value) {
+                Some(size) => self.max_cache = Some(size),
+                None => return wrong("a size such as \"10g\""),
+            },
+            _ => return Err(unknown(path, key)),
+        }
+        Ok(())
+    }
+}
+
+fn size(value: &Value) -> Option<ByteSize> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Integer(bytes) => u64::try_from(*bytes).ok().map(ByteSize),
+        _ => None,
+    }
+}
+
+fn is_http(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https") && url.has_host()
+}
+
+fn unknown(path: &Path, key: &str) -> Error {
+    let shown: String = key.chars().filter(|c| !c.is_control()).take(64).collect();
+    let likeness = |known: &&&str| strsim::normalized_damerau_levenshtein(key, known);
+    let section = |known: &str| known.split('.').next().unwrap_or_default().to_owned();
+    let nearest = KEYS.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    let nearest = nearest.filter(|known| likeness(known) >= LIKENESS).map(|known| (*known).to_owned());
+    let nearest = nearest.or_else(|| {
+        let like = |known: &&&str| strsim::normalized_damerau_levenshtein(key, &section(known)) >= LIKENESS;
+        KEYS.iter().find(like).map(|known| section(known))
+    });
+    let hint = match nearest {
+        Some(nearest) => format!("Did you mean {nearest}?"),
+        None => format!("The keys are {}.", KEYS.join(", ")),
+    };
+    Error::invalid(format!("{}: {shown} is not known", path.display())).with_hint(hint)
+}
+
+fn usual_place() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(SYSTEM_FILE));
+    }
+    let directory = env::xdg("XDG_CONFIG_HOME").or_else(|| Some(env::path("HOME")?.join(".config")))?;
+    Some(directory.join("warren/config.toml"))
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let length = fs::metadata(path)?.len();
+    if length > MAX_BYTES {
+        return Err(io::Error::other(format!("it has {length} bytes; at most {MAX_BYTES} are read")));
+    }
+    fs::read_to_string(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config> {
+        Config::parse(text, Path::new("/c.toml"))
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let config = parse(
+            "[pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
+             [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
+             [packages]\nenabled = false\nmax_cache = '2g'\n",
+        )
+        .unwrap();
+        assert_eq!(config.pip_index.as_ref().unwrap().password(), Some("word"));
+        assert_eq!(config.npm_registry.as_ref().unwrap().as_str(), "http://r.example/");
+        assert!(config.apt_proxy.is_some() && config.packages_disabled);
+        assert_eq!(config.apt_sources.as_ref().unwrap().len(), 1);
+        assert_eq!(config.max_cache, Some(ByteSize(2 << 30)));
+        assert!(!format!("{config:?}").contains("word"));
+        assert!(parse("").unwrap().pip_index.is_none());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_what_is() {
+        for (text, hint) in [
+            ("[pip]\nindex-url = 'http://x'", "pip.index_url"),
+            ("[pip]\nindexurl = 'http://x'", "pip.index_url"),
+            ("[npn]\nregistry = 'http://x'", "npm"),
+            ("[packages]\nmax_cash = 1", "packages.max_cache"),
+            ("[cargo]\nx = 1", "The keys are"),
+            ("pip = 1", "pip"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message().starts_with("/c.toml: "), "{error}");
+            assert!(error.hint().unwrap().contains(hint), "{text}: {:?}", error.hint());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_shown() {
+        for text in [
+            "[pip]\nindex_url = 'ftp://me:secret@x/'",
+            "[pip]\nindex_url = 'me:secret@x'",
+            "[pip]\nindex_url = 'https://me:secret@x/\n",
+            "[apt]\nsources = 'deb https://me:secret@x/ y z'",
+            "[packages]\nenabled = 'secret'",
+            "[packages]\nmax_cache = -1",
+        ] {
+            let error = parse(text).unwrap_err();
+            let told = format!("{error:?} {error}");
+            assert!(!told.contains("secret") && error.message().contains("/c.toml"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        let place = tempfile::tempdir().unwrap();
+        let error = Config::load(Some(&place.path().join("none.toml"))).unwrap_err();
+        assert!(error.message().contains("none.toml"), "{error}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Which package indexes are used.
+
+use std::path::Path;
+
+use sandbox::Result;
+
+use super::Check;
+use crate::{config::Config, directories::Directories, packages::Indexes};
+
+pub(crate) fn check_packages(named: Option<&Path>, directories: &Directories) -> Check {
+    let name = "packages";
+    match found(named, directories) {
+        Ok(detail) => Check::works(name, detail),
+        Err(error) => {
+            let hint = error.hint().unwrap_or("Correct the configuration file.").to_owned();
+            Check::weak(name, error.message(), hint)
+        }
+    }
+}
+
+fn found(named: Option<&Path>, directories: &Directories) -> Result<String> {
+    let config = Config::load(named)?;
+    let whose = match &config.path {
+        Some(path) => format!(", as {} and this host say", path.display()),
+        None => String::new(),
+    };
+    if config.packages_disabled {
+        return Ok(format!("not installed in sandboxes{whose}"));
+    }
+    let indexes = Indexes::find(&config, &directories.home)?;
+    let notes: String = indexes.notes.iter().map(|note| format!(" {note}")).collect();
+    Ok(format!("{}{whose}.{notes}", indexes.describe()))
+}
