@@ -100,13 +100,34 @@ pub(crate) struct AskersLinks {
     base: Option<BaseUrl>,
 }
 
+/// Links of one asker to what is in one sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxLinks {
+    links: AskersLinks,
+    sandbox: SandboxId,
+}
+
+impl SandboxLinks {
+    pub(crate) fn url_for_file(&self, path: &str) -> Option<String> {
+        self.links.url_for_file(&self.sandbox, path)
+    }
+
+    pub(crate) fn url_for_output(&self, exec: &ExecId, number: u32, mime: &str) -> Option<String> {
+        self.links.url_for_output(&self.sandbox, exec, number, mime)
+    }
+}
+
 impl AskersLinks {
+    /// Those to what is in one sandbox.
+    pub(crate) fn to(self, sandbox: &SandboxId) -> SandboxLinks {
+        SandboxLinks { links: self, sandbox: sandbox.clone() }
+    }
+
     pub(crate) fn url_for_file(&self, sandbox: &SandboxId, path: &str) -> Option<String> {
         let target = LinkTarget::File { path: path.to_owned() };
         self.quietly(sandbox, &target)
     }
 
-    #[expect(dead_code, reason = "outputs of cells come with the code tools")]
     pub(crate) fn url_for_output(
         &self,
         sandbox: &SandboxId,
@@ -142,7 +163,7 @@ impl AskersLinks {
         let signed = self.links.engine.sign_link(&self.who, sandbox, target, ttl)?;
         let name = match target {
             LinkTarget::File { path } => name::encode(name::of_path(path)),
-            LinkTarget::Output { number, mime, .. } => format!("output-{number}{}", media::ending_of(mime)),
+            LinkTarget::Output { number, mime, .. } => name::of_output(*number, mime),
         };
         Ok((format!("{base}{PATH}{}/{name}", signed.token), signed.expires_at))
     }

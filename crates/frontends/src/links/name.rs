@@ -2,12 +2,19 @@
 
 use std::fmt::Write as _;
 
+use super::media;
+
 /// Longest name in a header; longer ones are cut. File systems take 255 bytes.
 const MAX_NAME_CHARACTERS: usize = 255;
 
 /// The last part of a path.
 pub(super) fn of_path(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("file")
+}
+
+/// What an output is called when it is saved.
+pub(super) fn of_output(number: u32, mime: &str) -> String {
+    format!("output-{number}{}", media::ending_of(mime))
 }
 
 /// Percent encoding of one part of an address.

@@ -389,6 +389,32 @@ async fn what_a_command_made_comes_with_links() {
 }
 
 #[tokio::test]
+async fn what_code_showed_has_links_that_outlast_a_stop() {
+    let world = World::new().await;
+    let key = world.server.new_key("ci").await;
+    let code = "rich picture 9000\\nrich display text/html <script>x</script> text/plain x\\nrich files /tmp/a.csv 3";
+    let body = format!(r#"{{"code":"{code}"}}"#);
+    let ran = world.server.ask_json("POST /v1/sandboxes/box/code", &key, &body).await.expect(200).json();
+    let target = |url: &serde_json::Value| {
+        url.as_str().and_then(|url| url.strip_prefix("http://localhost")).map(str::to_owned).unwrap()
+    };
+    assert!(target(&ran["files"][0]["url"]).ends_with("/a.csv"), "{ran:#}");
+    let (picture, page) = (target(&ran["outputs"][0]["url"]), target(&ran["outputs"][1]["url"]));
+    assert!(picture.ends_with("/output-1.png") && page.ends_with("/output-2.html"), "{ran:#}");
+    world.server.engine.stop_sandbox(&operator(), &SandboxRef::from(&world.sandbox), None).await.unwrap();
+    let shown = world.get(&picture, &[]).await.expect(200);
+    assert_harmless(&shown);
+    assert_eq!((shown.header("content-type"), shown.body.len()), (Some("image/png"), 9000));
+    let part = world.get(&picture, &["range: bytes=8000-"]).await.expect(206);
+    assert_eq!(part.body, shown.body[8000..]);
+    let text = world.get(&page, &[]).await.expect(200);
+    assert_harmless(&text);
+    assert_eq!(text.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(text.body, b"<script>x</script>");
+    world.server.end().await;
+}
+
+#[tokio::test]
 async fn a_key_that_is_revoked_ends_a_download_under_way() {
     let world = World::new().await;
     let bytes = vec![7; 64 * 1024 * 1024];

@@ -78,15 +78,14 @@ pub(crate) async fn tarball(
     file: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let mut table = known(inner, package).await?.files().await;
-    if table.as_ref().is_ok_and(|table| !table.contains_key(file)) {
+    let mut found = known(inner, package).await?.file(file).await;
+    if matches!(found, Ok(None)) {
         // Perhaps it is newer than our page.
         let page = inner.pages.get(wanted(inner, package, Detail::Abbreviated)).await?;
-        table = page.files().await;
+        found = page.file(file).await;
     }
-    let mut table = table.map_err(|error| Refusal::disk(&inner.counters, &error))?;
-    let named = table
-        .remove(file)
+    let named = found
+        .map_err(|error| Refusal::disk(&inner.counters, &error))?
         .ok_or_else(|| Refusal::not_found(format!("The package {package} has no file {file:?}.")))?;
     let wanted = files::Wanted {
         what: format!("the file {file}"),

@@ -196,6 +196,11 @@ fn event_loops() {
     let python = refused(waiting, &["Tasks of the event loop wait (job)"]);
     python.prints("x = task.cancel()\nawait asyncio.sleep(0)");
     assert_eq!(python.fork(false), Ok(vec![]));
+    // Neither wakes the other.
+    let sockets = "import os\nlinks = [os.path.realpath('/proc/self/fd/' + fd) for fd in os.listdir('/proc/self/fd')]\nawait asyncio.sleep(0)\nprint(*sorted(link for link in links if 'socket:' in link), sep='\\n')";
+    let (old, new) = (python.prints(sockets), python.prints_in("branch", sockets));
+    assert_eq!((old.lines().count(), new.lines().count()), (3, 3), "{old}{new}");
+    assert!(old.lines().all(|line| !new.contains(line)), "{old}{new}");
     // Both loops work, at the same time, and objects that are bound to them too.
     let code = "lock = asyncio.Lock()\nasync with lock: await asyncio.sleep(0.01)\nawait asyncio.to_thread(lambda: 'both') if hasattr(asyncio, 'to_thread') else 'both'";
     python.agree(code, "'both'");

@@ -36,6 +36,8 @@ const ENDURED: &[&str] = &[
     "class Odd:\n    def __repr__(self): raise SystemExit(5)\nOdd()",
     "class Odd(Exception):\n    __class__ = property(lambda self: 1 / 0)\nraise Odd",
     "class Odd(Exception):\n    def __getattribute__(self, name): raise OSError(name)\nraise Odd",
+    "class Odd(KeyboardInterrupt):\n    def __str__(self): raise Odd\nraise Odd",
+    "class Odd(Exception):\n    def __str__(self): raise KeyboardInterrupt\nraise Odd",
     "import sys\nsys.excepthook = sys.displayhook = sys.unraisablehook = None\n1 / 0",
     "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)",
     "import threading\nthread = threading.Thread(target=lambda: 1 / 0)\nthread.start()\nthread.join()",

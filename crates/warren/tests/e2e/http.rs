@@ -68,6 +68,10 @@ impl Served {
         ask(&mut stream, head)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path};
 
+use crate::code::CELL_DIRECTORY;
+
 /// Directories in the root that hold the system, not somebody's files.
 const SYSTEM: &[&[u8]] = &[
     b"bin", b"boot", b"dev", b"etc", b"lib", b"lib32", b"lib64", b"libx32", b"proc", b"run", b"sbin", b"sys",
@@ -86,7 +88,13 @@ pub(super) fn is_system(directory: &Path) -> bool {
 
 /// Whether a directory is passed over. `is_in_root`: it lies in `/`.
 pub(super) fn directory(name: &[u8], is_in_root: bool) -> bool {
-    DIRECTORIES.contains(&name) || (is_in_root && SYSTEM.contains(&name))
+    DIRECTORIES.contains(&name) || is_of_cell(name) || (is_in_root && SYSTEM.contains(&name))
+}
+
+/// Where the guest itself puts the code of a cell, for languages that are run by file.
+fn is_of_cell(name: &[u8]) -> bool {
+    let random = name.strip_prefix(CELL_DIRECTORY.as_bytes());
+    random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))
 }
 
 pub(super) fn file(name: &[u8]) -> bool {
@@ -106,6 +114,7 @@ mod tests {
             assert!(!is_system(Path::new(path)), "{path}");
         }
         assert!(directory(b"etc", true) && !directory(b"etc", false) && directory(b".git", false));
+        assert!(directory(b"cell-0123456789abcdef", false) && !directory(b"cell-division", false));
         assert!(file(b"a.pyc") && !file(b"pyc") && file(b".bash_history"));
     }
 }

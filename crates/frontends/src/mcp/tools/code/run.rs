@@ -149,6 +149,7 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         exec: launched.exec.id.clone(),
         language: known.language,
         context: known.context.clone(),
+        links: Some(call.links().to(&launched.exec.sandbox)),
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
     let (mut collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
