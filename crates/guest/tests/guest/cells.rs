@@ -82,7 +82,7 @@ fn no_record_overtakes_what_was_printed_before_it() {
     let (begin_file, end_file) = (guest.path("begin"), guest.path("end"));
     let code = format!(
         "import os, time\nprint('go', flush=True)\nwhile not os.path.exists({begin_file:?}): time.sleep(0.001)\n\
-         for i in range(50):\n    print(i, flush=True)\n    display(i)\nopen({end_file:?}, 'w')"
+         for i in range(50):\n    print(i, flush=True)\n    display(i)\nmarker = open({end_file:?}, 'w')"
     );
     let mut host = begin(&guest, &cell("o", "python", &code), "go");
     // All of it is there before the guest looks.
