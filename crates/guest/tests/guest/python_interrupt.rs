@@ -140,5 +140,6 @@ fn an_interrupt_leaves_no_half_record() {
     for _ in 0..10 {
         let ran = python.interrupt("print('ready')\nwhile True: display({'text/html': x}, raw=True)");
         assert_eq!((&ran.report, ran.state()), (&exited(130), &interrupted()));
+        assert_eq!(ran.error().map(|error| error.0).as_deref(), Some("KeyboardInterrupt"));
     }
 }
