@@ -33,10 +33,11 @@ impl RichReader {
         records
     }
 
-    /// Entries are missing here; what was begun cannot be completed.
+    /// Entries are missing here; what was begun cannot be completed. What follows may be the end of a record, which is none,
+    /// or a whole one.
     pub fn gap(&mut self) {
         self.line.clear();
-        self.is_skipping = true;
+        self.is_skipping = false;
     }
 
     /// Records that were too long or no records.
@@ -46,7 +47,8 @@ impl RichReader {
 
     fn take(&mut self, text: &[u8]) {
         if self.line.len() + text.len() > MAX_RICH_BYTES {
-            self.gap();
+            self.line.clear();
+            self.is_skipping = true;
         } else {
             self.line.extend_from_slice(text);
         }
@@ -95,5 +97,7 @@ mod tests {
         reader.gap();
         assert_eq!(reader.push(format!("the rest\n{WARNING}").as_bytes()), [warning()]);
         assert_eq!(reader.n_left_out(), 5);
+        reader.gap();
+        assert_eq!(reader.push(WARNING.as_bytes()), [warning()]);
     }
 }

@@ -7,7 +7,10 @@ use super::{
     records::{Picture, PictureCaps, Records, Told},
     result::{CellResult, Output, OutputKind},
 };
-use crate::mcp::{envelope::Truncated, output::Capture};
+use crate::{
+    links::SandboxLinks,
+    mcp::{envelope::Truncated, output::Capture},
+};
 
 /// What a shell shows for SIGKILL, where nobody knows how it ended.
 const UNKNOWN_END: i32 = 137;
@@ -20,6 +23,8 @@ pub(crate) struct Cell {
     pub(crate) exec: ExecId,
     pub(crate) language: Language,
     pub(crate) context: Option<ContextName>,
+    /// For the reader's browser, where it has one.
+    pub(crate) links: Option<SandboxLinks>,
 }
 
 /// What was read so far.
@@ -56,7 +61,7 @@ pub(crate) struct Finished {
 
 impl Collected {
     pub(crate) fn new(cell: Cell, stream_bytes: usize, pictures: PictureCaps) -> Self {
-        let records = Records::new(&cell.sandbox, &cell.exec, pictures);
+        let records = Records::new(&cell.sandbox, &cell.exec, pictures).with_links(cell.links.clone());
         Self {
             cell,
             stdout: Capture::new(stream_bytes),
@@ -83,6 +88,10 @@ impl Collected {
     /// For a log without an end.
     pub(crate) fn set_outcome(&mut self, outcome: ExecOutcome) {
         self.outcome = Some(outcome);
+    }
+
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
     }
 
     pub(crate) fn state_kept(&self) -> Option<bool> {
@@ -156,7 +165,7 @@ impl Collected {
         let duration =
             self.started_ms.zip(self.ended_ms).and_then(|(from, to)| u64::try_from(to - from).ok());
         let stdout = self.stdout.finish("stdout", &rest);
-        let mut stderr = self.stderr.finish("stderr", &rest);
+        let stderr = self.stderr.finish("stderr", &rest);
         self.warnings.extend(self.records.left_out());
         if stdout.is_lossy || stderr.is_lossy {
             self.warnings
@@ -164,10 +173,6 @@ impl Collected {
         }
         if self.are_files_cut {
             self.warnings.push("More files were made or changed than are told.".to_owned());
-        }
-        if let Some(ExecOutcome::NotStarted { message, .. }) = &self.outcome {
-            stderr.text.push_str(message);
-            stderr.text.push('\n');
         }
         let result_text = take_result(&mut self.outputs, &self.partial);
         let (state_kept, state_lost, interrupted) = match self.state {

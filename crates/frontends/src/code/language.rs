@@ -1,7 +1,7 @@
 //! Which language is meant, and what a sandbox has where it is not there.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{Error, Language, Result};
+use sandbox::{Error, ErrorKind, Language, NotStarted, Result};
 
 /// What an absent language means.
 pub(crate) const DEFAULT: Language = Language::Python;
@@ -19,8 +19,28 @@ pub(crate) async fn named(
     }
 }
 
+/// What to say of code that did not begin to run.
+pub(crate) async fn not_started(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    language: Language,
+    (reason, message): (NotStarted, &str),
+) -> Error {
+    match reason {
+        NotStarted::NotFound | NotStarted::NotExecutable => {
+            missing(engine, who, which, language, message).await
+        }
+        NotStarted::BadWorkingDirectory | NotStarted::BadUser => Error::invalid(message),
+        NotStarted::LimitReached => Error::new(ErrorKind::LimitReached, message),
+        NotStarted::Lost => Error::new(ErrorKind::Unavailable, message),
+        // Its context is of another language, or it was ended before it began.
+        NotStarted::Other => Error::new(ErrorKind::WrongState, message),
+    }
+}
+
 /// What to say of a language whose program the sandbox does not have.
-pub(crate) async fn missing(
+async fn missing(
     engine: &Engine,
     who: &Principal,
     which: &SandboxRef,

@@ -65,6 +65,7 @@ pub struct Output {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latex: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Any JSON.
     #[schema(value_type = Option<Object>)]
     pub json: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use backends::fake::FakeBackend;
-use engine::{Engine, EngineConfig, PackageGateway, Principal};
+use engine::{Engine, EngineConfig, LedgerLimits, PackageGateway, Principal};
 use serde_json::Value;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,13 @@ impl Client {
         Self::configured(home, config, FakeBackend::new(), Settings::default()).await
     }
 
+    /// One whose sandboxes keep little of what they print.
+    pub(crate) async fn with_ledger(limits: LedgerLimits) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig { ledger: limits, ..EngineConfig::new(home.path()) };
+        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+    }
+
     async fn at(home: tempfile::TempDir, backend: FakeBackend, settings: Settings) -> Self {
         let config = EngineConfig::new(home.path());
         Self::configured(home, config, backend, settings).await
@@ -68,6 +75,7 @@ impl Client {
             who: Principal::operator("test"),
             settings,
             namespace: None,
+            base: None,
             session: Session::kept(),
             cancelled: CancellationToken::new(),
             progress: Progress::default(),

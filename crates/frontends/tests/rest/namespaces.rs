@@ -218,8 +218,11 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             ("crimson", None),
             ("crimson", Some("red")),
         ];
-        let tail =
-            tail.replace("{exec}", &theirs.exec).replace("{context}", CONTEXT).replace("{number}", "1").replace("{job}", JOB);
+        let tail = tail
+            .replace("{exec}", &theirs.exec)
+            .replace("{context}", CONTEXT)
+            .replace("{number}", "1")
+            .replace("{job}", JOB);
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
             let answer = send(&blue, &method, &path, namespace, &form).await;

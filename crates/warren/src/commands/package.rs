@@ -157,7 +157,8 @@ async fn print(mut entries: EntryStream) -> CommandResult<()> {
             return Ok(());
         }
         let mut out = std::io::stderr().lock();
-        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr)) {
+        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr))
+        {
             out.write_all(&entry.data)?;
         }
     }
@@ -165,7 +166,11 @@ async fn print(mut entries: EntryStream) -> CommandResult<()> {
 
 fn conclude(job: &v1::PackageJob) -> CommandResult<()> {
     for package in &job.installed {
-        output::line(&format!("{} {}", output::printable(&package.name), output::printable(&package.version)))?;
+        output::line(&format!(
+            "{} {}",
+            output::printable(&package.name),
+            output::printable(&package.version)
+        ))?;
     }
     if job.state == PackageState::Failed {
         output::error(&output::printable(job.message.as_deref().unwrap_or("the install failed")));
@@ -228,8 +233,8 @@ async fn list(context: &Context, args: &LsArgs) -> CommandResult {
     }
     for listing in &found.managers {
         for package in &listing.packages {
-            let line = format!("{}\t{}\t{}", listing.manager, package.name, package.version);
-            output::line(&output::printable(&line))?;
+            let (name, version) = (output::printable(&package.name), output::printable(&package.version));
+            output::line(&format!("{}\t{name}\t{version}", listing.manager))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -27,5 +27,8 @@ fn context_name(text: &str) -> Result<ContextName, Failure> {
 fn refused(error: Error) -> Failure {
     let is_about_context = error.message().contains("context");
     let failure = Failure::from(error);
-    if is_about_context { failure.or_hint(ErrorKind::NotFound, LIST_HINT) } else { failure }
+    match is_about_context && failure.hint.is_none() {
+        true => failure.or_hint(ErrorKind::NotFound, LIST_HINT).or_hint(ErrorKind::WrongState, LIST_HINT),
+        false => failure,
+    }
 }

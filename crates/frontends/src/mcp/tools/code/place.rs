@@ -1,7 +1,9 @@
 //! Where code runs: a sandbox that is there, or one made for it.
 
+use std::time::Duration;
+
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use sandbox::{Error, ErrorKind, RequestId};
+use sandbox::{Error, ErrorKind, RequestId, SandboxState};
 use sha2::{Digest, Sha256};
 
 use crate::mcp::{
@@ -9,6 +11,9 @@ use crate::mcp::{
     envelope::Failure,
     tools::create::{self, CreateFields, Made, make},
 };
+
+/// How long a sandbox that another call is making may take.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was asked of the place.
 #[derive(Debug)]
@@ -42,18 +47,25 @@ pub(super) async fn find(call: &Call, wanted: Wanted) -> Result<Place, Failure> 
     {
         return Ok(Place { name: name.clone(), is_new: false, warnings: Vec::new() });
     }
-    match create(call, &wanted).await {
-        // Someone else made it meanwhile, which is as good.
-        Err(failure) if failure.code == ErrorKind::AlreadyExists.as_str() && wanted.name.is_some() => {
-            let name = wanted.name.unwrap_or_default();
+    match (create(call, &wanted).await, wanted.name) {
+        // Someone else makes it meanwhile, which is as good.
+        (Err(failure), Some(name))
+            if failure.code == ErrorKind::AlreadyExists.as_str() && exists(call, &name).await? =>
+        {
             Ok(Place { name, is_new: false, warnings: Vec::new() })
         }
-        made => made,
+        (made, _) => made,
     }
 }
 
+/// Whether it is there. One that another call is making is waited for.
 async fn exists(call: &Call, name: &str) -> Result<bool, Failure> {
-    match call.engine().sandbox(&call.who, &call.sandbox(name)?).await {
+    let (engine, who, which) = (call.engine(), &call.who, call.sandbox(name)?);
+    match engine.sandbox(who, &which).await {
+        Ok(view) if view.state == SandboxState::Creating => {
+            engine.wait_sandbox(who, &which, SandboxState::Running, Some(START_PATIENCE)).await?;
+            Ok(true)
+        }
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),

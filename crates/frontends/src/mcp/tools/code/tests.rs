@@ -1,6 +1,9 @@
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use engine::SandboxFilter;
+use engine::{LedgerLimits, SandboxFilter};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
@@ -11,7 +14,7 @@ use crate::mcp::{
     resources::{self, Content},
     testing::{Client, ask},
     tool::Registry,
-    tools::exec::tests::client_with_box,
+    tools::exec::tests::{client_with_box, make_box},
 };
 
 async fn run(client: &Client, code: &str) -> Value {
@@ -61,7 +64,7 @@ async fn variables_stay_between_calls_and_an_exception_is_no_failure() {
 #[tokio::test]
 async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
     let client = client_with_box().await;
-    let code = "rich picture 30\nrich picture 3000000\nrich display text/html <b>x</b>\n'value'";
+    let code = "rich picture 30\nrich picture 3000000\nrich display text/html <b>x</b> application/json {\"a\":[1]}\n'value'";
     let envelope = envelope(&client, json!({ "name": "box", "code": code })).await;
     let data = &envelope.body["data"];
     let [Part::Image { mime_type, base64 }, Part::Link(link)] = &envelope.parts[..] else {
@@ -72,6 +75,7 @@ async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
     assert_eq!(link.uri, data["outputs"][1]["uri"].as_str().unwrap());
     assert_eq!(data["outputs"].as_array().unwrap().len(), 3, "{data:#}");
     assert_eq!((&data["outputs"][2]["html"], &data["result"]), (&json!("<b>x</b>"), &json!("'value'")));
+    assert_eq!(data["outputs"][2]["json"], json!({ "a": [1] }));
     assert!(!envelope.body.to_string().contains("iVBORw0KGgo"), "a picture is no text");
 
     let read = async |uri: &str| resources::read(&client.call, uri).await.unwrap().remove(0);
@@ -216,8 +220,13 @@ async fn contexts_are_made_branched_reset_and_removed() {
     let shell = json!({ "name": "box", "language": "bash", "context": "sh", "cwd": "/tmp" });
     assert_eq!(client.data("code_context_create", shell).await["cwd"], "/tmp");
     let pwd = json!({ "name": "box", "language": "bash", "context": "sh", "code": "pwd" });
-    // A cell's own directory is its context's, unless it names one.
-    assert_eq!(client.data("sandbox_run_code", pwd).await["stdout"], "/tmp\n");
+    assert_eq!(client.data("sandbox_run_code", pwd.clone()).await["stdout"], "/tmp\n");
+    // What a context has it keeps, and who thinks otherwise is told.
+    let mut elsewhere = pwd;
+    elsewhere["cwd"] = json!("/etc");
+    let envelope = client.ask("sandbox_run_code", elsewhere).await;
+    assert_eq!(envelope["data"]["stdout"], "/tmp\n");
+    assert!(envelope["warnings"][0].as_str().unwrap().starts_with("Without effect: cwd."), "{envelope}");
 }
 
 #[tokio::test]
@@ -257,6 +266,39 @@ async fn a_sandbox_is_made_or_started_for_the_code() {
 }
 
 #[tokio::test]
+async fn several_who_need_the_same_sandbox_make_one() {
+    let client = Client::new().await;
+    client.backend.delay_starts(Duration::from_millis(30));
+    let arguments = json!({ "name": "lab", "code": "1 + 1", "create": true });
+    let calls = (0..8).map(|_| client.ask("sandbox_run_code", arguments.clone()));
+    let answers = futures_util::future::join_all(calls).await;
+    let n_made = answers.iter().filter(|envelope| envelope["data"]["created"] == true).count();
+    assert_eq!(n_made, 1, "{answers:#?}");
+    assert!(answers.iter().all(|envelope| envelope["data"]["result"] == "2"), "{answers:#?}");
+}
+
+#[tokio::test]
+async fn what_a_full_log_has_lost_is_told_and_never_taken_for_something_else() {
+    let client =
+        Client::with_ledger(LedgerLimits { per_sandbox_bytes: 200_000, segment_bytes: 20_000 }).await;
+    make_box(&client).await;
+    let code = "rich display text/plain first\nseq 100000\nrich display text/plain last";
+    let arguments = json!({ "name": "box", "language": "bash", "code": code, "requestId": "r-1" });
+    let whole = client.ask("sandbox_run_code", arguments.clone()).await;
+    let outputs = whole["data"]["outputs"].as_array().unwrap();
+    assert!(!outputs.is_empty(), "{whole}");
+    for output in outputs {
+        // By now only the end of the log is left, where the second is the first.
+        let read = resources::read(&client.call, output["uri"].as_str().unwrap()).await;
+        assert!(read.unwrap_err().message().contains("was full"), "{output}");
+    }
+    // Who asks again reads what is left.
+    let again = client.ask("sandbox_run_code", arguments).await;
+    assert!(again["warnings"].to_string().contains("the sandbox's log was full"), "{again}");
+    assert_eq!(again["data"]["success"], true, "{again}");
+}
+
+#[tokio::test]
 async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
     let client = client_with_box().await;
     for language in ["klingon", "javascript", "rust"] {
@@ -271,6 +313,12 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
         let mut arguments = json!({ "name": "box", "code": "1" });
         arguments[field] = wrong;
         client.error("sandbox_run_code", arguments, "invalid_request").await;
+    }
+    for (field, wrong) in [("cwd", "/nowhere"), ("user", "nobody-here")] {
+        let mut arguments = json!({ "name": "box", "code": "1" });
+        arguments[field] = json!(wrong);
+        let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
+        assert!(error["message"].as_str().unwrap().contains(wrong), "{error}");
     }
     client.error("sandbox_run_code", json!({ "name": "nobody", "code": "1" }), "not_found").await;
     let stateless =

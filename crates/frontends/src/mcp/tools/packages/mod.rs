@@ -324,11 +324,12 @@ fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
     let answer = Answer::new(PackageResult::from(job));
     match state {
         PackageState::Installed => answer,
-        PackageState::Installing => {
-            answer.warn(format!("Still installing. Call sandbox_package_status with name {name} and jobId {id}."))
-        }
+        PackageState::Installing => answer
+            .warn(format!("Still installing. Call sandbox_package_status with name {name} and jobId {id}.")),
         PackageState::Failed => answer.warn(match log {
-            Some(exec) => format!("It failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log."),
+            Some(exec) => {
+                format!("It failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log.")
+            }
             None => "It failed before the install began; see message.".to_owned(),
         }),
     }

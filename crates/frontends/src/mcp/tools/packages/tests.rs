@@ -29,7 +29,7 @@ impl PackageGateway for NoIndex {
 async fn with_npm(script: &str) -> Client {
     let client = Client::with_packages(Arc::new(NoIndex)).await;
     client.data("sandbox_create", json!({ "name": "box" })).await;
-    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755", "createParents": true });
+    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755" });
     client.data("sandbox_fs_write", write).await;
     client
 }
@@ -46,7 +46,11 @@ async fn a_quick_install_is_answered_with_its_versions() {
     let client = with_npm(ADDS).await;
     let answer = install(&client, 60).await;
     let data = &answer["data"];
-    assert_eq!((&data["state"], &data["installed"]), (&json!("installed"), &json!([{ "name": "left-pad", "version": "1.3.0" }])), "{answer:#}");
+    assert_eq!(
+        (&data["state"], &data["installed"]),
+        (&json!("installed"), &json!([{ "name": "left-pad", "version": "1.3.0" }])),
+        "{answer:#}"
+    );
     let listed = client.data("sandbox_package_list", json!({ "name": "box", "filter": "OTH" })).await;
     assert_eq!(listed["managers"][0]["packages"], json!([{ "name": "other", "version": "2" }]));
     let status = json!({ "name": "box", "package": "other", "manager": "npm" });
