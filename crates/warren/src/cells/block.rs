@@ -11,6 +11,9 @@ struct Reading {
     is_continued: bool,
     /// The last character of code, comments and spaces left out.
     last: Option<char>,
+    is_line_start: bool,
+    /// A line begins with a space where that means something.
+    has_indented: bool,
 }
 
 /// Whether `text` can run. `text` without a last newline; an empty last line ends a block.
@@ -21,23 +24,21 @@ pub(crate) fn is_complete(language: Language, text: &str) -> bool {
         return false;
     }
     match language {
-        Language::Python => !is_open_block(text, reading.last),
+        Language::Python => !is_open_block(text, &reading),
         Language::Bash | Language::Sh => !has_open_words(text),
         _ => true,
     }
 }
 
 /// A block of Python goes on until an empty line.
-fn is_open_block(text: &str, last: Option<char>) -> bool {
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default();
+fn is_open_block(text: &str, reading: &Reading) -> bool {
+    let first = text.lines().next().unwrap_or_default();
     let end = if text.ends_with('\n') { "" } else { text.lines().last().unwrap_or_default() };
-    if last == Some(':') || end.trim_start().starts_with('@') {
+    if reading.last == Some(':') || end.trim_start().starts_with('@') {
         return true;
     }
-    let is_indented = |line: &str| line.starts_with([' ', '\t']);
-    let begins_block = first.trim_end().ends_with(':') || first.starts_with('@');
-    (begins_block || text.lines().any(is_indented)) && text.contains('\n') && !end.trim().is_empty()
+    let begins_block = first.trim_end().ends_with(':') || first.starts_with('@') || reading.has_indented;
+    begins_block && text.contains('\n') && !end.trim().is_empty()
 }
 
 /// Words that begin and end something, where a command begins.
@@ -76,6 +77,10 @@ fn read(language: Language, text: &str) -> Reading {
 fn step<'a>(language: Language, reading: &mut Reading, c: char, rest: &'a str) -> &'a str {
     let after = &rest[c.len_utf8()..];
     reading.is_continued = false;
+    let was_line_start = std::mem::replace(&mut reading.is_line_start, c == '\n');
+    if was_line_start && matches!(c, ' ' | '\t') && reading.n_open == 0 && reading.until.is_none() {
+        reading.has_indented = true;
+    }
     if let Some(until) = reading.until {
         if c == '\\' && !(language == Language::Bash && until == "'") {
             return skip_one(after);
@@ -165,6 +170,9 @@ mod tests {
             (Language::Python, "@wraps", false),
             (Language::Python, "d = {'a': 1}", true),
             (Language::Python, "x = [1,\n  2]", true),
+            (Language::Python, "(1,\n 2)", true),
+            (Language::Python, "x = '''\n a'''", true),
+            (Language::Python, "def f(a,\n      b):\n    return a", false),
             (Language::Python, "if x: print(1)", true),
             (Language::Python, ")", true),
             (Language::Python, "print('unclosed", true),

@@ -5,6 +5,7 @@
 
 mod harness;
 
+mod code;
 mod cycles;
 mod escape;
 mod ledger;
