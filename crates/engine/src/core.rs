@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, keys::Keys, packages::Jobs, reference::Which, shared::Shared,
+    events::EventLog, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which, shared::Shared,
 };
 
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) events: EventLog,
     pub(crate) audit: AuditLog,
     pub(crate) keys: Keys,
+    pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
@@ -138,6 +139,7 @@ impl Core {
         closing: CancellationToken,
     ) -> Self {
         let audit = AuditLog::start(store.clone(), closing.clone());
+        let link_secret = LinkSecret::load(&config.home);
         Self {
             config,
             store,
@@ -147,6 +149,7 @@ impl Core {
             events,
             audit,
             keys,
+            link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
             is_settled: watch::Sender::new(false),

@@ -409,7 +409,7 @@ fn cut<T>(mut items: Vec<T>, truncated: bool, limit: u32) -> (Vec<T>, bool) {
     (items, truncated || is_too_long)
 }
 
-fn checked(path: &str) -> Result<String> {
+pub(crate) fn checked(path: &str) -> Result<String> {
     let path = checked_text("path", path, MAX_PATH_BYTES)?;
     if !path.starts_with('/') {
         return Err(Error::invalid(format!("the path {path:?} is not absolute"))

@@ -70,6 +70,13 @@ impl Keys {
         }
     }
 
+    /// Who holds the key of this id; nobody when it has ended.
+    pub(crate) fn principal(&self, id: &KeyId, now: Timestamp) -> Option<Principal> {
+        let keys = self.lock();
+        let key = &keys.get(id)?.key;
+        key.ended_at(now).is_none().then(|| Principal::of_key(key))
+    }
+
     /// The key that this secret opens, whether it has ended or not.
     fn find(&self, secret: &str) -> Option<KeyView> {
         let id = secret::id_of(secret);

@@ -24,6 +24,7 @@ mod exec;
 mod files;
 mod keys;
 mod lifecycle;
+mod links;
 mod live;
 mod names;
 mod outcome;
@@ -57,6 +58,7 @@ pub use crate::{
     files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
+    links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     reference::SandboxRef,

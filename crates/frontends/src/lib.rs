@@ -3,5 +3,6 @@
 
 pub mod code;
 pub mod http;
+pub mod links;
 pub mod mcp;
 pub mod rest;

@@ -146,7 +146,14 @@ impl Connection<'_, '_> {
                 let answer = files::in_background(self.reader, move |_| Ok(code::languages(&path))).await?;
                 self.tell(answer).await
             }
-            files => self.answer_files(files).await,
+            files => {
+                let changes = files::may_change(&files);
+                let next = self.answer_files(files).await;
+                if changes {
+                    files::changed::touched();
+                }
+                next
+            }
         }
     }
 

@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Inspect(commands::inspect::Args),
     Logs(commands::logs::Args),
     Cp(commands::cp::Args),
+    Link(commands::link::Args),
     Stats(commands::stats::Args),
     Top(commands::top::Args),
     Wait(commands::wait::Args),

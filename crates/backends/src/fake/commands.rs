@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 
 use super::{
     cells::rich,
+    changed::Before,
     exec::{Cause, Ended, Exec, SIGKILL, Stream},
     files::Content,
     guest::{Guest, lock},
@@ -140,6 +141,7 @@ pub(super) fn find(guest: &Guest, program: &str, cwd: &str) -> Result<Found, Ref
 /// Runs an exec from `Started` to `Closed`, or to the end of the place.
 pub(super) async fn run(guest: Arc<Guest>, exec: Arc<Exec>, start: ExecStart, stdin: DuplexStream) {
     let has_stdin = start.stdin || start.terminal.is_some();
+    let before = start.track_files.then(|| Before::of(&lock(&guest.files), &start.cwd));
     let program = Program {
         guest: Arc::clone(&guest),
         exec: Arc::clone(&exec),
@@ -164,6 +166,10 @@ pub(super) async fn run(guest: Arc<Guest>, exec: Arc<Exec>, start: ExecStart, st
             }
             ended = program.run() => ended,
         };
+        let changes = before.and_then(|before| before.changes(&lock(&guest.files)));
+        if let Some(changes) = changes {
+            exec.rich(&changes).await;
+        }
         exec.exited(ended);
         exec.until(|state| state.n_children == 0).await;
         exec.closed();

@@ -5,6 +5,7 @@
 //! files live in the [`FakeBackend`] value, so a new engine that is given the same one finds ("adopts") them again.
 
 mod cells;
+mod changed;
 mod commands;
 mod exec;
 mod files;

@@ -13,6 +13,7 @@ mod hostile;
 mod keys;
 mod ledger;
 mod lifecycle;
+mod links;
 mod overhead;
 mod packages;
 mod quotas;

@@ -47,6 +47,14 @@ pub(super) fn picture(bundle: &MimeBundle) -> Option<Form> {
     PICTURES.into_iter().find_map(|mime| form(bundle, mime))
 }
 
+/// The type of the form that shows most.
+pub(super) fn best(mime_types: &[String]) -> Option<&str> {
+    let known = PICTURES.into_iter().chain(["image/svg+xml"]).chain(BEST_FIRST);
+    let best = known.into_iter().find(|known| mime_types.iter().any(|mime| mime == known));
+    let other = || mime_types.iter().find(|mime| *mime != "text/plain").or(mime_types.first());
+    best.or_else(|| other().map(String::as_str))
+}
+
 /// The best form, or the one that is asked for.
 pub(super) fn chosen(bundle: &MimeBundle, mime: Option<&str>) -> Option<Form> {
     if let Some(mime) = mime {

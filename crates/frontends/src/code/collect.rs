@@ -7,7 +7,10 @@ use super::{
     records::{Picture, PictureCaps, Records, Told},
     result::{CellResult, Output, OutputKind},
 };
-use crate::mcp::{envelope::Truncated, output::Capture};
+use crate::{
+    links::SandboxLinks,
+    mcp::{envelope::Truncated, output::Capture},
+};
 
 /// What a shell shows for SIGKILL, where nobody knows how it ended.
 const UNKNOWN_END: i32 = 137;
@@ -20,6 +23,8 @@ pub(crate) struct Cell {
     pub(crate) exec: ExecId,
     pub(crate) language: Language,
     pub(crate) context: Option<ContextName>,
+    /// For the reader's browser, where it has one.
+    pub(crate) links: Option<SandboxLinks>,
 }
 
 /// What was read so far.
@@ -56,7 +61,7 @@ pub(crate) struct Finished {
 
 impl Collected {
     pub(crate) fn new(cell: Cell, stream_bytes: usize, pictures: PictureCaps) -> Self {
-        let records = Records::new(&cell.sandbox, &cell.exec, pictures);
+        let records = Records::new(&cell.sandbox, &cell.exec, pictures).with_links(cell.links.clone());
         Self {
             cell,
             stdout: Capture::new(stream_bytes),
@@ -83,6 +88,10 @@ impl Collected {
     /// For a log without an end.
     pub(crate) fn set_outcome(&mut self, outcome: ExecOutcome) {
         self.outcome = Some(outcome);
+    }
+
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
     }
 
     pub(crate) fn state_kept(&self) -> Option<bool> {

@@ -1,6 +1,6 @@
 //! The rich stream of a cell, record by record, cut to what an answer may hold.
 
-use engine::{MimeBundle, Rich, RichReader};
+use engine::{ChangedFile, MimeBundle, Rich, RichReader};
 use sandbox::ExecId;
 use serde_json::Value;
 
@@ -9,7 +9,10 @@ use super::{
     file_link::FileLink,
     result::{CellError, Image, Output, OutputKind, StateLoss},
 };
-use crate::mcp::{output::cut, resources};
+use crate::{
+    links::SandboxLinks,
+    mcp::{output::cut, resources},
+};
 
 /// Outputs that one answer tells of.
 const MAX_OUTPUTS: u32 = 100;
@@ -68,6 +71,7 @@ pub(crate) struct Records {
     n_warnings: usize,
     left_form_bytes: usize,
     pictures: PictureCaps,
+    links: Option<SandboxLinks>,
 }
 
 impl Records {
@@ -81,7 +85,15 @@ impl Records {
             n_warnings: 0,
             left_form_bytes: MAX_FORMS_BYTES,
             pictures,
+            links: None,
         }
+    }
+
+    /// With addresses for a browser.
+    #[must_use]
+    pub(crate) fn with_links(mut self, links: Option<SandboxLinks>) -> Self {
+        self.links = links;
+        self
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Told> {
@@ -122,8 +134,12 @@ impl Records {
             }
             Rich::Files { files, truncated } => {
                 let truncated = truncated || files.len() > MAX_FILES;
-                let links = files.into_iter().take(MAX_FILES).map(|file| FileLink::new(&self.sandbox, file));
-                Some(Told::Files { files: links.collect(), truncated })
+                let linked = |file: ChangedFile| {
+                    let url = self.links.as_ref().and_then(|links| links.url_for_file(&file.path));
+                    FileLink { url, ..FileLink::new(&self.sandbox, file) }
+                };
+                let files = files.into_iter().take(MAX_FILES).map(linked).collect();
+                Some(Told::Files { files, truncated })
             }
             Rich::State { kept, lost, interrupted } => {
                 Some(Told::State { kept, lost: lost.map(StateLoss::from), interrupted })
@@ -160,6 +176,10 @@ impl Records {
         if let Some(form) = bundle::picture(data) {
             self.add_picture(&mut shown, form);
         }
+        let url_of = |links: &SandboxLinks| {
+            links.url_for_output(&self.exec, number, bundle::best(&shown.output.mime_types)?)
+        };
+        shown.output.url = self.links.as_ref().and_then(url_of);
         Some(Box::new(shown))
     }
 

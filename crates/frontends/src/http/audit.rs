@@ -18,6 +18,7 @@ use sandbox::{ErrorKind, KeyId, Namespace, SandboxName};
 use tokio::runtime::Handle;
 
 use super::error::Failure;
+use crate::links;
 
 /// Where version 1 of the REST API lives. What is elsewhere is MCP, whose tools write down their own calls.
 const REST_PATH: &str = "/v1/";
@@ -78,7 +79,8 @@ pub(super) async fn audit(State(engine): State<Engine>, mut request: Request, ne
 async fn describe(request: &mut Request) -> CallRecord {
     let is_rest = request.uri().path().starts_with(REST_PATH);
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let action = format!("{} {}", request.method(), route.as_deref().unwrap_or(request.uri().path()));
+    let shown = route.as_deref().unwrap_or_else(|| links::shown_path(request.uri().path()));
+    let action = format!("{} {}", request.method(), shown);
     let parameters = request.extract_parts::<RawPathParams>().await.ok();
     let sandbox = parameters.as_ref().and_then(|parameters| {
         parameters.iter().find(|(name, _)| *name == "sandbox").map(|(_, value)| value.to_owned())

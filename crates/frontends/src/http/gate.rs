@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::{Method, header::AUTHORIZATION, request::Parts},
+    http::{
+        Method,
+        header::{AUTHORIZATION, HOST},
+        request::Parts,
+    },
     middleware::Next,
     response::Response,
 };
-use engine::{Engine, Principal};
+use engine::{Engine, LinkRefused, OpenLink, Principal};
 use sandbox::ErrorKind;
 
 use super::{
@@ -19,6 +23,7 @@ use super::{
     key_auth::{QueryKey, without_key},
     limits::{Limits, StreamLease, key_ended},
 };
+use crate::links::{self, BaseUrl};
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
 const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
@@ -81,6 +86,27 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// What the request's link opens, if it is one. Its token is the right: no key is asked for.
+    fn link(&self, request: &Parts) -> Result<Option<OpenLink>, Refusal> {
+        let is_read = matches!(request.method, Method::GET | Method::HEAD);
+        let Some(token) = links::token_of(request.uri.path()).filter(|_| is_read) else { return Ok(None) };
+        let peer = request.extensions.get::<Peer>().copied();
+        let limits = self.network.as_ref().map(|network| &network.limits);
+        if let Some(limits) = limits {
+            limits.may_open_link(peer)?;
+        }
+        match self.engine.open_link(token) {
+            Ok(link) => Ok(Some(link)),
+            Err(LinkRefused::Ended(error)) => Err(error.into()),
+            Err(LinkRefused::Forged(error)) => {
+                limits.iter().for_each(|limits| limits.note_forged_link(peer));
+                Err(error.into())
+            }
+        }
+    }
+}
+
 fn is_open(request: &Parts) -> bool {
     matches!(request.method, Method::GET | Method::HEAD) && OPEN_PATHS.contains(&request.uri.path())
 }
@@ -106,7 +132,15 @@ pub(super) async fn pass(
         tracing::debug!("refused: {error}");
         return Err(error.into());
     }
-    let Some(who) = gate.who(&parts).await? else {
+    let who = match gate.link(&parts)? {
+        Some(link) => {
+            let who = link.who.clone();
+            parts.extensions.insert(link);
+            Some(who)
+        }
+        None => gate.who(&parts).await?,
+    };
+    let Some(who) = who else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
     if let Some(asker) = parts.extensions.get::<Asker>() {
@@ -119,6 +153,9 @@ pub(super) async fn pass(
     // Nothing behind this line needs the key, so nothing there can tell it.
     parts.headers.remove(AUTHORIZATION);
     parts.extensions.insert(who.clone());
+    if let Some(base) = gate.hosts().and_then(|hosts| base_of(hosts, &parts)) {
+        parts.extensions.insert(base);
+    }
     let limits = gate.network.as_ref().map(|network| &network.limits);
     if let Some(limits) = limits {
         limits.take_request(&who)?;
@@ -134,4 +171,11 @@ pub(super) async fn pass(
         () = lease.ended() => return Err(key_ended().into()),
     };
     lease.count(&method, response)
+}
+
+/// Where the asker finds us, for links.
+fn base_of(hosts: &Hosts, request: &Parts) -> Option<BaseUrl> {
+    // It was looked at and is one of our own.
+    let host = request.headers.get(HOST)?.to_str().ok()?;
+    Some(BaseUrl::of_host(hosts.is_tls, host))
 }

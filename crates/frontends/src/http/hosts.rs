@@ -9,13 +9,14 @@ use std::{
 };
 
 use axum::http::{
-    HeaderMap,
+    HeaderMap, Method,
     header::{HOST, HeaderName, ORIGIN},
     request::Parts,
 };
 use sandbox::{Error, ErrorKind, Result};
 
 use super::listen::LocalAddress;
+use crate::links;
 
 /// Longest name that DNS has, in brackets and with a port.
 const MAX_AUTHORITY_BYTES: usize = 262;
@@ -152,7 +153,7 @@ impl Hosts {
         let host = self.host(request, local)?;
         let origin = single(&request.headers, &ORIGIN)?;
         match origin {
-            None if is_sent_by_a_foreign_page(&request.headers) => {
+            None if is_sent_by_a_foreign_page(&request.headers) && !is_picture_by_link(request) => {
                 Err(Error::new(ErrorKind::Denied, "a page from elsewhere may not use this daemon").with_hint(
                     "If you trust it, have it ask with CORS and start the daemon with --allowed-origin.",
                 ))
@@ -218,6 +219,12 @@ fn is_sent_by_a_foreign_page(headers: &HeaderMap) -> bool {
         headers.get(name).is_some_and(|value| words.contains(&value.as_bytes()))
     };
     says("sec-fetch-site", &[b"cross-site", b"same-site"]) && !says("sec-fetch-dest", &[b"document"])
+}
+
+/// Pages of others may show the pictures that they know a link to: the link is the right, and the page cannot read them.
+fn is_picture_by_link(request: &Parts) -> bool {
+    let is_picture = request.headers.get("sec-fetch-dest").is_some_and(|value| value == "image");
+    is_picture && request.method == Method::GET && links::token_of(request.uri.path()).is_some()
 }
 
 /// A header that may be there once.

@@ -59,7 +59,7 @@ pub fn app(routes: Router, gate: Gate) -> Router {
 }
 
 async fn no_route<B>(request: Request<B>) -> ApiError {
-    let path: String = request.uri().path().chars().take(256).collect();
+    let path: String = crate::links::shown_path(request.uri().path()).chars().take(256).collect();
     ApiError(
         Error::not_found(format!("no route {} {path}", request.method()))
             .with_hint("GET /v1/openapi.json lists the routes."),

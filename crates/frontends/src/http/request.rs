@@ -18,6 +18,7 @@ use axum::{
 use sandbox::ErrorKind;
 
 use super::error::{self, Failure, RetryAfter};
+use crate::links;
 
 /// Accepted from a caller and sent with every answer.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
@@ -56,7 +57,7 @@ fn is_plain(text: &str) -> bool {
 /// Outermost: gives the request its id, and turns a failure into its body, logged once.
 pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     let id = HttpRequestId::of(request.headers());
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (method, path) = (request.method().clone(), links::shown_path(request.uri().path()).to_owned());
     let began = Instant::now();
     request.extensions_mut().insert(id.clone());
 

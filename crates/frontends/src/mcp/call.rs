@@ -12,6 +12,7 @@ use sandbox::{Namespace, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::{Mcp, Settings, Toolset, Toolsets};
+use crate::links::{AskersLinks, BaseUrl};
 
 /// One call of a tool: who asks, under which settings, and how to reach them meanwhile.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub(crate) struct Call {
     pub(crate) settings: Arc<Settings>,
     /// Where names are looked up and sandboxes are made, for callers who may see every namespace.
     pub(crate) namespace: Option<Namespace>,
+    /// Where the caller reaches us by HTTP.
+    pub(crate) base: Option<BaseUrl>,
     pub(crate) session: Arc<Session>,
     /// The caller does not want the answer any more: end what was begun.
     pub(crate) cancelled: CancellationToken,
@@ -35,6 +38,11 @@ impl Call {
     /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must end.
     pub(crate) fn ender(&self) -> Principal {
         Principal { key: None, ..self.who.clone() }
+    }
+
+    /// Links for the caller's browser.
+    pub(crate) fn links(&self) -> AskersLinks {
+        self.mcp.links().of(&self.who, self.base.as_ref())
     }
 
     /// The sandbox that a caller means by `name`, which may be an id too.

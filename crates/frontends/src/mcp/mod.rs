@@ -36,6 +36,7 @@ pub use self::{
     toolset::{Toolset, Toolsets},
 };
 use self::{tool::Registry, tools::Sessions, turns::Turns};
+use crate::links::{LinkSettings, Links};
 
 /// What a daemon that stops gives to what goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
@@ -54,6 +55,7 @@ pub struct Mcp {
 #[derive(Debug)]
 struct Shared {
     engine: Engine,
+    links: Links,
     /// For clients that bring none of their own, which is everyone but those on stdio.
     settings: Arc<Settings>,
     /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
@@ -76,13 +78,23 @@ impl WeakMcp {
 
 impl Mcp {
     pub fn new(engine: Engine, settings: Settings) -> Self {
+        let links = Links::new(engine.clone(), LinkSettings::default());
+        Self::with_links(engine, settings, links)
+    }
+
+    /// With links as the operator wants them.
+    pub fn with_links(engine: Engine, settings: Settings, links: Links) -> Self {
         let (settings, background) = (Arc::new(settings), TaskTracker::new());
         let (sessions, turns) = (Arc::default(), Arc::default());
-        Self { shared: Arc::new(Shared { engine, settings, background, sessions, turns }) }
+        Self { shared: Arc::new(Shared { engine, links, settings, background, sessions, turns }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.shared.links
     }
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {

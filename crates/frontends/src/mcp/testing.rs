@@ -75,6 +75,7 @@ impl Client {
             who: Principal::operator("test"),
             settings,
             namespace: None,
+            base: None,
             session: Session::kept(),
             cancelled: CancellationToken::new(),
             progress: Progress::default(),

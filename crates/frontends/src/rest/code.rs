@@ -23,8 +23,9 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language},
+    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId},
+    links::BaseUrl,
     mcp::output::until_character_border,
 };
 
@@ -42,7 +43,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
 }
 
 /// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it runs.
-/// An exception is an answer, not a failure.
+/// An exception is an answer, not a failure. Code goes on when its caller leaves; the same `requestId` finds it again.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/code", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     request_body = v1::CodeRequest,
@@ -55,11 +56,14 @@ async fn run(
     Extension(id): Extension<HttpRequestId>,
     headers: HeaderMap,
     ask: Ask,
+    base: Option<Extension<BaseUrl>>,
     JsonBody(asked): JsonBody<v1::CodeRequest>,
 ) -> ApiResult<Response> {
     let spec = spec(&rest, &ask, asked).await?;
+    let ignored = surroundings::ignored(&rest.engine, &ask.who, &ask.which, &spec).await;
     let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
-    let running = Running::new(&rest, ask.who, &view).await?;
+    let mut running = Running::new(&rest, ask.who, &view, base.as_deref()).await?;
+    running.collected.warn(ignored);
     match Format::asked(&headers) {
         Some(format @ (Format::Sse | Format::Ndjson)) => {
             Ok(stream::answer(format, id, &rest.stop, running.events()))
@@ -100,7 +104,7 @@ struct Running {
 }
 
 impl Running {
-    async fn new(rest: &Rest, who: Principal, view: &ExecView) -> Result<Self> {
+    async fn new(rest: &Rest, who: Principal, view: &ExecView, base: Option<&BaseUrl>) -> Result<Self> {
         let which = SandboxRef::from(&view.sandbox);
         // The same request id may have been given to a command before.
         let Some(known) = &view.cell else {
@@ -112,6 +116,7 @@ impl Running {
             exec: view.id.clone(),
             language: known.language,
             context: known.context.clone(),
+            links: Some(rest.links.of(&who, base).to(&view.sandbox)),
         };
         let items = rest.engine.exec_entries(&who, &which, &view.id, 1, Follow::Yes).await?;
         let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);

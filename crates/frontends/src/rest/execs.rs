@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{Json, body::Body, extract::State, http::StatusCode};
+use axum::{Extension, Json, body::Body, extract::State, http::StatusCode};
 use engine::{ExecView, SignalScope};
 use sandbox::{Error, TerminalSize};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -13,7 +13,7 @@ use super::{
     output,
     v1::{self, schema},
 };
-use crate::http::ApiResult;
+use crate::{http::ApiResult, links::BaseUrl};
 
 /// Signals have numbers from 1 to 64 on Linux.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
@@ -58,15 +58,19 @@ impl From<ExecView> for v1::Exec {
 async fn start(
     State(rest): State<Rest>,
     ask: Ask<v1::ExecQuery>,
+    base: Option<Extension<BaseUrl>>,
     JsonBody(spec): JsonBody<v1::ExecRequest>,
 ) -> ApiResult<(StatusCode, Json<v1::ExecResult>)> {
     spec.check().map_err(Error::from)?;
+    let is_tracked = spec.track_files;
     let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
     let result = if ask.query.wait {
         let timeout = ask.query.timeout_ms.map(Duration::from_millis);
-        output::wait_and_capture(&rest.engine, &ask.who, &ask.which, &view.id, timeout).await?
+        let links = is_tracked.then(|| rest.links.of(&ask.who, base.as_deref()));
+        output::wait_and_capture(&rest.engine, &ask.who, &ask.which, &view.id, timeout, links.as_ref())
+            .await?
     } else {
-        v1::ExecResult { exec: view.into(), stdout: None, stderr: None }
+        v1::ExecResult { exec: view.into(), stdout: None, stderr: None, files: None }
     };
     Ok((StatusCode::CREATED, Json(result)))
 }

@@ -1,6 +1,6 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files archives ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links packages archives ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
@@ -14,6 +14,7 @@ mod execs;
 mod extract;
 mod files;
 mod keys;
+mod links;
 mod openapi;
 mod output;
 pub(crate) mod packages;
@@ -31,12 +32,16 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use self::{openapi::document, ports::UPGRADE_PROTOCOL};
-use crate::http::Activity;
+use crate::{
+    http::Activity,
+    links::{LinkSettings, Links},
+};
 
 /// What every handler can reach.
 #[derive(Debug, Clone)]
 pub struct Rest {
     engine: Engine,
+    links: Links,
     activity: Activity,
     stop: CancellationToken,
     started: Instant,
@@ -45,7 +50,15 @@ pub struct Rest {
 impl Rest {
     /// `stop` ends open streams, so that a daemon can leave; `activity` counts streams that outlive their request.
     pub fn new(engine: Engine, activity: Activity, stop: CancellationToken) -> Self {
-        Self { engine, activity, stop, started: Instant::now() }
+        let links = Links::new(engine.clone(), LinkSettings::default());
+        Self { engine, links, activity, stop, started: Instant::now() }
+    }
+
+    /// With links as the operator wants them.
+    #[must_use]
+    pub fn with_links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
     }
 }
 
@@ -66,6 +79,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(code::routes())
         .merge(contexts::routes())
         .merge(files::routes())
+        .merge(links::routes())
         .merge(archives::routes())
         .merge(packages::routes())
         .merge(ports::routes())

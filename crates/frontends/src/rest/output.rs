@@ -16,7 +16,10 @@ use super::{
     stream,
     v1::{self, CapturedOutput, OutputStream},
 };
-use crate::http::ApiResult;
+use crate::{
+    http::ApiResult,
+    links::{AskersLinks, ChangedFiles},
+};
 
 /// Bytes kept from the beginning, and from the end, of each captured stream.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -79,6 +82,7 @@ pub(super) async fn wait_and_capture(
     which: &SandboxRef,
     exec: &ExecId,
     timeout: Option<Duration>,
+    links: Option<&AskersLinks>,
 ) -> Result<v1::ExecResult> {
     let mut captured = Captured::default();
     let follow = async {
@@ -99,6 +103,7 @@ pub(super) async fn wait_and_capture(
     let patience = timeout.map_or(Duration::from_secs(10), |_timed| Duration::ZERO);
     let view = engine.wait_exec(who, which, exec, Some(patience)).await?;
     Ok(v1::ExecResult {
+        files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
         exec: view.into(),
         stdout: Some(captured.stdout.finish()),
         stderr: Some(captured.stderr.finish()),
@@ -109,6 +114,7 @@ pub(super) async fn wait_and_capture(
 struct Captured {
     stdout: HeadAndTail,
     stderr: HeadAndTail,
+    files: ChangedFiles,
 }
 
 impl Captured {
@@ -116,11 +122,8 @@ impl Captured {
         match entry.kind {
             EntryKind::Stdout => self.stdout.push(&entry.data),
             EntryKind::Stderr => self.stderr.push(&entry.data),
-            EntryKind::Started
-            | EntryKind::Stdin
-            | EntryKind::Rich
-            | EntryKind::Exited
-            | EntryKind::Closed => {}
+            EntryKind::Rich => self.files.push(&entry.data),
+            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod gate;
 mod limits;
+mod links;
 mod listen;
 mod support;
 mod tls;

@@ -91,6 +91,16 @@ impl Server {
         self.ask(&[&line, "host: localhost", &key]).await
     }
 
+    /// A request with a JSON body and a key; `line` is method and target.
+    pub(crate) async fn ask_json(&self, line: &str, key: &str, body: &str) -> Answer {
+        let mut client = self.connect().await;
+        let (line, key) = (format!("{line} HTTP/1.1"), format!("authorization: Bearer {key}"));
+        let length = format!("content-length: {}", body.len());
+        client.send(&[&line, "host: localhost", &key, "content-type: application/json", &length]).await;
+        client.0.write_all(body.as_bytes()).await.unwrap();
+        client.answer().await
+    }
+
     pub(crate) async fn get(&self, target: &str) -> Answer {
         self.ask(&[&format!("GET {target} HTTP/1.1"), "host: localhost"]).await
     }

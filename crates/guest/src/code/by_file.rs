@@ -21,6 +21,8 @@ use crate::{
 
 /// Where the directories of such cells are made.
 const PLACE: &str = "/tmp";
+/// How the name of such a directory begins; 16 digits follow.
+pub(crate) const CELL_DIRECTORY: &str = "cell-";
 const RANDOM_BYTES: usize = 8;
 
 /// How a language is run.
@@ -137,7 +139,7 @@ fn command(by_file: &ByFile, program: String, directory: &str) -> Vec<String> {
 fn write(file: &str, code: &str, user: &User) -> io::Result<String> {
     let mut random = [0; RANDOM_BYTES];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-    let directory = format!("{PLACE}/cell-{:016x}", u64::from_le_bytes(random));
+    let directory = format!("{PLACE}/{CELL_DIRECTORY}{:016x}", u64::from_le_bytes(random));
     rustix::fs::mkdirat(CWD, &directory, Mode::RWXU)?;
     let written = || -> io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

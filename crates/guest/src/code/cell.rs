@@ -21,6 +21,7 @@ pub(crate) struct CellPart {
     /// How long the interpreter has to end it once it was interrupted.
     grace: Duration,
     timeout: Option<Duration>,
+    pub(super) tracks_files: bool,
     is_interrupted: Cell<bool>,
 }
 
@@ -39,6 +40,7 @@ impl CellPart {
             context: Rc::downgrade(context),
             grace: Duration::from_millis(cell.grace_ms),
             timeout: request.timeout_ms.map(Duration::from_millis),
+            tracks_files: request.track_files,
             is_interrupted: Cell::new(false),
         }
     }

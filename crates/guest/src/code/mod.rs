@@ -8,6 +8,7 @@ mod by_file;
 mod cell;
 mod channel;
 mod context;
+mod death;
 mod drivers;
 mod fork;
 mod interpreter;
@@ -26,6 +27,7 @@ use guest_protocol::{
 };
 use tokio::task::spawn_local;
 
+pub(crate) use by_file::CELL_DIRECTORY;
 pub(crate) use cell::CellPart;
 pub(crate) use languages::found as languages;
 pub(crate) use requests::{create, fork, list, remove, reset};

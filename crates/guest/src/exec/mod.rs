@@ -29,7 +29,7 @@ use guest_protocol::{
 use tokio::{io::unix::AsyncFd, sync::Notify};
 
 pub(crate) use attach::attach;
-pub(crate) use output::{Chunk, Output, Stream, drain, drop_scratch, read_chunk, room};
+pub(crate) use output::{Chunk, Output, Stream, drain, drop_scratch, read_chunk, room, tell_files};
 pub(crate) use plan::{DEFAULT_PATH, Refusal, candidates, check_id, command, not_started, path_of};
 pub(crate) use start::{
     Newborn, empty_stdin, nonblocking, nowhere, our_read_end, reason_of, spawn, start, start_command,

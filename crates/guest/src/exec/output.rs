@@ -8,7 +8,11 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::Exec;
-use crate::{Guest, limits::OUTPUT_CHUNK_BYTES};
+use crate::{
+    Guest,
+    files::changed::{self, Tracker},
+    limits::OUTPUT_CHUNK_BYTES,
+};
 
 /// What may still come out of a terminal after its first process ended: more than the kernel's buffers hold. It ends the
 /// draining when a process that was left behind never stops writing.
@@ -107,7 +111,7 @@ pub(crate) fn read_chunk(fd: &AsyncFd<OwnedFd>, limit: usize) -> Chunk {
 }
 
 /// Runs until all write ends are gone and the first process was reaped; then queues `Closed`.
-pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>) {
+pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>, mut tracker: Option<Tracker>) {
     let mut has_exited = false;
     while !has_exited || !outputs.is_empty() {
         let first = outputs.first();
@@ -117,6 +121,7 @@ pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>) {
             biased;
             () = exec.until(|inner| inner.ended.map(drop)), if !has_exited => {
                 drain(guest, exec, &mut outputs).await;
+                tell_files(guest, exec, tracker.take()).await;
                 exec.change(|inner| inner.has_exited = true);
                 guest.execs.push(exec, ExecEvent::Exited(exec.report()));
                 has_exited = true;
@@ -135,6 +140,19 @@ pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>) {
     }
     exec.change(|inner| inner.is_closed = true);
     guest.execs.push(exec, ExecEvent::Closed);
+}
+
+/// Tells what files it changed, where that was asked for.
+pub(crate) async fn tell_files(guest: &Guest, exec: &Exec, tracker: Option<Tracker>) {
+    match tracker {
+        Some(tracker) if !guest.is_stopping.get() => {
+            if let Some(line) = tracker.finish().await {
+                room(guest, exec).await;
+                guest.execs.push(exec, ExecEvent::Rich(line));
+            }
+        }
+        _ => changed::touched(),
+    }
 }
 
 async fn next_of(output: Option<&Output>) -> Chunk {

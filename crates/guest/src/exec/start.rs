@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     Guest, code,
+    files::changed::Tracker,
     limits::MAX_EXECS,
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
@@ -60,6 +61,11 @@ async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failu
 }
 
 pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
+    // Before the look for a known id: nothing may wait between that and the fork.
+    let tracker = match request.track_files {
+        true => Some(Tracker::begin(&request.cwd).await),
+        false => None,
+    };
     if let Some(answer) = early_answer(guest, &request.id).await? {
         return Ok(answer);
     }
@@ -68,7 +74,7 @@ pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Resu
         Err(Refusal::Invalid(failure)) => return Err(failure),
         Err(Refusal::NotStarted(answer)) => return Ok(guest.execs.refused(&request.id, answer)),
     };
-    match fork(guest, &request, command) {
+    match fork(guest, &request, command, tracker) {
         Ok(exec) => Ok(exec.until(|inner| inner.answer.clone()).await),
         Err(error) => {
             let message = format!("could not start {}: {error}", shown(&request.command[0]));
@@ -88,7 +94,12 @@ struct Ends {
 }
 
 /// Makes the child and registers the exec, without waiting. What follows does not depend on the host's connection.
-fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<Rc<Exec>> {
+fn fork(
+    guest: &Rc<Guest>,
+    request: &ExecStart,
+    command: Command,
+    tracker: Option<Tracker>,
+) -> io::Result<Rc<Exec>> {
     let ends = match request.terminal {
         Some(size) => open_terminal(size)?,
         None => open_pipes(request.stdin)?,
@@ -104,7 +115,9 @@ fn fork(guest: &Rc<Guest>, request: &ExecStart, command: Command) -> io::Result<
         ..Exec::new(request.id.clone())
     });
     guest.execs.known.borrow_mut().insert(request.id.clone(), Rc::clone(&exec));
-    spawn_local(finish(Rc::clone(guest), Rc::clone(&exec), newborn, ends.outputs, request.timeout_ms));
+    let finish =
+        finish(Rc::clone(guest), Rc::clone(&exec), newborn, ends.outputs, request.timeout_ms, tracker);
+    spawn_local(finish);
     Ok(exec)
 }
 
@@ -178,6 +191,7 @@ async fn finish(
     newborn: Newborn,
     outputs: Vec<Output>,
     timeout_ms: Option<u64>,
+    tracker: Option<Tracker>,
 ) {
     let pid = newborn.pid;
     if let Err(answer) = newborn.has_begun().await {
@@ -187,7 +201,7 @@ async fn finish(
     if let Some(timeout) = timeout_ms.map(Duration::from_millis) {
         spawn_local(limit_time(Rc::clone(&exec), timeout));
     }
-    pump(&guest, &exec, outputs).await;
+    pump(&guest, &exec, outputs, tracker).await;
 }
 
 /// The child's failure; `None` when the pipe closed without a word, that is by a successful exec (or by the child's death,

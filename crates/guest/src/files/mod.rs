@@ -5,6 +5,7 @@
 //! than is bounded here.
 
 mod change;
+pub(crate) mod changed;
 mod copy;
 mod list;
 mod pack;
@@ -26,7 +27,7 @@ use std::{
     },
 };
 
-use guest_protocol::{Failure, FailureKind, Response};
+use guest_protocol::{Failure, FailureKind, Request, Response};
 use rustix::io::Errno;
 
 pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
@@ -80,6 +81,21 @@ pub(crate) async fn in_background<T: Send + 'static>(
             Err(wire::ConnectionError::Gone)
         }
     }
+}
+
+/// Whether a request on files is more than looking.
+pub(crate) fn may_change(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::Stat { .. }
+            | Request::List { .. }
+            | Request::Glob { .. }
+            | Request::Grep { .. }
+            | Request::Read { .. }
+            | Request::Readlink { .. }
+            | Request::TarOut { .. }
+            | Request::Watch { .. }
+    )
 }
 
 /// A job of ours ended without an answer.

@@ -164,7 +164,7 @@ fn leave(levels: &mut Vec<Level>, visit: &mut impl FnMut(&Item<'_>) -> Answer<Fl
     Ok(Flow::Into)
 }
 
-fn is_pseudo(directory: &OwnedFd) -> bool {
+pub(super) fn is_pseudo(directory: &OwnedFd) -> bool {
     rustix::fs::fstatfs(directory)
         .is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| PSEUDO_FILE_SYSTEMS.contains(&kind)))
 }

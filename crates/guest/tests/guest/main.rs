@@ -4,6 +4,7 @@
 mod bash;
 mod by_file;
 mod cells;
+mod changed_files;
 mod contexts;
 mod empty_root;
 mod end;

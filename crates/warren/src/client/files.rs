@@ -25,6 +25,11 @@ impl Client {
         self.post_json_quiet(self.of(sandbox, &["files", "mkdir"]), &body).await
     }
 
+    /// An address of a file for a browser.
+    pub(crate) async fn link(&self, sandbox: &str, body: &v1::LinkRequest) -> CommandResult<v1::Link> {
+        self.post_json(self.of(sandbox, &["links"]), body).await
+    }
+
     pub(crate) async fn read_file(
         &self,
         sandbox: &str,

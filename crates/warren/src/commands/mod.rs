@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod inspect;
 pub(crate) mod key;
+pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
@@ -116,6 +117,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Logs(args) => logs::run(context, args).await,
         Command::Cp(args) => cp::run(context, args).await,
+        Command::Link(args) => link::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,

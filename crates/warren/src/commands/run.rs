@@ -118,7 +118,7 @@ async fn start_detached(
         return Ok(Ended::Outcome(outcome.clone()).exit_code());
     }
     if context.json {
-        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None };
+        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None, files: None };
         output::json(&Ran { sandbox, exec, removed: false })?;
     } else {
         output::line(sandbox.name.as_str())?;

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use frontends::{
     http::{Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin},
+    links::{BaseUrl, LinkSettings},
     mcp::Settings,
 };
 
@@ -61,6 +62,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_STREAMS_PER_PRINCIPAL as u64,
           value_parser = clap::value_parser!(u64).range(1..=MAX_STREAMS))]
     max_streams: u64,
+    /// How long links to files hold that clients are given
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration, default_value = "1h")]
+    link_ttl: Duration,
+    /// Where browsers reach the daemon, for links: scheme, host and port. Unless given, where the client asked
+    #[arg(long, value_name = "URL")]
+    public_url: Option<BaseUrl>,
     /// Take the place of a daemon that runs: it is asked to end, and its sandboxes live on
     #[arg(long)]
     take_over: bool,
@@ -94,6 +101,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         mcp_profile: args.mcp_profile,
         takes_over: args.take_over,
         network: network(args),
+        links: LinkSettings { ttl: args.link_ttl, public: args.public_url.clone(), listener: None },
     })
 }
 

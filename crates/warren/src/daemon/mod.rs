@@ -19,6 +19,7 @@ use std::{io, process::ExitCode, sync::Arc, time::Duration};
 use engine::{Engine, EngineConfig};
 use frontends::{
     http::{self, Activity, Gate, PeerCredentials},
+    links::{LinkSettings, Links},
     mcp::{self, Mcp},
     rest::{self, Rest},
 };
@@ -74,6 +75,8 @@ pub(crate) struct ServeOptions {
     /// Has a daemon end that is in the way.
     pub(crate) takes_over: bool,
     pub(crate) network: NetworkOptions,
+    /// As far as the command line says.
+    pub(crate) links: LinkSettings,
 }
 
 /// Runs the daemon to its end. Called while the process has one thread.
@@ -146,8 +149,12 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     }
 
     // Other front ends are merged here: `routes.merge(..)`.
-    let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-    let mcp = Mcp::new(engine.clone(), options.mcp.clone());
+    let settings =
+        LinkSettings { listener: network.as_ref().and_then(Network::base), ..options.links.clone() };
+    let links = Links::new(engine.clone(), settings);
+    let rest = Rest::new(engine.clone(), activity.clone(), stop.clone()).with_links(links.clone());
+    let routes = rest::router(rest);
+    let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
     let routes = routes.merge(mcp_routes(options.mcp_profile, &mcp, &activity, &stop));
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));

@@ -13,6 +13,7 @@ use engine::{Engine, Principal};
 use frontends::http::{
     Authenticate, Authority, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Origin, Tls,
 };
+use frontends::links::BaseUrl;
 use sandbox::{Error, ErrorKind, Result};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -133,6 +134,11 @@ impl Network {
             None => Arc::new(KeyAuth::new(engine.clone())),
         };
         Gate::tcp(engine.clone(), auth, self.hosts.clone(), Arc::new(Limits::new(self.limits)))
+    }
+
+    /// Where links begin for those who ask by other ways than TCP.
+    pub(super) fn base(&self) -> Option<BaseUrl> {
+        self.url.to_string().parse().ok()
     }
 
     /// Says where it is and what is still missing.

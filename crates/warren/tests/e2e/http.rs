@@ -22,15 +22,16 @@ use tokio_rustls::rustls::{
 use crate::support::{PATIENCE, World, finish, real_sandboxes, repository};
 
 /// A daemon in the foreground, ready.
-struct Served {
+pub(crate) struct Served {
     child: Option<Child>,
     url: String,
     log: thread::JoinHandle<String>,
 }
 
 impl World {
-    fn serve(&self, flags: &[&str]) -> Served {
-        let args = [&["serve", "--listen", "127.0.0.1:0", "--log", "info"], flags].concat();
+    pub(crate) fn serve(&self, flags: &[&str]) -> Served {
+        let log: &[&str] = if flags.contains(&"--log") { &[] } else { &["--log", "info"] };
+        let args = [&["serve", "--listen", "127.0.0.1:0"], log, flags].concat();
         let mut child = self.command(&args).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut said = String::new();
@@ -67,6 +68,14 @@ impl Served {
         ask(&mut stream, head)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     fn get(&self, target: &str) -> Answer {
         self.ask(&[&format!("GET {target} HTTP/1.1"), "host: localhost"])
     }
@@ -80,7 +89,7 @@ impl Served {
     }
 
     /// Ends it, and returns its log.
-    fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         let child = self.child.take().unwrap();
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         finish(child).expect(0);

@@ -14,6 +14,8 @@ mod http;
 mod keys;
 mod lifecycle;
 mod links;
+mod links_browser;
+mod links_stream;
 mod mcp;
 mod namespace;
 mod output;

@@ -11,5 +11,6 @@ mod escape;
 mod ledger;
 mod lifecycle;
 mod limits;
+mod packages;
 mod refusals;
 mod work;

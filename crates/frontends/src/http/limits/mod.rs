@@ -28,6 +28,10 @@ const BURST_SECONDS: f64 = 2.0;
 /// Wrong keys from one address; then its keys are not even looked at.
 const FAILURES_PER_SECOND: f64 = 10.0;
 const FAILURE_BURST: f64 = 20.0;
+/// The same of links that nobody made. Counted apart: any page can have a browser ask for such, and must not be able to shut
+/// out the keys of its user.
+const FORGED_LINKS_PER_SECOND: f64 = 10.0;
+const FORGED_LINK_BURST: f64 = 50.0;
 
 /// What an operator can set.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +55,7 @@ impl Default for LimitSettings {
 pub struct Limits {
     requests: Option<Buckets<String>>,
     failures: Buckets<IpAddr>,
+    forged_links: Buckets<IpAddr>,
     streams: Arc<Streams>,
 }
 
@@ -64,6 +69,7 @@ impl Limits {
         Self {
             requests,
             failures: Buckets::new(FAILURES_PER_SECOND, FAILURE_BURST),
+            forged_links: Buckets::new(FORGED_LINKS_PER_SECOND, FORGED_LINK_BURST),
             streams: Arc::new(Streams::new(
                 streams_per_principal,
                 streams_per_principal.saturating_mul(TOTAL_STREAMS_FACTOR),
@@ -91,6 +97,24 @@ impl Limits {
         if let Some(address) = address_of(peer) {
             // An empty bucket is what `may_try` sees next time.
             self.failures.take(&address, Instant::now()).ok();
+        }
+    }
+
+    /// Whether this address may try a link.
+    pub(super) fn may_open_link(&self, peer: Option<Peer>) -> Result<(), Refusal> {
+        let Some(address) = address_of(peer) else { return Ok(()) };
+        self.forged_links.look(&address, Instant::now()).map_err(|wait| {
+            too_much(
+                format!("too many links from {address} that do not exist"),
+                "Wait as Retry-After says, and ask for a new link.",
+                wait,
+            )
+        })
+    }
+
+    pub(super) fn note_forged_link(&self, peer: Option<Peer>) {
+        if let Some(address) = address_of(peer) {
+            self.forged_links.take(&address, Instant::now()).ok();
         }
     }
 

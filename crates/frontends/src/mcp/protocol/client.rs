@@ -11,7 +11,10 @@ use sandbox::{Error, ErrorKind, Namespace, Result};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{Settings, Toolsets, call::Session};
+use crate::{
+    links::BaseUrl,
+    mcp::{Settings, Toolsets, call::Session},
+};
 
 const TOOLSETS_HEADER: &str = "x-warren-toolsets";
 const NAMESPACE_HEADER: &str = "x-warren-namespace";
@@ -22,6 +25,8 @@ pub(in crate::mcp) struct Client {
     pub(in crate::mcp) who: Principal,
     pub(in crate::mcp) settings: Arc<Settings>,
     pub(in crate::mcp) namespace: Option<Namespace>,
+    /// Where it reaches us; not for those on stdio.
+    pub(in crate::mcp) base: Option<BaseUrl>,
     pub(in crate::mcp) session: Arc<Session>,
     pub(in crate::mcp) way: Way,
     /// The session is over: what it began ends with it.
@@ -64,7 +69,8 @@ impl Client {
             Way::Connection | Way::Requests => Session::kept(),
             Way::SingleAnswers => Session::stateless(),
         };
-        Ok(Self { who, settings, namespace, session, way, ended: CancellationToken::new() })
+        let base = request.extensions.get::<BaseUrl>().cloned();
+        Ok(Self { who, settings, namespace, base, session, way, ended: CancellationToken::new() })
     }
 }
 

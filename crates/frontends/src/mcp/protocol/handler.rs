@@ -61,6 +61,7 @@ impl Handler {
             who: client.who.clone(),
             settings: client.settings.clone(),
             namespace: client.namespace.clone(),
+            base: client.base.clone(),
             session,
             cancelled: context.ct.clone(),
             progress: self.progress(context),

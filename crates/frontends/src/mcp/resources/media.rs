@@ -3,6 +3,7 @@
 use super::JSON;
 
 const BY_EXTENSION: &[(&str, &str)] = &[
+    ("avif", "image/avif"),
     ("bash", "text/x-shellscript"),
     ("bmp", "image/bmp"),
     ("bz2", "application/x-bzip2"),

@@ -84,6 +84,8 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         stdin_base64: arguments.stdin_base64,
         max_bytes: arguments.max_bytes,
         treat_non_zero_as_error: arguments.treat_non_zero_as_error,
+        // Files go with their sandbox.
+        track_files: Some(is_kept),
         // The same request again finds its sandbox, and in it its command.
         request_id: create.request_id.clone(),
         ..ExecFields::default()
@@ -99,7 +101,7 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     let warnings = prepared.warnings.clone();
     let Made { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
-    let answer = run_in(&call, command, is_kept).await;
+    let answer = run_in(&call, command, view.name.as_str(), is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
     if is_new && !is_kept {
         let (call, id) = (call.clone(), view.id.clone());
@@ -119,14 +121,14 @@ fn limit_life(spec: &mut SandboxSpec, limit: Option<Duration>) {
     lifetime.on_expiry = OnExpiry::Remove;
 }
 
-async fn run_in(call: &Call, mut command: Prepared, is_kept: bool) -> ToolResult<ExecResult> {
+async fn run_in(call: &Call, mut command: Prepared, name: &str, is_kept: bool) -> ToolResult<ExecResult> {
     let launched = launch(call, &command).await?;
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
     let followed = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
     conclude(
         followed,
-        &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: !is_kept, program: None },
+        &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: !is_kept, program: None },
     )
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::schema;
+use crate::code::FileLink;
 
 /// One command run in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -69,6 +70,9 @@ pub struct ExecResult {
     pub stdout: Option<CapturedOutput>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<CapturedOutput>,
+    /// With `trackFiles`: what it made or changed beneath its working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<FileLink>>,
 }
 
 /// What one stream printed: all of it, or its head and tail.

@@ -10,6 +10,7 @@ mod events;
 mod execs;
 mod files;
 mod keys;
+mod links;
 mod packages;
 mod sandboxes;
 pub mod schema;
@@ -35,6 +36,7 @@ pub use files::{
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
+pub use links::{Link, LinkRequest};
 pub use packages::{
     InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
     Packages, PackagesQuery,

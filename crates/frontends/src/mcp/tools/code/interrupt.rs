@@ -104,6 +104,7 @@ async fn state_kept(call: &Call, which: &SandboxRef, view: &ExecView) -> Result<
         exec: view.id.clone(),
         language: cell.language,
         context: cell.context.clone(),
+        links: None,
     };
     let mut collected = Collected::new(cell, 0, NO_PICTURES);
     let mut items = call.engine().exec_entries(&call.who, which, &view.id, 1, Follow::No).await?;

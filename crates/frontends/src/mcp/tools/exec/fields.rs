@@ -43,6 +43,8 @@ pub(crate) struct ExecFields {
     /// Do not stop what startIfStopped started
     pub(crate) keep_running: Option<bool>,
     pub(crate) treat_non_zero_as_error: Option<bool>,
+    /// Default true: return files made or changed in cwd
+    pub(crate) track_files: Option<bool>,
     /// The same again returns the same exec
     pub(crate) request_id: Option<String>,
 }
@@ -127,7 +129,7 @@ impl ExecFields {
             timeout,
             request_id,
             cell: None,
-            track_files: false,
+            track_files: self.track_files.unwrap_or(true),
         };
         Ok(Prepared {
             sandbox: self.name,

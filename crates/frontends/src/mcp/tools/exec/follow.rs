@@ -9,7 +9,10 @@ use sandbox::{Error, ErrorKind, ExecOutcome, Result};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::launch::{Launched, byte_stream};
-use crate::mcp::{call::Call, envelope::Failure, output::Capture};
+use crate::{
+    links::ChangedFiles,
+    mcp::{call::Call, envelope::Failure, output::Capture},
+};
 
 pub(crate) const SIGKILL: i32 = 9;
 /// The guest ends a command whose time is up. Where it does not, being frozen or gone, we do not wait much longer.
@@ -39,6 +42,7 @@ pub(crate) struct Followed {
     pub(crate) stderr: Capture,
     pub(crate) outcome: Option<ExecOutcome>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) files: ChangedFiles,
     started_ms: Option<i64>,
     ended_ms: Option<i64>,
 }
@@ -51,6 +55,7 @@ impl Followed {
             stderr: Capture::new(max_bytes),
             outcome: None,
             warnings: Vec::new(),
+            files: ChangedFiles::default(),
             started_ms: None,
             ended_ms: None,
         }
@@ -78,7 +83,8 @@ impl Followed {
                 self.ended_ms = Some(entry.at_ms);
                 self.outcome = serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
             }
-            EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed => {}
+            EntryKind::Rich => self.files.push(&entry.data),
+            EntryKind::Stdin | EntryKind::Closed => {}
         }
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use engine::{Follow, Item};
+use engine::{ExecView, Follow, Item};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
@@ -20,6 +20,7 @@ pub(crate) use self::{
     follow::{End, Followed, SIGKILL, to_the_end},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
+use crate::code::FileLink;
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -86,6 +87,9 @@ pub(crate) struct ExecResult {
     /// How it ended, where the exit code alone does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub(crate) files: Vec<FileLink>,
 }
 
 async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
@@ -133,7 +137,11 @@ async fn finish(
     let fail_as = prepared.fail_on_non_zero.then_some(what);
     // A shell's own name is not what the caller wrote as the command.
     let program = prepared.spec.command.first().map(String::as_str).filter(|_| what == COMMAND);
-    conclude(followed, &Terms { exec: &launched.exec.id, limit, fail_as, is_removed: false, program })
+    let name = &prepared.sandbox;
+    conclude(
+        followed,
+        &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: false, program },
+    )
 }
 
 /// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
@@ -151,7 +159,10 @@ pub(crate) async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Fa
 /// How a command that was followed is answered for.
 #[derive(Debug)]
 pub(crate) struct Terms<'a> {
-    pub(crate) exec: &'a ExecId,
+    pub(crate) call: &'a Call,
+    /// What the caller calls the sandbox.
+    pub(crate) name: &'a str,
+    pub(crate) exec: &'a ExecView,
     pub(crate) limit: Option<Duration>,
     /// Another exit code than 0 is a failure, in this word.
     pub(crate) fail_as: Option<&'a str>,
@@ -163,7 +174,8 @@ pub(crate) struct Terms<'a> {
 
 /// The answer to a command that was followed.
 pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<ExecResult> {
-    let Terms { exec, limit, fail_as, is_removed, .. } = *terms;
+    let Terms { limit, fail_as, is_removed, .. } = *terms;
+    let exec = &terms.exec.id;
     let end = followed.end;
     let line_hint = terms.program.and_then(|program| line_as_program(program, followed.outcome.as_ref()));
     let (result, truncated, mut warnings) = render(followed, terms);
@@ -225,7 +237,8 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
 
 fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>, Vec<String>) {
     let duration_ms = followed.duration_ms();
-    let Terms { exec, is_removed, .. } = *terms;
+    let is_removed = terms.is_removed;
+    let exec = &terms.exec.id;
     let rest = |cursor: u64| match is_removed {
         true => "The rest went with the sandbox. Call again with a larger maxBytes, or with keep: true."
             .to_owned(),
@@ -243,7 +256,10 @@ fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>,
         stderr.text.push_str(message);
         stderr.text.push('\n');
     }
+    warnings.extend(followed.files.warning().map(str::to_owned));
+    let files = followed.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
     let result = ExecResult {
+        files,
         stdout: stdout.text,
         stderr: stderr.text,
         // Killed without a known end: what a shell shows for SIGKILL.

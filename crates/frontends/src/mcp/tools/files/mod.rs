@@ -4,6 +4,7 @@ mod change;
 mod copy;
 mod edit;
 mod host;
+mod link;
 mod list;
 mod ports;
 mod read;
@@ -35,6 +36,7 @@ pub(super) fn tools() -> Vec<Tool> {
         change::tools(),
         copy::tools(),
         host::tools(),
+        link::tools(),
         ports::tools(),
     ];
     groups.into_iter().flatten().collect()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{ExecView, Follow, Item};
+use engine::{EntryKind, ExecView, Follow, Item};
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use jiff::Timestamp;
 use sandbox::{ExecOutcome, Result};
@@ -15,6 +15,8 @@ use super::{
     page::{Edges, Encoding, Numbered, Page, Shows, Step, Stream, begin_of_open_character},
     text::n_continuing,
 };
+use crate::code::FileLink;
+use crate::links::ChangedFiles;
 use crate::mcp::{
     call::Call,
     envelope::{Answer, ToolResult},
@@ -27,6 +29,8 @@ const MAX_LIMIT: u32 = 1000;
 const MAX_WAIT_MS: u64 = 60_000;
 /// Entries looked at, before and behind what is returned, for the other parts of a character that is cut in pieces.
 const MAX_LOOK: u64 = 64;
+/// Entries before the end of an exec in which its files are told: theirs, and that of a cell's state.
+const MAX_FILE_ENTRIES: u64 = 4;
 /// A piece that ends within a character waits this long for the rest, then it is shown with a replacement character.
 /// Under test it waits as long as it takes.
 const HALF_CHARACTER_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
@@ -57,6 +61,9 @@ pub(super) struct Polled {
     done: bool,
     exit_status: Nullable<ExitStatus>,
     error: Nullable<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    files: Vec<FileLink>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -258,6 +265,13 @@ impl<'a> Poll<'a> {
             Some(ExecOutcome::NotStarted { message, .. }) => Some(message.clone()),
             _ => self.error.take(),
         };
+        let end = self.steps[..n_shown].iter().find(|step| matches!(step.shows, Shows::Exit(_)));
+        let changed = match end.map(|step| step.number) {
+            Some(end) => files_before(call, self.target, end).await?,
+            None => ChangedFiles::default(),
+        };
+        let more_files = changed.warning();
+        let files = changed.linked(&call.links(), &self.view.sandbox, self.view.sandbox.as_str());
         let truncated = page.truncated.map(|cut| cut.told(&self.target.exec));
         let polled = Polled {
             events: page.events,
@@ -265,6 +279,7 @@ impl<'a> Poll<'a> {
             done: outcome.is_some(),
             exit_status: Nullable(outcome.as_ref().map(ExitStatus::from)),
             error: Nullable(error),
+            files,
         };
         let cursor = self.cursor;
         let not_text = page.is_lossy.then(|| {
@@ -274,7 +289,8 @@ impl<'a> Poll<'a> {
                 self.target.exec
             )
         });
-        Ok(Answer::new(polled).truncate(truncated).warn_all(not_text))
+        let warnings = not_text.into_iter().chain(more_files.map(str::to_owned));
+        Ok(Answer::new(polled).truncate(truncated).warn_all(warnings))
     }
 
     /// What was printed before the cursor, where it matters: the first piece begins with the rest of a character.
@@ -303,6 +319,22 @@ impl<'a> Poll<'a> {
         }
         Ok(edges)
     }
+}
+
+/// The files that an exec changed, told together with its end. They stand right before it in the ledger.
+async fn files_before(call: &Call, target: &Target, end: u64) -> Result<ChangedFiles> {
+    let mut changed = ChangedFiles::default();
+    let from = end.saturating_sub(MAX_FILE_ENTRIES).max(1);
+    let mut items =
+        call.engine().exec_entries(&call.who, &target.which, &target.exec, from, Follow::No).await?;
+    while let Some(item) = items.next().await {
+        match item {
+            Ok(Item::Entry(entry)) if entry.number >= end => break,
+            Ok(Item::Entry(entry)) if entry.kind == EntryKind::Rich => changed.push(&entry.data),
+            _ => {}
+        }
+    }
+    Ok(changed)
 }
 
 fn patience_left(at_ms: i64) -> Duration {

@@ -1,0 +1,378 @@
+//! Signed links: whoever has one may read one file, or one output of a cell, for a while.
+//!
+//! A link is bound to the sandbox's id (not its name, which another may have tomorrow), to the path, to its end, and to the
+//! key that asked for it: it never outlives that key, and never shows what that key may not see. The key itself is not in it,
+//! only its id.
+
+use std::{
+    fmt,
+    fs::OpenOptions,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use sandbox::{Error, ErrorKind, ExecId, KeyId, Namespace, Result, SandboxId};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::{Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, files::checked, names};
+
+/// Longest life of a link: a week. Whoever needs a file for longer wants a copy of it.
+pub const MAX_LINK_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Longest type of an output that goes into a link.
+const MAX_MIME_BYTES: usize = 128;
+
+/// In the data directory, for its owner alone.
+const SECRET_FILE: &str = "links.secret";
+const SECRET_BYTES: usize = 32;
+const VERSION: u8 = 1;
+/// 128 bits: nobody guesses them, and the link stays short.
+const MAC_BYTES: usize = 16;
+const ID_CHARACTERS: usize = 13;
+/// Stands before what is signed, so that the secret can never sign something of another kind by accident.
+const DOMAIN: &[u8] = b"warren link\0";
+const FILE: u8 = b'f';
+const OUTPUT: u8 = b'o';
+const BY_KEY: u8 = b'k';
+const BY_NO_KEY: u8 = b'-';
+
+/// What a link shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkTarget {
+    File { path: String },
+    Output { exec: ExecId, number: u32, mime: String },
+}
+
+/// A link that was made: its token stands in an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedLink {
+    pub token: String,
+    pub expires_at: Timestamp,
+}
+
+/// A link that holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenLink {
+    /// May only look, and only in the sandbox's namespace; ends with the key that made the link.
+    pub who: Principal,
+    pub sandbox: SandboxId,
+    pub target: LinkTarget,
+}
+
+/// Why a link is not opened.
+#[derive(Debug)]
+pub enum LinkRefused {
+    /// Nobody here made it.
+    Forged(Error),
+    /// It held once.
+    Ended(Error),
+}
+
+/// What all links are signed with.
+pub(crate) struct LinkSecret([u8; SECRET_BYTES]);
+
+impl fmt::Debug for LinkSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkSecret")
+    }
+}
+
+impl LinkSecret {
+    /// Reads it, or makes it where there is none. Where it can be neither read nor kept, links live as long as the daemon.
+    pub(crate) fn load(home: &Path) -> Self {
+        let path = home.join(SECRET_FILE);
+        let loaded = read(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => make(&path),
+            _ => Err(error),
+        });
+        Self(loaded.unwrap_or_else(|error| {
+            tracing::warn!(
+                "the secret of links cannot be kept in {}: {error}; links end with this daemon",
+                path.display()
+            );
+            random().unwrap_or_else(|error| {
+                // Then nothing that it signed is ever opened.
+                tracing::error!("{error}: there are no links");
+                [0; SECRET_BYTES]
+            })
+        }))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.0 != [0; SECRET_BYTES]
+    }
+
+    fn mac(&self, signed: &[u8]) -> [u8; MAC_BYTES] {
+        let whole = hmac_sha256(&self.0, &[DOMAIN, signed]);
+        let mut mac = [0; MAC_BYTES];
+        mac.copy_from_slice(&whole[..MAC_BYTES]);
+        mac
+    }
+}
+
+fn read(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
+    let mut secret = [0; SECRET_BYTES];
+    std::fs::File::open(path)?.read_exact(&mut secret)?;
+    Ok(secret)
+}
+
+fn random() -> io::Result<[u8; SECRET_BYTES]> {
+    names::random_bytes().map_err(io::Error::other)
+}
+
+/// Written beside and renamed: a crash leaves the old one, or none, and never half of one.
+fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
+    let secret = random()?;
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    Ok(secret)
+}
+
+/// RFC 2104, for secrets that are no longer than a block.
+fn hmac_sha256(secret: &[u8; SECRET_BYTES], parts: &[&[u8]]) -> [u8; 32] {
+    const BLOCK_BYTES: usize = 64;
+    let pad = |with: u8| {
+        let mut block = [with; BLOCK_BYTES];
+        block.iter_mut().zip(secret).for_each(|(byte, secret)| *byte ^= secret);
+        block
+    };
+    let mut inner = Sha256::new();
+    inner.update(pad(0x36));
+    parts.iter().for_each(|part| inner.update(part));
+    let mut outer = Sha256::new();
+    outer.update(pad(0x5c));
+    outer.update(inner.finalize());
+    outer.finalize().into()
+}
+
+impl Engine {
+    /// Makes a link for whoever may see the sandbox. Whether its target exists is found out when it is opened.
+    pub fn sign_link(
+        &self,
+        who: &Principal,
+        sandbox: &SandboxId,
+        target: &LinkTarget,
+        ttl: Duration,
+    ) -> Result<SignedLink> {
+        let core = self.core();
+        core.find(who, &SandboxRef::from(sandbox))?;
+        check_target(target)?;
+        if !core.link_secret.is_usable() {
+            return Err(Error::new(ErrorKind::Unavailable, "this daemon cannot sign links"));
+        }
+        let expires_at = later(core.clock.now(), ttl.clamp(Duration::from_secs(1), MAX_LINK_TTL));
+        let claims =
+            Claims { sandbox: sandbox.clone(), key: who.key.clone(), expires_at, target: target.clone() };
+        let signed = claims.to_bytes();
+        let mut token = core.link_secret.mac(&signed).to_vec();
+        token.extend_from_slice(&signed);
+        Ok(SignedLink { token: URL_SAFE_NO_PAD.encode(token), expires_at: claims.expires_at })
+    }
+
+    /// What a link shows, if it holds: made here, not expired, its key not ended, its sandbox there.
+    pub fn open_link(&self, token: &str) -> Result<OpenLink, LinkRefused> {
+        let core = self.core();
+        let forged = || LinkRefused::Forged(no_such_link());
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_malformed| forged())?;
+        let (mac, signed) = bytes.split_first_chunk::<MAC_BYTES>().ok_or_else(forged)?;
+        let is_ours = bool::from(core.link_secret.mac(signed).ct_eq(mac));
+        if !is_ours || !core.link_secret.is_usable() {
+            return Err(forged());
+        }
+        let Claims { sandbox, key, expires_at, target } = Claims::from_bytes(signed).ok_or_else(forged)?;
+        if core.clock.now() >= expires_at {
+            return Err(LinkRefused::Ended(
+                Error::not_found("this link has expired").with_hint("Ask for a new one."),
+            ));
+        }
+        let asker = match &key {
+            None => Some(Principal::developer("a link")),
+            Some(id) => core.keys.principal(id, core.clock.now()),
+        };
+        let ended = || LinkRefused::Ended(no_such_link());
+        let asker = asker.ok_or_else(ended)?;
+        let found = core.find(&asker, &SandboxRef::from(&sandbox)).map_err(|_gone| ended())?;
+        let who = reader(asker, found.subject.namespace.clone());
+        Ok(OpenLink { who, sandbox, target })
+    }
+}
+
+/// Whoever has a link may look, and nothing else.
+fn reader(asker: Principal, namespace: Namespace) -> Principal {
+    let name = match &asker.key {
+        Some(_) => format!("a link of {}", asker.name),
+        None => asker.name,
+    };
+    Principal {
+        name,
+        scope: Scope::One(namespace),
+        key: asker.key,
+        access: Access::ReadOnly,
+        quota: Quota::default(),
+        is_owner: false,
+    }
+}
+
+fn check_target(target: &LinkTarget) -> Result<()> {
+    match target {
+        LinkTarget::File { path } => checked(path).map(drop),
+        LinkTarget::Output { mime, .. } if mime.len() > MAX_MIME_BYTES => {
+            Err(Error::invalid(format!("a media type of {} bytes", mime.len())))
+        }
+        LinkTarget::Output { .. } => Ok(()),
+    }
+}
+
+/// The same words for what was never made, what is gone and whose key has ended.
+fn no_such_link() -> Error {
+    Error::not_found("there is no such link")
+        .with_hint("A link ends with its time, its sandbox and the key that asked for it. Ask for a new one.")
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Claims {
+    sandbox: SandboxId,
+    key: Option<KeyId>,
+    expires_at: Timestamp,
+    target: LinkTarget,
+}
+
+impl Claims {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.expires_at.as_second().to_be_bytes());
+        match &self.key {
+            Some(key) => {
+                bytes.push(BY_KEY);
+                bytes.extend_from_slice(tail(key.as_str(), KeyId::PREFIX));
+            }
+            None => bytes.push(BY_NO_KEY),
+        }
+        bytes.extend_from_slice(tail(self.sandbox.as_str(), SandboxId::PREFIX));
+        match &self.target {
+            LinkTarget::File { path } => {
+                bytes.push(FILE);
+                bytes.extend_from_slice(path.as_bytes());
+            }
+            LinkTarget::Output { exec, number, mime } => {
+                bytes.push(OUTPUT);
+                bytes.extend_from_slice(tail(exec.as_str(), ExecId::PREFIX));
+                bytes.extend_from_slice(&number.to_be_bytes());
+                bytes.extend_from_slice(mime.as_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest(bytes);
+        if rest.take::<1>()? != [VERSION] {
+            return None;
+        }
+        let expires_at = Timestamp::from_second(i64::from_be_bytes(rest.take()?)).ok()?;
+        let key = match rest.take::<1>()? {
+            [BY_KEY] => Some(rest.id(KeyId::PREFIX)?.parse().ok()?),
+            [BY_NO_KEY] => None,
+            _ => return None,
+        };
+        let sandbox = rest.id(SandboxId::PREFIX)?.parse().ok()?;
+        let target = match rest.take::<1>()? {
+            [FILE] => LinkTarget::File { path: rest.text()? },
+            [OUTPUT] => LinkTarget::Output {
+                exec: rest.id(ExecId::PREFIX)?.parse().ok()?,
+                number: u32::from_be_bytes(rest.take()?),
+                mime: rest.text()?,
+            },
+            _ => return None,
+        };
+        Some(Self { sandbox, key, expires_at, target })
+    }
+}
+
+/// An id without the letters that all of its kind begin with.
+fn tail<'a>(id: &'a str, prefix: &str) -> &'a [u8] {
+    id.strip_prefix(prefix).unwrap_or(id).as_bytes()
+}
+
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn id(&mut self, prefix: &str) -> Option<String> {
+        let tail = self.take::<ID_CHARACTERS>()?;
+        Some(format!("{prefix}{}", std::str::from_utf8(&tail).ok()?))
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(std::mem::take(&mut self.0).to_vec()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_mac_is_that_of_the_standard() {
+        // RFC 4231, test case 2, with the key filled up with zeros, which is what the standard does with short ones.
+        let mut secret = [0; SECRET_BYTES];
+        secret[..4].copy_from_slice(b"Jefe");
+        let mac = hmac_sha256(&secret, &[b"what do ya want ", b"for nothing?"]);
+        let hex: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn claims_read_back_as_themselves() {
+        let sandbox = SandboxId::from_random([7; 8]);
+        let expires_at = Timestamp::from_second(1_800_000_000).unwrap();
+        for key in [None, Some(KeyId::from_random([3; 8]))] {
+            for target in [
+                LinkTarget::File { path: "/a/ü \n\"x".to_owned() },
+                LinkTarget::Output {
+                    exec: ExecId::from_random([9; 8]),
+                    number: 4,
+                    mime: "image/png".to_owned(),
+                },
+            ] {
+                let claims = Claims { sandbox: sandbox.clone(), key: key.clone(), expires_at, target };
+                let bytes = claims.to_bytes();
+                assert_eq!(Claims::from_bytes(&bytes), Some(claims));
+                let shortest = bytes.len().min(9 + 1 + 13 + 1);
+                (0..shortest).for_each(|n| assert_eq!(Claims::from_bytes(&bytes[..n]), None, "{n} bytes"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_secret_is_made_once_and_for_its_owner_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let first = LinkSecret::load(home.path());
+        assert_eq!(LinkSecret::load(home.path()).0, first.0);
+        let mode = std::fs::metadata(home.path().join(SECRET_FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(format!("{first:?}"), "LinkSecret");
+        // Half of one, after the disk was full.
+        std::fs::write(home.path().join(SECRET_FILE), "short").unwrap();
+        let second = LinkSecret::load(home.path());
+        assert!(second.0 != first.0 && LinkSecret::load(home.path()).0 == second.0);
+        // Nowhere to keep it.
+        let nowhere = LinkSecret::load(&home.path().join("missing"));
+        assert!(nowhere.is_usable() && nowhere.0 != second.0);
+    }
+}

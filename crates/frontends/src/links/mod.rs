@@ -1,0 +1,208 @@
+//! Links to what is in a sandbox, for whoever has none of our keys: a browser, a chat client, a person.
+//!
+//! The engine signs them and says what one opens; here is how they look, and how what they lead to is served so that nothing
+//! of it ever runs with the rights of our own pages.
+
+mod answer;
+mod changed;
+mod media;
+mod name;
+mod range;
+
+use std::{str::FromStr, sync::Arc, time::Duration};
+
+use engine::{Engine, LinkTarget, Principal};
+use jiff::Timestamp;
+use sandbox::{Error, ErrorKind, ExecId, Result, SandboxId};
+
+pub(crate) use self::{answer::answer, changed::ChangedFiles};
+
+/// Where links live.
+pub(crate) const PATH: &str = "/v1/links/";
+/// How long a link holds when nobody says otherwise: long enough to be read, short enough for a log to forget.
+pub const DEFAULT_LINK_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// What an operator says about links.
+#[derive(Debug, Clone)]
+pub struct LinkSettings {
+    pub ttl: Duration,
+    /// Where clients reach the daemon, when that is not where they happen to ask.
+    pub public: Option<BaseUrl>,
+    /// Where the daemon listens on TCP, for those who ask by other ways.
+    pub listener: Option<BaseUrl>,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        Self { ttl: DEFAULT_LINK_TTL, public: None, listener: None }
+    }
+}
+
+/// The part of an address that all links begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseUrl(String);
+
+impl BaseUrl {
+    /// Of a request whose host was found to be one of ours.
+    pub(crate) fn of_host(is_tls: bool, host: &str) -> Self {
+        Self(format!("{}://{host}", if is_tls { "https" } else { "http" }))
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::invalid(format!(
+                "{:?} is not an address of a server",
+                text.chars().take(128).collect::<String>()
+            ))
+            .with_hint("Write scheme and host, with a port or a path where needed: https://warren.example.")
+        };
+        let base = text.trim_end_matches('/');
+        let rest =
+            base.strip_prefix("https://").or_else(|| base.strip_prefix("http://")).ok_or_else(wrong)?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]%".contains(&byte);
+        if rest.is_empty() || rest.starts_with('/') || !rest.bytes().all(is_plain) {
+            return Err(wrong());
+        }
+        Ok(Self(base.to_owned()))
+    }
+}
+
+/// Makes links. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Links {
+    engine: Engine,
+    settings: Arc<LinkSettings>,
+}
+
+impl Links {
+    pub fn new(engine: Engine, settings: LinkSettings) -> Self {
+        Self { engine, settings: Arc::new(settings) }
+    }
+
+    /// Links for one asker. `base`: where it asked, on TCP.
+    pub(crate) fn of(&self, who: &Principal, base: Option<&BaseUrl>) -> AskersLinks {
+        let LinkSettings { public, listener, .. } = &*self.settings;
+        let base = public.as_ref().or(base).or(listener.as_ref()).cloned();
+        AskersLinks { links: self.clone(), who: who.clone(), base }
+    }
+}
+
+/// Links that are bound to whoever asked for them.
+#[derive(Debug, Clone)]
+pub(crate) struct AskersLinks {
+    links: Links,
+    who: Principal,
+    /// Absent where no browser reaches the daemon.
+    base: Option<BaseUrl>,
+}
+
+/// Links of one asker to what is in one sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxLinks {
+    links: AskersLinks,
+    sandbox: SandboxId,
+}
+
+impl SandboxLinks {
+    pub(crate) fn url_for_file(&self, path: &str) -> Option<String> {
+        self.links.url_for_file(&self.sandbox, path)
+    }
+
+    pub(crate) fn url_for_output(&self, exec: &ExecId, number: u32, mime: &str) -> Option<String> {
+        self.links.url_for_output(&self.sandbox, exec, number, mime)
+    }
+}
+
+impl AskersLinks {
+    /// Those to what is in one sandbox.
+    pub(crate) fn to(self, sandbox: &SandboxId) -> SandboxLinks {
+        SandboxLinks { links: self, sandbox: sandbox.clone() }
+    }
+
+    pub(crate) fn url_for_file(&self, sandbox: &SandboxId, path: &str) -> Option<String> {
+        let target = LinkTarget::File { path: path.to_owned() };
+        self.quietly(sandbox, &target)
+    }
+
+    pub(crate) fn url_for_output(
+        &self,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+        number: u32,
+        mime: &str,
+    ) -> Option<String> {
+        let target = LinkTarget::Output { exec: exec.clone(), number, mime: mime.to_owned() };
+        self.quietly(sandbox, &target)
+    }
+
+    /// An answer does without a link that cannot be made.
+    fn quietly(&self, sandbox: &SandboxId, target: &LinkTarget) -> Option<String> {
+        self.base.as_ref()?;
+        self.sign(sandbox, target, None).ok().map(|(url, _)| url)
+    }
+
+    /// The address, and how long it holds.
+    pub(crate) fn sign(
+        &self,
+        sandbox: &SandboxId,
+        target: &LinkTarget,
+        ttl: Option<Duration>,
+    ) -> Result<(String, Timestamp)> {
+        let Some(BaseUrl(base)) = &self.base else {
+            return Err(Error::new(
+                ErrorKind::WrongState,
+                "this daemon does not listen on TCP, so a link to it would lead nowhere",
+            )
+            .with_hint("Start it with `warren serve`, or with --listen and an address."));
+        };
+        let ttl = ttl.unwrap_or(self.links.settings.ttl);
+        let signed = self.links.engine.sign_link(&self.who, sandbox, target, ttl)?;
+        let name = match target {
+            LinkTarget::File { path } => name::encode(name::of_path(path)),
+            LinkTarget::Output { number, mime, .. } => name::of_output(*number, mime),
+        };
+        Ok((format!("{base}{PATH}{}/{name}", signed.token), signed.expires_at))
+    }
+}
+
+/// A request's path as it may stand in a log, a message or the audit: without the token, which is a right.
+pub(crate) fn shown_path(path: &str) -> &str {
+    if path.starts_with(PATH) { "/v1/links/…" } else { path }
+}
+
+/// The token in a path, if it is a link's.
+pub(crate) fn token_of(path: &str) -> Option<&str> {
+    path.strip_prefix(PATH).map(|rest| rest.split('/').next().unwrap_or(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_are_servers() {
+        for (text, base) in [
+            ("https://warren.example", "https://warren.example"),
+            ("http://[::1]:5555/", "http://[::1]:5555"),
+            ("https://a.example/warren/", "https://a.example/warren"),
+        ] {
+            assert_eq!(text.parse::<BaseUrl>().unwrap().0, base);
+        }
+        for text in ["", "warren.example", "ftp://a", "https://", "https:///x", "http://a?b", "http://a b"] {
+            assert!(text.parse::<BaseUrl>().unwrap_err().message().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_found_and_never_shown() {
+        assert_eq!(token_of("/v1/links/abc/x.png"), Some("abc"));
+        assert_eq!(token_of("/v1/links/abc"), Some("abc"));
+        assert_eq!(token_of("/v1/sandboxes"), None);
+        assert_eq!(shown_path("/v1/links/abc/x.png"), "/v1/links/…");
+        assert_eq!(shown_path("/v1/links"), "/v1/links");
+    }
+}
