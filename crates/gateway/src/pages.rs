@@ -1,7 +1,9 @@
 //! Index pages: fetched, read once, kept in the forms in which clients get them, used while fresh or when the index is away.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
+    fmt,
     fs::File,
     io::{self, Read as _},
     sync::{Arc, Mutex, PoisonError},
@@ -13,7 +15,10 @@ use hyper::{
     StatusCode,
     header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED},
 };
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+};
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -135,13 +140,48 @@ impl Page {
         Some(OpenForm { file, size, sha256: kept.blob, cuts: kept.cuts })
     }
 
-    /// The files that the page names.
-    pub(crate) async fn files(self) -> io::Result<Table> {
+    /// The file of that name, if the page names it.
+    pub(crate) async fn file(self, name: &str) -> io::Result<Option<Named>> {
+        let name = name.to_owned();
         blocking(move || {
             let (file, size) = &self.files;
-            Ok(serde_json::from_slice(&cache::read_whole(file, *size)?)?)
+            let table = cache::read_whole(file, *size)?;
+            Ok(Lookup { name: &name }.deserialize(&mut serde_json::Deserializer::from_slice(&table))?)
         })
         .await
+    }
+}
+
+/// Finds one file in a [`Table`] without building the table: those of large projects have ten thousand entries.
+struct Lookup<'a> {
+    name: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for Lookup<'_> {
+    type Value = Option<Named>;
+
+    fn deserialize<D: Deserializer<'de>>(self, table: D) -> Result<Self::Value, D::Error> {
+        table.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Lookup<'_> {
+    type Value = Option<Named>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of files")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            if name == self.name {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -172,6 +212,11 @@ impl Pages {
     /// A page in which a file is looked up. The client was given the file's name by it, so its age does not matter.
     pub(crate) async fn get_any_age(&self, wanted: Wanted) -> Result<Page, Refusal> {
         self.get_within(wanted, Duration::MAX).await
+    }
+
+    /// A page of any age, if it is in the cache.
+    pub(crate) async fn peek(&self, key: &str) -> Result<Option<Page>, Refusal> {
+        self.load(key).await
     }
 
     async fn get_within(&self, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
@@ -427,6 +472,20 @@ mod tests {
             encoder.write_all(&piece).unwrap();
         }
         encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn one_file_is_found_among_many() {
+        let named = |url: &str| Named { url: url.parse().unwrap(), stated: None };
+        let table: Table = [("a \"b\"", "http://a.example/"), ("c", "http://c.example/")]
+            .map(|(name, url)| (name.to_owned(), named(url)))
+            .into();
+        let text = serde_json::to_vec(&table).unwrap();
+        let look =
+            |name| Lookup { name }.deserialize(&mut serde_json::Deserializer::from_slice(&text)).unwrap();
+        assert_eq!(look("a \"b\""), Some(named("http://a.example/")));
+        assert_eq!(look("c"), Some(named("http://c.example/")));
+        assert_eq!(look("d"), None);
     }
 
     #[test]

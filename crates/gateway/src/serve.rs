@@ -65,7 +65,9 @@ async fn answer(inner: &Inner, scope: Scope, request: Request<Incoming>) -> Resp
             // Who speaks like this is not spoken to again.
             let mut response = reply::refusal(&refusal);
             reply::set(&mut response, CONNECTION, "close");
-            reply::set(&mut response, ALLOW, "GET, HEAD");
+            if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
+                reply::set(&mut response, ALLOW, "GET, HEAD");
+            }
             response
         }
     };

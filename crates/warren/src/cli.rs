@@ -15,6 +15,7 @@ use crate::commands;
 #[command(after_help = "Examples:
   warren run python3 -c 'print(6 * 7)'
   warren run -it bash
+  warren code python -c '6 * 7'
   warren create --name dev && warren exec dev ls /")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -44,6 +45,9 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Command {
     Run(commands::run::Args),
     Exec(commands::exec::Args),
+    Code(Box<commands::code::Args>),
+    Repl(Box<commands::repl::Args>),
+    Context(commands::context::Args),
     Create(commands::create::Args),
     Start(commands::start::Args),
     Stop(commands::stop::Args),

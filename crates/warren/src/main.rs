@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod cells;
 mod cli;
 mod client;
 mod commands;

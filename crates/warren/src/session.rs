@@ -26,8 +26,8 @@ use crate::{
 /// Bytes read from our stdin at once, and pieces that may wait for the daemon.
 const STDIN_PIECE_BYTES: usize = 64 * 1024;
 const STDIN_PIECES: usize = 4;
-const SIGINT: i32 = 2;
-const SIGHUP: i32 = 1;
+pub(crate) const SIGINT: i32 = 2;
+pub(crate) const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
 
 /// How the exec hangs on to this process.
@@ -154,9 +154,7 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
         }
         for entry in &batch {
             printer.print(entry).await?;
-            if entry.kind == EntryKind::Exited {
-                outcome = outcome_of(entry);
-            }
+            outcome = outcome_of(entry).or(outcome);
         }
         printer.flush().await?;
     }
@@ -166,13 +164,17 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
     }
 }
 
-fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
+/// How it ended, where the entry tells.
+pub(crate) fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
+    if entry.kind != EntryKind::Exited {
+        return None;
+    }
     let exit: engine::ExitEntry = serde_json::from_slice(&entry.data).ok()?;
     Some(exit.outcome)
 }
 
 /// The log was trimmed or says less than we need; the record knows.
-async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
+pub(crate) async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
     let view = client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), None).await?;
     view.outcome.ok_or_else(|| {
         Error::new(ErrorKind::Internal, format!("exec {} ended without an outcome", exec.id)).into()
@@ -204,6 +206,14 @@ impl Printer {
             | EntryKind::Rich => {}
         }
         Ok(())
+    }
+
+    pub(crate) async fn stdout(&mut self, bytes: &[u8]) -> CommandResult<()> {
+        Ok(self.stdout.write_all(bytes).await?)
+    }
+
+    pub(crate) async fn stderr(&mut self, bytes: &[u8]) -> CommandResult<()> {
+        Ok(self.stderr.write_all(bytes).await?)
     }
 
     pub(crate) async fn flush(&mut self) -> CommandResult<()> {
@@ -257,12 +267,12 @@ fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result
     receiver
 }
 
-enum Asked {
+pub(crate) enum Asked {
     Resize,
     End(i32),
 }
 
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
@@ -270,7 +280,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -279,7 +289,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::End(SIGINT),
             _ = self.terminate.recv() => Asked::End(SIGTERM),

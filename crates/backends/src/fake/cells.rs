@@ -365,7 +365,6 @@ async fn in_context(
         exec.rich(&Rich::Warning { message }).await;
     }
     *lock(&context.running) = Some(Arc::clone(exec));
-    variables.env.extend(start.env.clone());
     let over = work(guest, exec, start, cell, &mut variables).await;
     if over.lost.is_some() {
         context.forget(&mut variables);

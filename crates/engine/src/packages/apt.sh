@@ -7,12 +7,11 @@ printf '%s\n' "$WARREN_APT_SOURCES" >"$place/warren.sources"
 if [ ! -e /usr/sbin/policy-rc.d ] && [ ! -d /run/systemd/system ]; then
   printf '#!/bin/sh\nexit 101\n' 2>/dev/null >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 fi
-# With a single id nothing can be given to another user, which the index of manual pages insists on.
+# With a single id nothing can be given to another user, which the index of manual pages insists on: leave it alone.
 few_ids=$(awk '{ n += $3 } END { print n < 2 }' /proc/self/uid_map 2>/dev/null)
-[ "$few_ids" = 1 ] && man='-o Dpkg::Options::=--path-exclude=/usr/share/man/*'
+[ "$few_ids" = 1 ] && sed -i '/ man-db/d' /var/lib/dpkg/triggers/File 2>/dev/null
 apt() {
-  # shellcheck disable=SC2086
-  apt-get -q -y ${man:-} -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$place" \
+  apt-get -q -y -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$place" \
     -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Acquire::http::Proxy=DIRECT \
     -o Acquire::Languages=none -o Acquire::GzipIndexes=true -o Dpkg::Use-Pty=0 \
     -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@"
@@ -22,9 +21,9 @@ is_fresh() { [ -n "$(find "$stamp" -mmin -360 2>/dev/null)" ]; }
 refresh() { apt update && : >"$stamp"; }
 if is_fresh; then
   apt install "$@" && exit 0
-  # The lists may name what the archive has no longer.
-  refresh || exit
-else
-  refresh || exit
+  code=$?
+  # What the lists do not know is not there; what they know and the archive has no longer is found again by newer ones.
+  apt --print-uris install "$@" >/dev/null 2>&1 || exit "$code"
 fi
+refresh || exit
 apt install "$@"

@@ -1,5 +1,7 @@
 //! The last lines of what an install printed, from the ledger of its exec.
 
+use std::collections::VecDeque;
+
 use sandbox::ExecId;
 use store::{EntryKind, Item};
 
@@ -12,33 +14,61 @@ const MAX_ENTRIES: u64 = 256;
 
 pub(super) fn last_lines(shared: &Shared, exec: &ExecId) -> Vec<String> {
     let Ok(ledger) = shared.ledger() else { return Vec::new() };
-    let text = may_block(|| {
+    may_block(|| {
         let last = match shared.execs.get(exec) {
             Some(live) => live.last_number(),
             None => ledger.last_number(exec).unwrap_or(0),
         };
-        let mut text = Vec::new();
+        let mut lines = Lines::default();
         let Ok(mut reader) = ledger.reader(exec, last.saturating_sub(MAX_ENTRIES).max(1)) else {
-            return text;
+            return Vec::new();
         };
         while let Ok(Some(item)) = reader.next() {
-            match item {
-                Item::Entry(entry) if matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) => {
-                    text.extend_from_slice(&entry.data);
-                }
-                Item::Entry(_) | Item::Trimmed { .. } => {}
+            if let Item::Entry(entry) = item {
+                lines.push(entry.kind, &entry.data);
             }
         }
-        text
-    });
-    lines_of(&text)
+        lines.finish()
+    })
 }
 
-fn lines_of(text: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(text);
-    let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
-    let lines: Vec<_> = lines.map(|line| error::readable(line).trim_end().to_owned()).collect();
-    lines[lines.len().saturating_sub(MAX_LINES)..].to_vec()
+/// Whole lines in the order in which they ended. Each stream has its own: what one prints must not tear a line of the other.
+#[derive(Default)]
+struct Lines {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    done: VecDeque<String>,
+}
+
+impl Lines {
+    fn push(&mut self, kind: EntryKind, data: &[u8]) {
+        let begun = match kind {
+            EntryKind::Stdout => &mut self.stdout,
+            EntryKind::Stderr => &mut self.stderr,
+            _ => return,
+        };
+        begun.extend_from_slice(data);
+        let Some(end) = begun.iter().rposition(|byte| b"\n\r".contains(byte)) else { return };
+        let whole: Vec<u8> = begun.drain(..=end).collect();
+        self.keep(&whole);
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        for rest in [std::mem::take(&mut self.stdout), std::mem::take(&mut self.stderr)] {
+            self.keep(&rest);
+        }
+        self.done.into()
+    }
+
+    fn keep(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        for line in text.split(['\n', '\r']).filter(|line| !line.trim().is_empty()) {
+            if self.done.len() == MAX_LINES {
+                self.done.pop_front();
+            }
+            self.done.push_back(error::readable(line).trim_end().to_owned());
+        }
+    }
 }
 
 /// The line that best says why an install failed.
@@ -53,12 +83,30 @@ pub(super) fn complaint(lines: &[String]) -> Option<&str> {
 mod tests {
     use super::*;
 
+    fn lines_of(pieces: &[(EntryKind, &str)]) -> Vec<String> {
+        let mut lines = Lines::default();
+        pieces.iter().for_each(|(kind, text)| lines.push(*kind, text.as_bytes()));
+        lines.finish()
+    }
+
     #[test]
     fn the_last_lines_are_shown_without_what_plays_with_terminals() {
         let text: String = (0..50).map(|n| format!("\x1b[1mline {n}\n\n")).collect();
-        let lines = lines_of(text.as_bytes());
+        let lines = lines_of(&[(EntryKind::Stdout, &text)]);
         assert_eq!((lines.len(), lines[MAX_LINES - 1].as_str()), (MAX_LINES, "[1mline 49"));
-        assert_eq!(lines_of(b"10%\r20%\rdone"), ["10%", "20%", "done"]);
+        assert_eq!(lines_of(&[(EntryKind::Stderr, "10%\r20%\rdone")]), ["10%", "20%", "done"]);
+    }
+
+    #[test]
+    fn one_stream_does_not_tear_the_lines_of_the_other() {
+        let lines = lines_of(&[
+            (EntryKind::Stdout, "Reading lists..."),
+            (EntryKind::Stderr, "E: Unable to lo"),
+            (EntryKind::Stdin, "never shown\n"),
+            (EntryKind::Stderr, "cate it\n"),
+            (EntryKind::Stdout, "\nDone"),
+        ]);
+        assert_eq!(lines, ["E: Unable to locate it", "Reading lists...", "Done"]);
     }
 
     #[test]

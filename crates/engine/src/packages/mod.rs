@@ -110,6 +110,9 @@ impl Engine {
             Error::from(invalid)
                 .with_hint("Give names with versions, such as numpy or requests>=2, one for each package.")
         })?;
+        if spec.timeout.is_some_and(|limit| limit.is_zero()) {
+            return Err(sandbox::InvalidExec::NoTime.into());
+        }
         let shared = self.core().find_to_change(who, which).await?;
         let gateway = self.core().config.packages.clone().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "packages cannot be installed: the daemon was told not to")
@@ -176,8 +179,11 @@ impl Engine {
         time: Option<Duration>,
     ) -> Result<PackageJob> {
         let shared = self.core().find_to_look(who, which).await?;
-        let record = self.job_record(&shared, job).await?;
-        let Some(live) = self.core().jobs.get(job) else { return Ok(view(&shared, record, Log::Shown)) };
+        let is_its = |live: &Arc<LiveJob>| live.record.borrow().sandbox == shared.subject.id;
+        let Some(live) = self.core().jobs.get(job).filter(is_its) else {
+            let record = self.job_record(&shared, job).await?;
+            return Ok(view(&shared, record, Log::Shown));
+        };
         let mut progress = live.record.subscribe();
         let closing = self.core().closing.clone();
         let ended = async {

@@ -119,6 +119,7 @@ fn pip(python: Python, base: &str) -> Command {
         ("UV_NO_CONFIG", "1"),
         ("UV_NO_CACHE", "1"),
         ("UV_NO_PROGRESS", "1"),
+        ("UV_LINK_MODE", "copy"),
         ("UV_PYTHON_DOWNLOADS", "never"),
         ("UV_BREAK_SYSTEM_PACKAGES", "1"),
         ("UV_HTTP_TIMEOUT", "120"),

@@ -90,6 +90,10 @@ impl Collected {
         self.outcome = Some(outcome);
     }
 
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
+    }
+
     pub(crate) fn state_kept(&self) -> Option<bool> {
         self.state.map(|(kept, ..)| kept)
     }

@@ -10,6 +10,7 @@ pub(crate) mod language;
 mod records;
 mod reread;
 mod result;
+pub(crate) mod surroundings;
 
 pub(crate) use self::{
     bundle::Form,

@@ -23,7 +23,7 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language},
+    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId},
     links::BaseUrl,
     mcp::output::until_character_border,
@@ -43,7 +43,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
 }
 
 /// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it runs.
-/// An exception is an answer, not a failure.
+/// An exception is an answer, not a failure. Code goes on when its caller leaves; the same `requestId` finds it again.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/code", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     request_body = v1::CodeRequest,
@@ -60,8 +60,10 @@ async fn run(
     JsonBody(asked): JsonBody<v1::CodeRequest>,
 ) -> ApiResult<Response> {
     let spec = spec(&rest, &ask, asked).await?;
+    let ignored = surroundings::ignored(&rest.engine, &ask.who, &ask.which, &spec).await;
     let view = rest.engine.exec(&ask.who, &ask.which, spec).await?;
-    let running = Running::new(&rest, ask.who, &view, base.as_deref()).await?;
+    let mut running = Running::new(&rest, ask.who, &view, base.as_deref()).await?;
+    running.collected.warn(ignored);
     match Format::asked(&headers) {
         Some(format @ (Format::Sse | Format::Ndjson)) => {
             Ok(stream::answer(format, id, &rest.stop, running.events()))

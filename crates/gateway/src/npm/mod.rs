@@ -5,9 +5,8 @@ mod packument;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::{
-    HeaderMap, Response,
+    HeaderMap, Response, StatusCode,
     header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,7 +16,7 @@ use crate::{
     Inner,
     error::Refusal,
     files::{self, Change},
-    pages,
+    pages::{self, Page},
     reply::{self, Body, Part},
     upstream::Ask,
 };
@@ -79,16 +78,14 @@ pub(crate) async fn tarball(
     file: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    // Installers asked for the abbreviated form, so that is the one that we have.
-    let page = inner.pages.get_any_age(wanted(inner, package, Detail::Abbreviated)).await?;
-    let mut table = page.files().await;
-    if table.as_ref().is_ok_and(|table| !table.contains_key(file)) {
+    let mut found = known(inner, package).await?.file(file).await;
+    if matches!(found, Ok(None)) {
+        // Perhaps it is newer than our page.
         let page = inner.pages.get(wanted(inner, package, Detail::Abbreviated)).await?;
-        table = page.files().await;
+        found = page.file(file).await;
     }
-    let mut table = table.map_err(|error| Refusal::disk(&inner.counters, &error))?;
-    let named = table
-        .remove(file)
+    let named = found
+        .map_err(|error| Refusal::disk(&inner.counters, &error))?
         .ok_or_else(|| Refusal::not_found(format!("The package {package} has no file {file:?}.")))?;
     let wanted = files::Wanted {
         what: format!("the file {file}"),
@@ -98,6 +95,17 @@ pub(crate) async fn tarball(
         content_type: "application/octet-stream",
     };
     inner.files.get(wanted, headers).await
+}
+
+/// The packument that led the client to a file, in whichever detail it asked for that.
+async fn known(inner: &Inner, package: &str) -> Result<Page, Refusal> {
+    for detail in [Detail::Abbreviated, Detail::Full] {
+        let key = wanted(inner, package, detail).key;
+        if let Some(page) = inner.pages.peek(&key).await? {
+            return Ok(page);
+        }
+    }
+    inner.pages.get_any_age(wanted(inner, package, Detail::Abbreviated)).await
 }
 
 fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::Wanted {

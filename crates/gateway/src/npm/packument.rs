@@ -1,7 +1,10 @@
 //! Reading a packument, and making its links ours.
 
+use std::collections::BTreeMap;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::{
     digest::{Algorithm, Stated},
@@ -13,49 +16,61 @@ pub(super) const FORM: &str = "packument";
 /// In the name of a tarball.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Bytes of the mark that stands for our own address until it is known.
-const MARK_BYTES: usize = 16;
+/// An object of which only the names are read. Packuments are large, and read as trees they are many times as large.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
 
-pub(super) fn read(package: &str, fetched: &Fetched) -> Result<Content, String> {
-    let mut packument: Value =
-        serde_json::from_slice(&fetched.body).map_err(|error| format!("not a packument: {error}"))?;
-    let versions = packument
-        .get_mut("versions")
-        .and_then(Value::as_object_mut)
-        .ok_or_else(|| "a packument without versions".to_owned())?;
-    let mark = mark()?;
-    let base_name = package.rsplit('/').next().unwrap_or(package);
-    let mut files = Table::new();
-    let mut unusable = Vec::new();
-    for (version, manifest) in versions.iter_mut() {
-        let file = format!("{base_name}-{version}.tgz");
-        match named(manifest, fetched) {
-            Some(named) if is_version(version) => {
-                let link = format!("{mark}{package}/-/{}", utf8_percent_encode(&file, IN_PATH));
-                manifest["dist"]["tarball"] = Value::String(link);
-                files.insert(file, named);
-            }
-            // A version that cannot be fetched would fail in the middle of an install.
-            _ => unusable.push(version.clone()),
-        }
-    }
-    for version in unusable {
-        versions.remove(&version);
-    }
-    let marked = serde_json::to_string(&packument).map_err(|error| error.to_string())?;
-    let (body, cuts) = without_marks(&marked, &mark);
-    Ok(Content { forms: vec![Form { name: FORM, body, cuts }], files })
+/// What we need to know of a version's tarball.
+#[derive(Deserialize)]
+struct Dist {
+    tarball: String,
+    #[serde(default)]
+    integrity: Option<String>,
+    #[serde(default)]
+    shasum: Option<String>,
 }
 
-fn named(manifest: &Value, fetched: &Fetched) -> Option<Named> {
-    let dist = manifest.get("dist")?.as_object()?;
-    let mut url = fetched.url.join(dist.get("tarball")?.as_str()?).ok()?;
+pub(super) fn read(package: &str, fetched: &Fetched) -> Result<Content, String> {
+    let packument: Object<'_> =
+        serde_json::from_slice(&fetched.body).map_err(|error| format!("not a packument: {error}"))?;
+    let versions = packument.get("versions").ok_or_else(|| "a packument without versions".to_owned())?;
+    let versions: Object<'_> =
+        serde_json::from_str(versions.get()).map_err(|error| format!("a packument's versions: {error}"))?;
+    let mut out = Writer::new(fetched.body.len());
+    let mut files = Table::new();
+    out.object(&packument, "versions", |out| {
+        let mut is_first = true;
+        out.text("{");
+        for (version, manifest) in &versions {
+            // A version that cannot be fetched would fail in the middle of an install, so it is left out.
+            let Some((manifest, dist, named)) = parts(version, manifest, fetched) else { continue };
+            let file = format!("{}-{version}.tgz", package.rsplit('/').next().unwrap_or(package));
+            let link = format!("{package}/-/{}", utf8_percent_encode(&file, IN_PATH));
+            out.key(&mut is_first, version);
+            out.object(&manifest, "dist", |out| out.object(&dist, "tarball", |out| out.link(&link)));
+            files.insert(file, named);
+        }
+        out.text("}");
+    });
+    Ok(Content { forms: vec![Form { name: FORM, body: out.body, cuts: out.cuts }], files })
+}
+
+/// A version's manifest, what that says of its tarball, and where the tarball is.
+fn parts<'a>(
+    version: &str,
+    manifest: &'a RawValue,
+    fetched: &Fetched,
+) -> Option<(Object<'a>, Object<'a>, Named)> {
+    let manifest: Object<'a> = serde_json::from_str(manifest.get()).ok()?;
+    let dist = manifest.get("dist")?.get();
+    let known: Dist = serde_json::from_str(dist).ok()?;
+    let mut url = fetched.url.join(&known.tarball).ok()?;
     url.set_fragment(None);
-    let text = |name: &str| dist.get(name).and_then(Value::as_str);
-    let stated = text("integrity")
-        .and_then(Stated::from_integrity)
-        .or_else(|| Stated::from_hex(Algorithm::Sha1, text("shasum")?));
-    Some(Named { url, stated })
+    let stated = known
+        .integrity
+        .and_then(|text| Stated::from_integrity(&text))
+        .or_else(|| Stated::from_hex(Algorithm::Sha1, &known.shasum?));
+    let dist = serde_json::from_str(dist).ok()?;
+    is_version(version).then_some((manifest, dist, Named { url, stated }))
 }
 
 /// One part of a file's name.
@@ -65,29 +80,56 @@ fn is_version(version: &str) -> bool {
         && !version.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
 
-/// A text that nobody could have put into the packument: it was not known when that was written.
-fn mark() -> Result<String, String> {
-    let mut random = [0; MARK_BYTES];
-    getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-    Ok(crate::digest::sha256_hex(&random))
+/// JSON with places in it where our own address will be put.
+struct Writer {
+    body: Vec<u8>,
+    cuts: Vec<u64>,
 }
 
-/// The text with every mark taken out, and where they stood.
-fn without_marks(marked: &str, mark: &str) -> (Vec<u8>, Vec<u64>) {
-    let mut body = Vec::with_capacity(marked.len());
-    let mut cuts = Vec::new();
-    for (number, part) in marked.split(mark).enumerate() {
-        if number > 0 {
-            cuts.push(body.len() as u64);
-        }
-        body.extend_from_slice(part.as_bytes());
+impl Writer {
+    fn new(capacity: usize) -> Self {
+        Self { body: Vec::with_capacity(capacity), cuts: Vec::new() }
     }
-    (body, cuts)
+
+    fn text(&mut self, text: &str) {
+        self.body.extend_from_slice(text.as_bytes());
+    }
+
+    fn key(&mut self, is_first: &mut bool, name: &str) {
+        if !std::mem::take(is_first) {
+            self.text(",");
+        }
+        self.text(&serde_json::Value::from(name).to_string());
+        self.text(":");
+    }
+
+    /// The object as it is, but for the value of one name.
+    fn object(&mut self, object: &Object<'_>, changed: &str, change: impl FnOnce(&mut Self)) {
+        let mut change = Some(change);
+        let mut is_first = true;
+        self.text("{");
+        for (name, value) in object {
+            self.key(&mut is_first, name);
+            match change.take_if(|_| name == changed) {
+                Some(change) => change(self),
+                None => self.text(value.get()),
+            }
+        }
+        self.text("}");
+    }
+
+    /// `link` holds nothing that a string in JSON could not.
+    fn link(&mut self, link: &str) {
+        self.text("\"");
+        self.cuts.push(self.body.len() as u64);
+        self.text(link);
+        self.text("\"");
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -137,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_no_packument_is_said() {
-        for body in [json!([]), json!({"versions": []}), json!({"error": "not found"}), json!(1)] {
+        for body in [json!([]), json!({"versions": []}), json!({"error": "no"}), json!(1), json!(null)] {
             assert!(read("thing", &fetched(&body)).unwrap_err().contains("packument"), "{body}");
         }
         assert!(read("thing", &fetched(&json!({"versions": {"1": 5, "2": null}}))).unwrap().files.is_empty());

@@ -57,14 +57,13 @@ pub(crate) async fn file(
     file: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let mut table = inner.pages.get_any_age(wanted(inner, project)).await?.files().await;
-    if table.as_ref().is_ok_and(|table| !table.contains_key(file)) {
+    let mut found = inner.pages.get_any_age(wanted(inner, project)).await?.file(file).await;
+    if matches!(found, Ok(None)) {
         // Perhaps it is newer than our page.
-        table = inner.pages.get(wanted(inner, project)).await?.files().await;
+        found = inner.pages.get(wanted(inner, project)).await?.file(file).await;
     }
-    let mut table = table.map_err(|error| Refusal::disk(&inner.counters, &error))?;
-    let named = table
-        .remove(file)
+    let named = found
+        .map_err(|error| Refusal::disk(&inner.counters, &error))?
         .ok_or_else(|| Refusal::not_found(format!("The project {project} has no file {file:?}.")))?;
     let change = if named.stated.is_some() { Change::Never } else { Change::Sometimes };
     let wanted = files::Wanted {

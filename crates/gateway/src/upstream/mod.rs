@@ -151,7 +151,9 @@ impl Upstream {
     /// Asks, and follows redirects. Any status but a redirect is an answer.
     pub(crate) async fn ask(&self, ask: &Ask, whole: Duration) -> Result<Answer, Failure> {
         let deadline = time::Instant::now() + whole;
-        let outcome = self.ask_until(ask, deadline).await;
+        let outcome = time::timeout_at(deadline, self.ask_until(ask, deadline))
+            .await
+            .unwrap_or_else(|_elapsed| Err(timed_out(format!("no answer from {}", shown(&ask.url)))));
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         match &outcome {
             Err(failure) if failure.is_absence() => {

@@ -60,6 +60,7 @@ const DRIVERS: &[Driver] = &[
             ("fork", include_str!("python/fork.py")),
             ("hazards", include_str!("python/hazards.py")),
             ("loop", include_str!("python/loop.py")),
+            ("mend", include_str!("python/mend.py")),
             ("show", include_str!("python/show.py")),
             ("watch", include_str!("python/watch.py")),
         ],

@@ -8,6 +8,7 @@ mod by_file;
 mod cell;
 mod channel;
 mod context;
+mod death;
 mod drivers;
 mod fork;
 mod interpreter;

@@ -22,7 +22,7 @@ use crate::{
     Guest,
     exec::{self, Chunk, Ended, Exec, Output},
     files::changed::Tracker,
-    limits::{FORKED_WITHIN, MAX_LAST_WORDS_BYTES, OUTPUT_CHUNK_BYTES, READY_WITHIN, SILENT_FOR},
+    limits::{FORKED_WITHIN, OUTPUT_CHUNK_BYTES, READY_WITHIN, SILENT_FOR},
 };
 
 /// What a cell ends with whose interpreter could not be started any more.
@@ -33,9 +33,9 @@ pub(super) struct Task {
     pub(super) context: Rc<Context>,
     pub(super) live: Option<Live>,
     /// Those of an interpreter that has ended too: what it left behind may still print.
-    outputs: Vec<Output>,
+    pub(super) outputs: Vec<Output>,
     /// The cell that ran last, to which late output belongs.
-    last: Option<Rc<Exec>>,
+    pub(super) last: Option<Rc<Exec>>,
     /// Number of the cell that began last.
     number: u64,
     /// Follows what the running cell changes, where that was asked for.
@@ -44,7 +44,7 @@ pub(super) struct Task {
 
 /// The interpreter that we talk to.
 pub(super) struct Live {
-    interpreter: Rc<Interpreter>,
+    pub(super) interpreter: Rc<Interpreter>,
     pub(super) channel: Channel,
     /// Until when something must have been said.
     pub(super) deadline: Option<Instant>,
@@ -139,7 +139,7 @@ impl Task {
     }
 
     /// Whose events output becomes now.
-    fn owner(&self) -> Option<Rc<Exec>> {
+    pub(super) fn owner(&self) -> Option<Rc<Exec>> {
         let inner = self.context.inner.borrow();
         let first = || inner.waiting.front().filter(|_| !inner.is_ready).map(|waiting| &waiting.exec);
         inner.running.as_ref().or(self.last.as_ref()).or_else(first).cloned()
@@ -237,6 +237,10 @@ impl Task {
             Some(directory) => Some(Tracker::begin(&directory).await),
             None => None,
         };
+        let is_still_due = self.due(&self.context.inner.borrow()) == Some(Due::Begin);
+        if !is_still_due {
+            return;
+        }
         let Some(Waiting { exec, kind, code }) = self.context.change(|inner| {
             let waiting = inner.waiting.pop_front();
             inner.running = waiting.as_ref().map(|waiting| Rc::clone(&waiting.exec));
@@ -305,7 +309,7 @@ impl Task {
     }
 
     /// Takes what the driver said, after what was printed before it.
-    async fn listen(&mut self, bytes: &[u8]) {
+    pub(super) async fn listen(&mut self, bytes: &[u8]) {
         if let Some(owner) = self.owner() {
             exec::drain(&self.guest, &owner, &mut self.outputs).await;
         }
@@ -358,7 +362,7 @@ impl Task {
     }
 
     /// What files the running cell changed, before its end.
-    async fn tell_files(&mut self) {
+    pub(super) async fn tell_files(&mut self) {
         let tracker = self.tracker.take();
         let running = self.context.inner.borrow().running.clone();
         if let Some(running) = running {
@@ -367,7 +371,7 @@ impl Task {
     }
 
     /// The last record of a cell, and its end.
-    fn end_cell(&self, exec: &Rc<Exec>, ended: Ended, lost: Option<StateLoss>, oom_kills: u64) {
+    pub(super) fn end_cell(&self, exec: &Rc<Exec>, ended: Ended, lost: Option<StateLoss>, oom_kills: u64) {
         let was_interrupted = exec.cell.as_ref().is_some_and(cell::CellPart::is_interrupted);
         let interrupted = was_interrupted && (lost.is_some() || ended.code == Some(INTERRUPTED));
         self.guest.execs.push_record(exec, &Rich::State { kept: lost.is_none(), lost, interrupted });
@@ -411,71 +415,6 @@ impl Task {
         }
     }
 
-    /// The interpreter was reaped: its last words, then the end of what it ran.
-    async fn bury(&mut self) {
-        self.last_words().await;
-        if let Some(owner) = self.owner() {
-            exec::drain(&self.guest, &owner, &mut self.outputs).await;
-        }
-        self.tell_files().await;
-        let Some(live) = self.live.take() else { return };
-        let (ended, oom_kills) = live
-            .interpreter
-            .ended
-            .get()
-            .unwrap_or((Ended { code: None, signal: None }, self.guest.oom_kills()));
-        self.fork_is_over(live.forking, "its interpreter ended");
-        let (exec, was_ready) = self.context.change(|inner| {
-            let was_ready = std::mem::take(&mut inner.is_ready);
-            inner.interpreter = None;
-            let first = if was_ready { None } else { inner.waiting.pop_front() };
-            first.as_ref().inspect(|first| self.guest.contexts.let_go(first));
-            (inner.running.clone().or(first.map(|first| first.exec)), was_ready)
-        });
-        let counted_before =
-            exec.as_ref().or(self.last.as_ref()).map_or(oom_kills, |exec| exec.oom_kills_before());
-        let loss = live.interpreter.loss(ended, oom_kills.saturating_sub(counted_before));
-        if let Some(exec) = exec {
-            if live.channel.lines.is_within_record() {
-                self.guest.execs.push_rich(&exec, "\n".into());
-            }
-            self.end_cell(&exec, ended, Some(loss), oom_kills);
-            self.last = Some(exec);
-        }
-        let said = if self.last.is_none() { self.left_unread() } else { String::new() };
-        self.context.change(|inner| {
-            if std::mem::take(&mut inner.is_reset) {
-                inner.lost = None;
-            } else if was_ready {
-                inner.lost = Some(sentence(self.context.name(), loss, ended));
-            } else {
-                inner.failure =
-                    Some(Failure::new(FailureKind::WrongState, died_early(&self.context, ended, &said)));
-            }
-        });
-    }
-
-    /// What was printed while there was no cell to have it.
-    fn left_unread(&self) -> String {
-        let chunks = self.outputs.iter().map(|output| output.take(OUTPUT_CHUNK_BYTES));
-        let texts = chunks.filter_map(|chunk| match chunk {
-            Chunk::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            _ => None,
-        });
-        exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
-    }
-
-    /// What the driver wrote before its end; bounded, since others may hold its channel.
-    async fn last_words(&mut self) {
-        let mut n_bytes = 0;
-        while n_bytes < MAX_LAST_WORDS_BYTES {
-            let Some(live) = self.live.as_ref().filter(|live| !live.channel.is_deaf) else { return };
-            let Chunk::Bytes(bytes) = live.channel.take() else { return };
-            n_bytes += bytes.len();
-            self.listen(&bytes).await;
-        }
-    }
-
     fn leave(&mut self) {
         self.close_last();
         self.context.give_up_waiting();
@@ -510,27 +449,4 @@ fn kind_of(reason: StartFailure) -> FailureKind {
         StartFailure::LimitReached => FailureKind::LimitReached,
         StartFailure::Other => FailureKind::Internal,
     }
-}
-
-/// Why the variables are gone.
-fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
-    let how = match (loss, ended.signal, ended.code) {
-        (StateLoss::OutOfMemory, ..) => "was killed for want of memory".to_owned(),
-        (StateLoss::Killed, ..) => "was killed".to_owned(),
-        (StateLoss::Garbled, ..) => "was killed because its channel to the sandbox was broken".to_owned(),
-        (_, Some(signal), _) => format!("was ended by signal {signal}"),
-        (_, None, code) => format!("exited with code {}", code.unwrap_or(0)),
-    };
-    format!(
-        "The variables of context {context} are gone: its interpreter {how}. This cell began in a new one."
-    )
-}
-
-fn died_early(context: &Context, ended: Ended, said: &str) -> String {
-    let how = match (ended.signal, ended.code) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, code) => format!("exited with code {}", code.unwrap_or(0)),
-    };
-    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-    format!("the interpreter of context {} {how} before it was ready{said}", context.name())
 }

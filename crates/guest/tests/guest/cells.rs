@@ -4,8 +4,11 @@ use guest_protocol::{
     ExecEvent, ExecStatus, ExitReport, FailureKind, Request, Response, Rich, StartFailure, StateLoss,
 };
 
+use rustix::process::{Signal, kill_process};
+
 use crate::support::{
     Host, TestGuest, cell, cell_in, command, eventually, exited, interrupted, is_alive, kept, killed, lost,
+    pid_of,
 };
 
 const SIGINT: i32 = 2;
@@ -74,19 +77,25 @@ fn the_same_id_twice_is_one_cell() {
 }
 
 #[test]
-fn records_and_output_keep_their_order() {
+fn no_record_overtakes_what_was_printed_before_it() {
     let guest = TestGuest::start();
-    let code = "for i in range(50):\n    print(i, flush=True)\n    display(i)";
-    let mut host = guest.connect();
-    host.start(&cell("o", "python", code));
-    host.attach("o", 1);
-    // No record before what was printed before it.
+    let (begin_file, end_file) = (guest.path("begin"), guest.path("end"));
+    let code = format!(
+        "import os, time\nprint('go', flush=True)\nwhile not os.path.exists({begin_file:?}): time.sleep(0.001)\n\
+         for i in range(50):\n    print(i, flush=True)\n    display(i)\nmarker = open({end_file:?}, 'w')"
+    );
+    let mut host = begin(&guest, &cell("o", "python", &code), "go");
+    // All of it is there before the guest looks.
+    let guest_itself = pid_of(i32::try_from(guest.pid()).unwrap());
+    kill_process(guest_itself, Signal::STOP).unwrap();
+    std::fs::write(begin_file, "").unwrap();
+    eventually("the cell has said everything", || std::path::Path::new(&end_file).exists());
+    kill_process(guest_itself, Signal::CONT).unwrap();
     let (mut n_lines, mut n_records) = (0, 0);
     while n_records < 50 {
         match host.event().1 {
             ExecEvent::Stdout(bytes) => n_lines += bytes.iter().filter(|byte| **byte == b'\n').count(),
             ExecEvent::Rich(bytes) => n_records += bytes.iter().filter(|byte| **byte == b'\n').count(),
-            ExecEvent::Started { .. } => {}
             other => panic!("{other:?}"),
         }
         assert!(n_records <= n_lines, "{n_records} records, {n_lines} lines");

@@ -236,8 +236,11 @@ fn a_cell_that_stops_itself_goes_on_at_its_time_limit() {
     for (id, language, code) in
         [("python", "python", "import os; os.kill(os.getpid(), 19)"), ("bash", "bash", "kill -STOP $$")]
     {
-        let ran = guest.connect().run_cell(&soon_killed(id, language, code));
+        let mut start = soon_killed(id, language, code);
+        start.cell.as_mut().unwrap().grace_ms = 10_000;
+        let ran = guest.connect().run_cell(&start);
         assert!(ran.report.timed_out, "{ran:?}");
+        assert_eq!(*ran.state(), Rich::State { kept: true, lost: None, interrupted: true });
         goes_on(&guest, id, language);
     }
 }

@@ -9,7 +9,7 @@ fn a_traceback_shows_the_lines_of_the_cells() {
     let (name, value, traceback) = python.error("divide(1, 0)");
     assert_eq!((name.as_str(), value.as_str()), ("ZeroDivisionError", "division by zero"));
     let lines: Vec<&str> =
-        traceback.lines().filter(|line| line.trim().trim_matches(['^', '~']) != "").collect();
+        traceback.lines().filter(|line| !line.trim().trim_matches(['^', '~']).is_empty()).collect();
     let expected = [
         "Traceback (most recent call last):",
         "  File \"<cell 2>\", line 1, in <module>",

@@ -74,6 +74,36 @@ fn native_threads_that_come_back_by_themselves() {
 }
 
 #[test]
+fn native_threads_that_do_not() {
+    // The watchdog of faulthandler is a thread that Python does not know.
+    let python = refused(
+        "import faulthandler\nfaulthandler.dump_traceback_later(1000)",
+        &["1 native threads are running"],
+    );
+    python.prints("faulthandler.cancel_dump_traceback_later()");
+    assert_eq!(python.fork(false), Ok(vec![]));
+}
+
+#[test]
+fn the_monitor_of_tqdm_is_ended() {
+    // As tqdm has it: a thread that watches, and is started again with the next bar.
+    let code = "
+import sys, threading, types
+class Monitor(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.end = threading.Event()
+        self.start()
+    def run(self): self.end.wait()
+    def exit(self):
+        self.end.set()
+        self.join()
+class tqdm: monitor = Monitor()
+sys.modules['tqdm'] = types.SimpleNamespace(tqdm=tqdm)";
+    forked(code, &[]).agree("tqdm.monitor is None", "True");
+}
+
+#[test]
 fn child_processes() {
     let python = refused(
         "import subprocess\nchild = subprocess.Popen(['sleep', '1000'])",
@@ -108,6 +138,8 @@ fn shared_memory() {
     let python = forked(code, &[]);
     python.value("memory[0] = 8\n1");
     assert_eq!(python.value_in("branch", "memory[0]"), "7");
+    let code = "import numpy, tempfile\nmapped = numpy.memmap(tempfile.mktemp(), mode='w+', shape=4096)";
+    refused(code, &["Memory is shared"]);
     forked("import multiprocessing\nlock = multiprocessing.get_context('fork').Lock()", &["semaphore"]);
 }
 
@@ -164,6 +196,18 @@ fn event_loops() {
     let python = refused(waiting, &["Tasks of the event loop wait (job)"]);
     python.prints("x = task.cancel()\nawait asyncio.sleep(0)");
     assert_eq!(python.fork(false), Ok(vec![]));
+    // Neither wakes the other.
+    let sockets = "
+import os
+links = []
+for fd in os.listdir('/proc/self/fd'):
+    try: links.append(os.readlink('/proc/self/fd/' + fd))
+    except FileNotFoundError: pass
+await asyncio.sleep(0)
+print(*sorted(link for link in links if 'socket:' in link), sep='\\n')";
+    let (old, new) = (python.prints(sockets), python.prints_in("branch", sockets));
+    assert_eq!((old.lines().count(), new.lines().count()), (3, 3), "{old}{new}");
+    assert!(old.lines().all(|line| !new.contains(line)), "{old}{new}");
     // Both loops work, at the same time, and objects that are bound to them too.
     let code = "lock = asyncio.Lock()\nasync with lock: await asyncio.sleep(0.01)\nawait asyncio.to_thread(lambda: 'both') if hasattr(asyncio, 'to_thread') else 'both'";
     python.agree(code, "'both'");
@@ -218,6 +262,8 @@ fn random_numbers() {
     python.differ("numpy.random.rand()");
     python.differ("mine.random()");
     python.differ("old.rand()");
+    let code = "import sys, types\nseeds = []\nsys.modules['torch'] = types.SimpleNamespace(seed=lambda: seeds.append(1))";
+    assert_eq!(forked(code, &[]).both("seeds"), ("[]".to_owned(), "[1]".to_owned()));
     // One with a seed of its own is repeatable again.
     python.agree("random = __import__('random')\nrandom.seed(5)\nrandom.random()", "0.6229016948897019");
 }

@@ -8,6 +8,8 @@ use crate::{
 };
 
 const SIGINT: i32 = 2;
+/// A process that is found asleep so often, one time after another, does nothing any more.
+const LOOKS: u32 = 10_000;
 
 fn interrupted() -> Rich {
     Rich::State { kept: true, lost: None, interrupted: true }
@@ -42,7 +44,6 @@ fn a_cell_is_interrupted_wherever_it_is() {
         "class Slow:\n    def __repr__(self):\n        print('ready')\n        while True: pass\nSlow()",
         "class Slow(Exception):\n    def __str__(self):\n        print('ready')\n        while True: pass\nraise Slow()",
         "print('ready')\nwhile True: display(1)",
-        "print('ready')\nx = 'x' * 4_000_000\nwhile True: display({'text/html': x}, raw=True)",
     ] {
         let ran = python.interrupt(code);
         assert_eq!(ran.report, exited(130), "{code}");
@@ -118,4 +119,35 @@ fn an_interrupt_at_the_very_beginning_counts() {
         assert_eq!((&ran.report, ran.state()), (&exited(130), &interrupted()));
     }
     assert_eq!(python.value("x"), "1");
+}
+
+#[test]
+fn an_interrupt_of_the_first_cell_finds_the_interpreter_still_starting() {
+    for _ in 0..5 {
+        let python = Notebook::new();
+        let start = python.start("while True: pass");
+        python.guest.connect().start(&start);
+        python.signal(&start.id);
+        let ran = python.guest.connect().follow_cell(&start.id);
+        assert_eq!((&ran.report, ran.state()), (&exited(130), &interrupted()), "{ran:?}");
+        assert_eq!(python.value("5"), "5");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_no_half_record() {
+    let python = Notebook::new();
+    let pid = python.value("import os\nx = 'x' * 4_000_000\nos.getpid()").parse().unwrap();
+    let (id, host) = python.begin("print('ready')\nwhile True: display({'text/html': x}, raw=True)");
+    // Nobody takes the records, so in the end it is stuck within one.
+    drop(host);
+    let mut n_asleep = 0;
+    eventually("the interpreter waits for room", || {
+        n_asleep = if state(pid) == Some('S') { n_asleep + 1 } else { 0 };
+        n_asleep == LOOKS
+    });
+    python.signal(&id);
+    let ran = python.guest.connect().follow_cell(&id);
+    assert_eq!((&ran.report, ran.state()), (&exited(130), &interrupted()));
+    assert_eq!(ran.error().map(|error| error.0).as_deref(), Some("KeyboardInterrupt"));
 }

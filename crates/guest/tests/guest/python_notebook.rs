@@ -113,11 +113,13 @@ impl Ran {
     }
 
     pub(crate) fn displays(&self) -> Vec<&MimeBundle> {
-        let display = |record| match record {
-            &Rich::Display { ref data } => Some(data),
-            _ => None,
-        };
-        self.rich.iter().filter_map(display).collect()
+        let mut displays = vec![];
+        for record in &self.rich {
+            if let Rich::Display { data } = record {
+                displays.push(data);
+            }
+        }
+        displays
     }
 
     pub(crate) fn error(&self) -> Option<(String, String, String)> {

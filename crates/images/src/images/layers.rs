@@ -91,9 +91,10 @@ impl Images {
         let _turn = inner.unpacks.acquire().await.map_err(|_closed| ending())?;
         tell(LayerState::Unpacking);
         let (blob, diff_id) = (blob.clone(), diff_id.clone());
-        let lease = inner.store.lease(vec![Thing::Blob(blob.clone()), Thing::Layer(diff_id.clone())]);
         let worker = Arc::clone(&inner);
         blocking(move || {
+            let things = vec![Thing::Blob(blob.clone()), Thing::Layer(diff_id.clone())];
+            let lease = worker.store.lease(things);
             let file = worker.store.open_blob(&blob)?;
             let unpacked = worker.store.unpack(file, Some(&diff_id), &worker.unpack_options());
             drop((held, lease));

@@ -7,6 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::{Image, Images, Inner, Ready, paired};
 use crate::{
     config::ConfigFile,
+    digest::Digest,
     error::{Error, Result},
     manifest::{self, Manifest, Parsed},
     options::Credentials,
@@ -14,7 +15,10 @@ use crate::{
     progress::{Event, Progress},
     reference::Reference,
     registry::{Document, Session},
-    store::{index::LayerRecord, lease::Thing},
+    store::{
+        index::LayerRecord,
+        lease::{Lease, Thing},
+    },
 };
 
 #[derive(Debug, Clone, Default)]
@@ -55,15 +59,11 @@ impl Images {
         let parsed = ConfigFile::parse(&config.bytes)?;
         let pairs = paired(layers, &parsed)?;
 
-        let things = pairs.iter().flat_map(|(layer, diff_id)| {
-            let other = self.inner.store.index().stored_blob(diff_id);
-            let blobs = [Some(layer.digest.clone()), other].into_iter().flatten().map(Thing::Blob);
-            blobs.chain([Thing::Layer((*diff_id).clone())])
-        });
         let documents = [&resolved.document, &config].into_iter().chain(&resolved.index);
-        let documents = documents.map(|document| Thing::Blob(document.digest.clone()));
-        let things = things.chain(documents).collect();
-        let _lease = self.inner.store.lease(things);
+        let documents = documents.map(|document| document.digest.clone()).collect();
+        let wanted =
+            pairs.iter().map(|(layer, diff_id)| (layer.digest.clone(), (*diff_id).clone())).collect();
+        let _lease = self.blocking(move |inner| Ok(inner.lease_parts(documents, wanted))).await?;
         self.make_room_for(&resolved.manifest, reference).await?;
 
         let layers: Vec<LayerRecord> = stream::iter(&pairs)
@@ -119,6 +119,17 @@ impl Images {
 }
 
 impl Inner {
+    /// Keeps what is here of an image, and what is about to come.
+    fn lease_parts(&self, documents: Vec<Digest>, layers: Vec<(Digest, Digest)>) -> Lease {
+        let mut things: Vec<Thing> = documents.into_iter().map(Thing::Blob).collect();
+        for (blob, diff_id) in layers {
+            let in_another_compression = self.store.index().stored_blob(&diff_id);
+            things.extend(in_another_compression.map(Thing::Blob));
+            things.extend([Thing::Blob(blob), Thing::Layer(diff_id)]);
+        }
+        self.store.lease(things)
+    }
+
     fn publish(
         &self,
         resolved: Resolved,

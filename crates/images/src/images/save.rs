@@ -94,6 +94,9 @@ impl Inner {
 
         tar.add_bytes("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         tar.add_bytes("index.json", index.to_string().as_bytes())?;
+        for directory in ["blobs/", "blobs/sha256/"] {
+            tar.add_directory(directory)?;
+        }
         let blob = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
         tar.add_bytes(&blob(&digest), &manifest)?;
         tar.add_bytes(&blob(&record.config), &config)?;
@@ -144,13 +147,15 @@ impl<W: Write> Tar<W> {
         self.add(name, bytes.len() as u64, bytes)
     }
 
+    /// Some readers take a directory without an entry for one that belongs to somebody else.
+    fn add_directory(&mut self, name: &str) -> Result<()> {
+        let mut header = header(0, 0o755);
+        header.set_entry_type(tar::EntryType::Directory);
+        self.builder.append_data(&mut header, name, io::empty()).map_err(written)
+    }
+
     fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> Result<()> {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes);
-        header.set_mode(0o644);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
+        let mut header = header(bytes, 0o644);
         let mut counted = Counted { inner: content, read: 0 };
         self.builder.append_data(&mut header, name, &mut counted).map_err(written)?;
         if counted.read != bytes {
@@ -158,6 +163,16 @@ impl<W: Write> Tar<W> {
         }
         Ok(())
     }
+}
+
+fn header(bytes: u64, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(bytes);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
 }
 
 struct Counted<R> {

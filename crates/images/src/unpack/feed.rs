@@ -1,4 +1,4 @@
-//! The decompressing half of an unpack, and the pipe between the halves.
+//! The way of a layer's bytes: decompressed on one thread, hashed on a second, read as an archive and written on a third.
 
 use std::{
     io::Read,
@@ -11,54 +11,79 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Size of the buffers that travel between the halves.
+/// Size of the buffers that travel between the threads.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// How many of them are on the way at most.
-const BUFFERS: usize = 8;
+/// How many of them wait between two threads at most.
+const BUFFERS: usize = 4;
 
-pub(super) fn pipe() -> (Source, Feed) {
+/// What is fed comes out at the source.
+pub(super) fn pipe() -> (Feed, Source) {
     let (full_tx, full_rx) = sync_channel(BUFFERS);
-    let (empty_tx, empty_rx) = sync_channel(BUFFERS);
+    let (empty_tx, empty_rx) = sync_channel(2 * BUFFERS);
     let source = Source { full: full_rx, empty: empty_tx, buffer: Vec::new(), at: 0 };
-    (source, Feed { full: full_tx, empty: empty_rx })
+    (Feed { full: full_tx, empty: empty_rx }, source)
 }
 
-/// The writing end.
+/// The same, with a tap in between.
+pub(super) fn tapped_pipe() -> (Feed, Tap, Source) {
+    let (feed, mut source) = pipe();
+    let (tapped_tx, tapped_rx) = sync_channel(BUFFERS);
+    let from = std::mem::replace(&mut source.full, tapped_rx);
+    (feed, Tap { from, to: tapped_tx }, source)
+}
+
+/// Where the bytes go in.
 #[derive(Debug)]
 pub(super) struct Feed {
     full: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
 }
 
-#[derive(Debug)]
-pub(super) struct Fed {
-    pub(super) diff_id: Digest,
-    pub(super) bytes: u64,
-}
-
 impl Feed {
-    pub(super) fn run(self, blob: impl Read + Send, max_layer_bytes: u64) -> Result<Fed> {
+    /// Feeds all that `blob` holds, uncompressed, for as long as somebody reads.
+    pub(super) fn run(self, blob: impl Read + Send, max_layer_bytes: u64) -> Result<()> {
         let (_compression, mut reader) = decompressed(blob)?;
-        let mut hasher = Hasher::default();
+        let mut bytes = 0;
         loop {
             let mut buffer = self.empty.try_recv().unwrap_or_default();
             buffer.resize(BUFFER_BYTES, 0);
             let filled = fill(&mut reader, &mut buffer)?;
             buffer.truncate(filled);
-            hasher.update(&buffer);
-            if hasher.bytes() > max_layer_bytes {
+            bytes += filled as u64;
+            if bytes > max_layer_bytes {
                 return Err(Error::TooLarge {
                     what: "the unpacked layer".to_owned(),
                     limit: "max_layer_bytes",
                     most: max_layer_bytes,
                 });
             }
-            // Nobody reads any more: the other half failed and says why.
+            // Nobody reads any more: the other end failed and says why.
             if filled == 0 || self.full.send(buffer).is_err() {
-                let bytes = hasher.bytes();
-                return Ok(Fed { diff_id: hasher.finish(), bytes });
+                return Ok(());
             }
         }
+    }
+}
+
+/// Hashes what goes by.
+#[derive(Debug)]
+pub(super) struct Tap {
+    from: Receiver<Vec<u8>>,
+    to: SyncSender<Vec<u8>>,
+}
+
+impl Tap {
+    /// The digest of all that went by, and its length.
+    pub(super) fn run(self) -> (Digest, u64) {
+        let mut hasher = Hasher::default();
+        while let Ok(buffer) = self.from.recv() {
+            hasher.update(&buffer);
+            if self.to.send(buffer).is_err() {
+                break;
+            }
+        }
+        let bytes = hasher.bytes();
+        (hasher.finish(), bytes)
     }
 }
 

@@ -4,7 +4,7 @@
 //! call this with ids that its caller does not have. Whatever the archive says, nothing outside the directory is read or
 //! written: every path is walked by descriptor, component by component, and no symbolic link is ever followed.
 //!
-//! Two threads: one decompresses and hashes, the other reads the archive and writes files.
+//! Three threads: one decompresses, one hashes, one reads the archive and writes files.
 
 mod feed;
 pub(crate) mod members;
@@ -107,7 +107,7 @@ pub(crate) fn read_archive(
     max_bytes: u64,
     mut visit: impl FnMut(&Member, &mut Members<'_>) -> Result<()>,
 ) -> Result<()> {
-    let (mut source, feed) = feed::pipe();
+    let (feed, mut source) = feed::pipe();
     thread::scope(|scope| {
         let feeder = scope.spawn(|| feed.run(archive, max_bytes));
         let mut read = || {
@@ -119,18 +119,21 @@ pub(crate) fn read_archive(
         };
         let read = read();
         drop(source);
-        both(read, feeder.join()).map(drop)
+        both(read, joined(feeder.join()))
     })
 }
 
-/// What both threads say. When the archive ends early, the one that decompresses knows why.
-fn both<W>(written: Result<W>, fed: thread::Result<Result<feed::Fed>>) -> Result<(W, feed::Fed)> {
-    let fed = fed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+/// What both ends say. When the archive ends early, the one that decompresses knows why.
+fn both<W>(written: Result<W>, fed: Result<()>) -> Result<W> {
     match (written, fed) {
-        (Ok(written), fed) => Ok((written, fed?)),
+        (Ok(written), fed) => fed.map(|()| written),
         (Err(Error::Corrupt { .. }), Err(cause)) => Err(cause),
         (Err(error), _) => Err(error),
     }
+}
+
+fn joined<T>(result: thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Unpacks the layer `blob` (plain, gzip or zstd) into `directory`, which should be empty and seen by nobody else.
@@ -141,16 +144,18 @@ pub fn unpack_layer(
     directory: BorrowedFd<'_>,
     options: &UnpackOptions,
 ) -> Result<Unpacked> {
-    let (mut source, feed) = feed::pipe();
+    let (feed, tap, mut source) = feed::tapped_pipe();
     thread::scope(|scope| {
         let feeder = scope.spawn(|| feed.run(blob, options.max_layer_bytes));
+        let hasher = scope.spawn(|| tap.run());
         let written = write::Writer::new(directory, options).write_all(&mut source);
-        // The feeder stops when nobody reads.
+        // The others stop when nobody reads.
         drop(source);
-        let (written, fed) = both(written, feeder.join())?;
+        let written = both(written, joined(feeder.join()))?;
+        let (diff_id, tar_bytes) = joined(hasher.join());
         Ok(Unpacked {
-            diff_id: fed.diff_id,
-            tar_bytes: fed.bytes,
+            diff_id,
+            tar_bytes,
             disk_bytes: written.disk_bytes,
             n_entries: written.n_entries,
             hides_lower: written.hides_lower,

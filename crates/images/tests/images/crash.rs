@@ -54,7 +54,7 @@ fn child() {
     let (home, what) = task.split_once('\n').unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let options = Options { unpacker: Arc::new(Telling), durable: true, ..options() };
+        let options = Options { unpacker: Arc::new(Telling), ..options() };
         let images = Images::open(Path::new(home), options).await.unwrap();
         match what.split_once(' ').unwrap() {
             ("pull", reference) => {
@@ -108,7 +108,7 @@ fn kill_after(mut child: Child, passed: usize) -> Option<String> {
 
 fn image() -> TestImage {
     let layer = |name: &str| {
-        let tar = Layer::default().file(name, &noise(300_000)).tar();
+        let tar = Layer::default().file(name, &noise(200_000)).tar();
         (tar.clone(), gzip(&tar))
     };
     TestImage::new(&[layer("lower"), layer("upper")])
@@ -156,22 +156,23 @@ async fn a_pull_that_is_killed_anywhere_leaves_what_was() {
     let server = Server::of(&image(), |_| None);
     let reference = server.reference("app:1");
     let points = kill_everywhere(home.path(), &format!("pull {reference}"), "app").await;
-    for expected in ["resolved", "Unpacking", "unpacked", "Done"] {
-        assert!(points.iter().any(|point| point == expected), "{expected} in {points:?}");
-    }
-    assert!(points.iter().any(|point| point.starts_with("Downloading")), "{points:?}");
+    // Two layers at a time: their points come in any order.
+    let has = |text: &str| points.iter().any(|point| point.contains(text));
+    assert!(has("Downloading") && has("npack"), "{points:?}");
+    assert_eq!((points.first().unwrap().as_str(), points.last().unwrap().as_str()), ("resolved", "Done"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_that_is_killed_halfway_leaves_nothing() {
     let home = home_with_an_image().await;
     let before = everything_in(home.path());
-    let image = image();
+    let tar = Layer::default().file("big", &noise(400_000)).tar();
+    let image = TestImage::new(&[(tar.clone(), tar)]);
     let blob = image.blobs[0].clone();
     let of = image.clone();
     let server = Server::of(&image, move |request| {
         let is_first = request.path.ends_with(images::Digest::of(&of.blobs[0]).hex()) && request.earlier == 0;
-        is_first.then(|| Answer::HangsHalfway { body: blob.clone(), after: 280_000 })
+        is_first.then(|| Answer::HangsHalfway { body: blob.clone(), after: 300_000 })
     });
     let reference = server.reference("app:1");
     let mut child = start(home.path(), &format!("pull {reference}"));

@@ -112,6 +112,33 @@ async fn a_failed_pull_is_gone_on_with_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pull_that_is_given_up_is_gone_on_with_by_the_next() {
+    let image = large_image();
+    let (of, blob) = (image.clone(), image.blobs[0].clone());
+    let server = Server::of(&image, move |request| {
+        (big(request, &of) && request.earlier == 0)
+            .then(|| Answer::HangsHalfway { body: blob.clone(), after: 300_000 })
+    });
+    let home = tempfile::tempdir().unwrap();
+    let images =
+        Images::open(home.path(), Options { timeouts: Default::default(), ..options() }).await.unwrap();
+    let reference = server.reference("app:v1");
+    let (came, mut come) = tokio::sync::mpsc::unbounded_channel();
+    let progress = Progress::new(move |event| {
+        if let images::Event::Layer { state: images::LayerState::Downloading { bytes, .. }, .. } = event {
+            let _nobody_waits = came.send(bytes);
+        }
+    });
+    tokio::select! {
+        pulled = images.pull(&reference, PullOptions::default(), progress) => panic!("{pulled:?}"),
+        bytes = come.recv() => assert!(bytes.unwrap() >= 256 * 1024),
+    }
+    images.pull(&reference, PullOptions::default(), Progress::none()).await.unwrap();
+    let resumed = server.blob_requests().last().unwrap().1.unwrap();
+    assert!(resumed >= 256 * 1024, "{resumed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn passing_troubles_are_waited_out() {
     let image = small_image("patience");
     let server = Server::of(&image, |request| match request.earlier {
@@ -197,7 +224,8 @@ async fn contents_that_are_not_what_they_were_said_to_be() {
     flipped[300_000] ^= 1;
     for lie in [flipped, honest[..400_000].to_vec(), [&honest[..], b"more"].concat(), Vec::new()] {
         let error = pull(&with_blob(lie)).await.unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        // Noticed by the blob's own digest, before anything was unpacked.
+        assert!(matches!(&error, Error::Corrupt { what, .. } if what.starts_with("blob ")), "{error}");
     }
 
     // The right blob for a configuration that says it unpacks to something else.

@@ -171,3 +171,26 @@ async fn what_others_keep_beside_the_layers_is_left_alone() {
     images.prune().await.unwrap();
     assert_eq!(everything_in(home.path()).len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lowers_are_what_an_overlay_takes() {
+    let layer = |tar: Layer| {
+        let tar = tar.tar();
+        (tar.clone(), tar)
+    };
+    let a = || layer(Layer::default().file("a", b"a"));
+    let b = || layer(Layer::default().file("b", b"b"));
+    let fresh = || layer(Layer::default().file(".wh..wh..opq", b"").file("fresh", b""));
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let files = async |layers: &[(Vec<u8>, Vec<u8>)]| {
+        let image = pull(&images, &TestImage::new(layers), "app:1").await;
+        let first =
+            |lower: &std::path::PathBuf| fs::read_dir(lower).unwrap().next().unwrap().unwrap().file_name();
+        image.lowers.iter().map(|lower| first(lower).to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(files(&[a(), b()]).await, ["b", "a"], "the topmost first");
+    assert_eq!(files(&[a(), b(), a()]).await, ["a", "b"], "none twice");
+    assert_eq!(files(&[a(), fresh(), b()]).await, ["b", "fresh"], "nothing below one that hides everything");
+    assert_eq!(files(&[]).await, Vec::<String>::new());
+}

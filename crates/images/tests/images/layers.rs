@@ -211,3 +211,43 @@ fn a_real_tree_comes_out_of_every_format_as_it_went_in() {
         assert_eq!(fs::metadata(tree.path().join("a/b/c")).unwrap().mode() & 0o777, 0o500);
     }
 }
+
+/// Where ids other than our own cannot be given away, and nothing is mounted: what a daemon without root has.
+#[test]
+fn in_a_user_namespace_with_one_id_everything_but_the_owner_is_kept() {
+    const CHILD: &str = "IMAGES_TEST_NAMESPACE";
+    if let Ok(directory) = std::env::var(CHILD) {
+        let unpacked = unpack(
+            &fs::read(Path::new(&directory).join("layer")).unwrap(),
+            &Path::new(&directory).join("fs"),
+        );
+        assert_eq!(unpacked.unwrap().warnings.texts, ["could not give owned to 7:8"]);
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("fs");
+    fs::create_dir(&tree).unwrap();
+    let tar = Layer::default()
+        .entry(&Entry { path: "owned", owner: (7, 8), mode: 0o4711, data: b"x", ..Entry::default() })
+        .directory("d")
+        .file("d/.wh..wh..opq", b"")
+        .file(".wh.gone", b"")
+        .tar();
+    fs::write(directory.path().join("layer"), tar).unwrap();
+    let probe = std::process::Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no user namespaces here");
+        return;
+    }
+    let status = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "layers::in_a_user_namespace_with_one_id_everything_but_the_owner_is_kept"])
+        .env(CHILD, directory.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(fs::symlink_metadata(tree.join("gone")).unwrap().file_type().is_char_device());
+    assert_eq!(attribute(&tree.join("d"), "user.overlay.opaque").as_deref(), Some(&b"y"[..]));
+    assert_eq!(fs::metadata(tree.join("owned")).unwrap().mode() & 0o7777, 0o4711);
+}

@@ -4,6 +4,7 @@
     clippy::expect_used,
     reason = "what a test cannot do, it reports by panicking"
 )]
+#![expect(clippy::print_stdout, reason = "what a test leaves out, it says")]
 
 mod archives;
 mod crash;
@@ -16,3 +17,4 @@ mod layers;
 mod pull;
 mod registry;
 mod server;
+mod tls;

@@ -131,6 +131,10 @@ impl Server {
         format!("{}/{name}", self.address).parse().unwrap()
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -2,6 +2,7 @@
 //!
 //! Machines are shared and noisy, so what is compared runs turn by turn, and the ratios are what to read.
 
+mod code;
 mod mcp;
 mod peers;
 mod report;
@@ -9,6 +10,7 @@ mod samples;
 mod scenarios;
 
 pub(crate) use self::{
+    code::{CodeOptions, measure as measure_code},
     mcp::{McpOptions, measure as measure_mcp},
     report::Report,
     scenarios::Options,

@@ -46,8 +46,8 @@ pub(crate) struct Bench {
     options: Options,
     directory: PathBuf,
     directories: Directories,
-    client: Client,
-    report: Report,
+    pub(super) client: Client,
+    pub(super) report: Report,
 }
 
 impl Bench {
@@ -276,17 +276,21 @@ impl Bench {
             .map(drop)
     }
 
-    fn guest_private_bytes(&self, id: &str) -> Option<u64> {
+    pub(super) fn guest_private_bytes(&self, id: &str) -> Option<u64> {
         let pid = fs::read_to_string(self.directories.run.join(id).join("pid")).ok()?;
         let pid: i32 = pid.split_whitespace().next()?.parse().ok()?;
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
         Some(kib_field(&rollup, "Private_Clean:")? + kib_field(&rollup, "Private_Dirty:")?)
     }
 
+    pub(super) fn daemon_bytes(&self) -> Option<u64> {
+        let pid = self.daemon_pid()?;
+        let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+        kib_field(&status, "VmRSS:")
+    }
+
     fn daemon_memory(&mut self) {
-        let Some(pid) = self.daemon_pid() else { return };
-        let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
-        if let Some(bytes) = status.ok().and_then(|status| kib_field(&status, "VmRSS:")) {
+        if let Some(bytes) = self.daemon_bytes() {
             self.report.fact("daemon, resident at the end", bytes as f64 / 1024.0 / 1024.0, "MiB");
         }
     }

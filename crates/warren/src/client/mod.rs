@@ -3,6 +3,7 @@
 //! Connections are kept and used again; a request that must run beside a stream simply opens another one.
 
 mod call;
+mod code;
 mod entries;
 mod execs;
 mod files;

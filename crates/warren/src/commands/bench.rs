@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::Context;
 use crate::{
-    bench::{self, McpOptions, Options, Report},
+    bench::{self, CodeOptions, McpOptions, Options, Report},
     error::CommandResult,
     output,
 };
@@ -34,6 +34,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// Code: the first result of a new sandbox, warm cells, forks, many cells, beside python3 -c and Jupyter
+    Code {
+        /// How often each thing is measured
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        runs: u32,
+        /// Cells that run in one context, one after another
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        cells: u32,
+    },
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp {
         /// How often each thing is measured
@@ -51,6 +60,9 @@ enum What {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let report = match &args.what {
         None => spine(&args).await?,
+        Some(What::Code { runs, cells }) => {
+            bench::measure_code(&CodeOptions { runs: *runs as usize, cells: *cells as usize }).await?
+        }
         Some(What::Mcp { runs, clients, calls }) => {
             let options =
                 McpOptions { runs: *runs as usize, clients: *clients as usize, calls: *calls as usize };

@@ -2,7 +2,9 @@
 
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod code;
 pub(crate) mod completions;
+pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
 pub(crate) mod doctor;
@@ -17,6 +19,7 @@ pub(crate) mod package;
 pub(crate) mod pause;
 pub(crate) mod ps;
 pub(crate) mod reference;
+pub(crate) mod repl;
 pub(crate) mod restart;
 pub(crate) mod resume;
 pub(crate) mod rm;
@@ -100,6 +103,9 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
     match command {
         Command::Run(args) => run::run(context, args).await,
         Command::Exec(args) => exec::run(context, args).await,
+        Command::Code(args) => code::run(context, *args).await,
+        Command::Repl(args) => repl::run(context, *args).await,
+        Command::Context(args) => context::run(context, args).await,
         Command::Create(args) => create::run(context, args).await,
         Command::Start(args) => start::run(context, args).await,
         Command::Stop(args) => stop::run(context, args).await,

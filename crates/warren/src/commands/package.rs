@@ -233,8 +233,8 @@ async fn list(context: &Context, args: &LsArgs) -> CommandResult {
     }
     for listing in &found.managers {
         for package in &listing.packages {
-            let line = format!("{}\t{}\t{}", listing.manager, package.name, package.version);
-            output::line(&output::printable(&line))?;
+            let (name, version) = (output::printable(&package.name), output::printable(&package.version));
+            output::line(&format!("{}\t{name}\t{version}", listing.manager))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::support::{PATIENCE, World, finish};
 
-struct Pty {
+pub(crate) struct Pty {
     master: File,
     slave: OwnedFd,
     output: mpsc::Receiver<Vec<u8>>,
@@ -26,7 +26,7 @@ struct Pty {
 }
 
 impl Pty {
-    fn new(rows: u16, cols: u16) -> Self {
+    pub(crate) fn new(rows: u16, cols: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -54,26 +54,36 @@ impl Pty {
             .unwrap();
     }
 
-    fn start(&self, world: &World, args: &[&str]) -> Child {
+    pub(crate) fn start(&self, world: &World, args: &[&str]) -> Child {
         let side = || Stdio::from(self.slave.try_clone().unwrap());
         world.command(args).stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
     /// Reads until `text` was shown since the last call.
     #[track_caller]
-    fn expect(&mut self, text: &str) {
-        while !self.seen.contains(text) {
+    pub(crate) fn expect(&mut self, text: &str) {
+        self.expect_first(text);
+        self.seen.clear();
+    }
+
+    /// The same, and what was shown after it is still to be expected.
+    #[track_caller]
+    pub(crate) fn expect_first(&mut self, text: &str) {
+        loop {
+            if let Some(position) = self.seen.find(text) {
+                self.seen.drain(..position + text.len());
+                return;
+            }
             let piece = self
                 .output
                 .recv_timeout(PATIENCE)
                 .unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
             self.seen.push_str(&String::from_utf8_lossy(&piece));
         }
-        self.seen.clear();
     }
 
     fn is_raw(&self) -> bool {

@@ -23,9 +23,25 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let mut daemon = Self { directory: tempfile::tempdir().unwrap(), process: None };
+        let mut daemon = Self::unstarted();
         daemon.serve();
         daemon
+    }
+
+    /// With this configuration file.
+    pub(crate) fn configured(config: &str) -> Self {
+        let mut daemon = Self::unstarted();
+        fs::write(daemon.config_path(), config).unwrap();
+        daemon.serve();
+        daemon
+    }
+
+    pub(crate) fn unstarted() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), process: None }
+    }
+
+    fn config_path(&self) -> PathBuf {
+        self.directory.path().join("config.toml")
     }
 
     /// Starts the daemon (again) on the same directories and waits until it answers.
@@ -75,6 +91,9 @@ impl Daemon {
         let mut command = Command::new(warren());
         command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
         command.env("WARREN_LISTEN", "none").env_remove("WARREN_BACKEND").stdin(Stdio::null());
+        if self.config_path().exists() {
+            command.env("WARREN_CONFIG", self.config_path());
+        }
         command
     }
 

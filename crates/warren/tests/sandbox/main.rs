@@ -5,10 +5,12 @@
 
 mod harness;
 
+mod code;
 mod cycles;
 mod escape;
 mod ledger;
 mod lifecycle;
 mod limits;
+mod packages;
 mod refusals;
 mod work;

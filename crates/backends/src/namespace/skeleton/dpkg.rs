@@ -11,7 +11,9 @@ use std::{
 };
 
 /// Files of the database itself. Never `statoverride`: it names groups that only the host has.
-const TABLES: &[&str] = &["status", "diversions", "triggers/File"];
+const TABLES: &[&str] = &["status", "diversions"];
+/// Files that are empty at first. Without the last one dpkg would run the triggers of every package once.
+const EMPTY: &[&str] = &["statoverride", "available", "triggers/Unincorp"];
 /// What dpkg keeps of each package and needs again: the rest checks sums or helps to build packages.
 const KEPT: &[&str] =
     &["list", "triggers", "postinst", "preinst", "postrm", "prerm", "conffiles", "config", "templates"];
@@ -49,7 +51,7 @@ pub(super) fn database(host: &Path) -> Option<PathBuf> {
 /// Changes when packages of the host changed.
 pub(super) fn fingerprint(database: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (TABLES, KEPT, DIRECTORIES).hash(&mut hasher);
+    (TABLES, EMPTY, KEPT, DIRECTORIES).hash(&mut hasher);
     for name in ["status", "info", "alternatives"] {
         let found = fs::metadata(database.join(name)).ok();
         found.map(|found| (found.len(), found.mtime(), found.mtime_nsec())).hash(&mut hasher);
@@ -66,17 +68,15 @@ pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
     for name in TABLES.iter().filter(|name| database.join(name).is_file()) {
         take(&database.join(name), &own.join(name))?;
     }
-    for name in ["statoverride", "available"] {
-        fs::write(own.join(name), "")?;
-    }
     let mut n_taken = 0;
-    for (directory, wanted) in [("info", Some(KEPT)), ("alternatives", None)] {
+    for (directory, wanted) in [("info", Some(KEPT)), ("alternatives", None), ("triggers", None)] {
         for entry in fs::read_dir(database.join(directory)).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let is_wanted = wanted.is_none_or(|kept| {
                 let extension = Path::new(&name).extension().and_then(|extension| extension.to_str());
                 extension.is_some_and(|extension| kept.contains(&extension)) || name == "format"
             });
+            let is_wanted = is_wanted && name != "Unincorp";
             let fits = entry.metadata().is_ok_and(|found| {
                 found.is_file() && found.mode() & 0o004 != 0 && found.len() <= MAX_FILE_BYTES
             });
@@ -85,6 +85,9 @@ pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
                 n_taken += 1;
             }
         }
+    }
+    for name in EMPTY {
+        fs::write(own.join(name), "")?;
     }
     Ok(())
 }
@@ -149,6 +152,8 @@ mod tests {
             ("info/one.md5sums", "x"),
             ("info/one.postinst", "#!/bin/sh\n"),
             ("alternatives/editor", "auto\n"),
+            ("triggers/ldconfig", "libc-bin\n"),
+            ("triggers/Unincorp", "/usr/share/man man-db\n"),
         ] {
             fs::write(database.join(path), text).unwrap();
         }
@@ -162,11 +167,19 @@ mod tests {
         let before = fingerprint(&database);
         build(&database, root.path()).unwrap();
         let own = root.path().join("var/lib/dpkg");
-        for path in ["status", "info/one.list", "info/one.postinst", "alternatives/editor", "updates"] {
+        for path in [
+            "status",
+            "info/one.list",
+            "info/one.postinst",
+            "alternatives/editor",
+            "triggers/ldconfig",
+            "updates",
+        ] {
             assert!(own.join(path).exists(), "{path}");
         }
         assert!(!own.join("info/one.md5sums").exists());
         assert_eq!(fs::read_to_string(own.join("statoverride")).unwrap(), "");
+        assert_eq!(fs::read_to_string(own.join("triggers/Unincorp")).unwrap(), "");
         assert!(root.path().join("var/lib/apt/lists/partial").is_dir());
         assert_eq!(fingerprint(&database), before);
         fs::write(database.join("status"), "Package: one\nPackage: two\n").unwrap();

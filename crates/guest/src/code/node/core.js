@@ -2,7 +2,8 @@
 // taken from the globals once, at the start: a cell may patch or delete any of them.
 'use strict';
 (function core({ part, require, clock }) {
-  const { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, RegExp, Set, String, Symbol, SyntaxError, process } = globalThis;
+  const { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, RegExp, Set, String, Symbol } = globalThis;
+  const { SyntaxError, TypeError, Uint8Array, process } = globalThis;
   const fs = require('fs');
   const vm = require('vm');
   const { Socket } = require('net');
@@ -23,14 +24,15 @@
   const { charCodeAt, slice: sliceText, padStart } = String.prototype;
   const numberText = Number.prototype.toString;
   const newBuffer = Buffer.allocUnsafeSlow;
-  const latin1 = ((from) => (text) => from(text, 'latin1'))(Buffer.from);
+  const newBytes = Buffer.from;
+  const latin1 = (text) => newBytes(text, 'latin1');
   const { wait } = Atomics;
   const { reallyExit, _tickCallback: runMicrotasks } = process;
   const cwd = process.cwd;
   const toNumber = Number;
 
-  const intrinsics = { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, Set, String, Symbol, SyntaxError, process };
-  const shared = { __proto__: null, ...intrinsics, require, record, write: writeText };
+  const intrinsics = { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, Set, String, Symbol };
+  const shared = { __proto__: null, ...intrinsics, SyntaxError, process, require, record, write: writeText };
   const loaded = { __proto__: null };
   function need(name) {
     loaded[name] ??= part(name)(shared);
@@ -54,7 +56,7 @@
   }
 
   function writeText(fd, text) {
-    writeAll(fd, Buffer.from(text, 'utf8'));
+    writeAll(fd, newBytes(text, 'utf8'));
   }
 
   function tell(line) {
@@ -131,28 +133,37 @@
     }
   }
 
+  function asBytes(chunk) {
+    if (chunk instanceof Uint8Array) return chunk;
+    const wrong = new TypeError('The "chunk" argument must be of type string or an instance of Buffer or Uint8Array');
+    wrong.code = 'ERR_INVALID_ARG_TYPE';
+    throw wrong;
+  }
+
   function makeStream(fd) {
     const { Writable } = require('stream');
     const stream = new Writable({
-      decodeStrings: false,
-      write(chunk, encoding, done) {
-        writeAll(fd, typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
-        done();
-      },
       destroy(error, done) {
         done(error);
         this._undestroy();
       },
     });
-    // Everything is written when `write` returns, and the stream outlives each cell.
-    const { write } = stream;
-    stream.end = (chunk, encoding, done) => {
-      if (typeof chunk !== 'function' && chunk != null) stream.write(chunk, encoding);
-      const last = [chunk, encoding, done].find((argument) => typeof argument === 'function');
-      if (last) process.nextTick(last);
+    // Everything is written when `write` returns. The stream outlives each cell, so it has no state that an interrupt in the
+    // middle of a write could leave behind.
+    const write = (chunk, encoding, done) => {
+      if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+      writeAll(fd, typeof chunk === 'string' ? newBytes(chunk, encoding) : asBytes(chunk));
+      if (typeof done === 'function') process.nextTick(done);
+      return true;
+    };
+    stream.write = write;
+    stream.end = (...given) => {
+      const done = typeof given.at(-1) === 'function' ? given.pop() : undefined;
+      if (given[0] != null) write(...given);
+      if (done) process.nextTick(done);
       return stream;
     };
-    defineProperty(stream, 'write', { __proto__: null, value: write, writable: true, configurable: true });
+    stream.cork = stream.uncork = () => {};
     stream.fd = fd;
     stream._type = 'pipe';
     stream._isStdio = true;

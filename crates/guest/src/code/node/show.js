@@ -34,7 +34,8 @@
     for (const key of Reflect.ownKeys(value)) {
       if (isList && key === 'length') continue;
       const property = Object.getOwnPropertyDescriptor(value, key);
-      if (typeof key === 'symbol' || !property.enumerable || property.get || property.set || key === 'toJSON') return false;
+      if (typeof key === 'symbol' || key === 'toJSON') return false;
+      if (!property.enumerable || property.get || property.set) return false;
       if (!isPlainData(property.value, budget, depth + 1)) return false;
     }
     return true;

@@ -65,7 +65,7 @@
   }
 
   function isFunction(node) {
-    return node.type === 'FunctionDeclaration' || node.type === 'FunctionExpression' || node.type === 'ArrowFunctionExpression';
+    return /^(?:Function(?:Declaration|Expression)|ArrowFunctionExpression)$/.test(node.type);
   }
 
   // Visits every node beneath `root`. `isInside`: beneath a function or a class body, where the top's rules do not hold.
@@ -74,11 +74,11 @@
     while (waiting.length > 0) {
       const { node, parent, isInside } = waiting.pop();
       visit(node, parent, isInside);
-      const isBorder = isFunction(node) || node.type === 'PropertyDefinition' || node.type === 'StaticBlock';
+      const isBeneath = isInside || isFunction(node) || node.type === 'PropertyDefinition' || node.type === 'StaticBlock';
       for (const key of Object.keys(node)) {
         const value = node[key];
         for (const child of Array.isArray(value) ? value : [value]) {
-          if (typeof child?.type === 'string') waiting.push({ node: child, parent: node, isInside: isInside || isBorder });
+          if (typeof child?.type === 'string') waiting.push({ node: child, parent: node, isInside: isBeneath });
         }
       }
     }

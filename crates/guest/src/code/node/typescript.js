@@ -62,7 +62,8 @@
 
   function told(error, code, filename) {
     const message = String(error?.message ?? error).split('\n').map((line) => line.trim()).filter(Boolean).at(-1);
-    const loc = typeof error?.startLine === 'number' ? { line: error.startLine, column: error.startColumn } : error?.loc;
+    const { startLine: line, startColumn: column } = error ?? {};
+    const loc = typeof line === 'number' ? { line, column } : error?.loc;
     return need('transform').wrongSyntax(code, filename, { message, loc });
   }
 

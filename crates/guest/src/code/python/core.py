@@ -25,7 +25,7 @@ INTERRUPTED = 130
 ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000
 COROUTINE = 0x80
-FUTURE_ANNOTATIONS = 0x100000 if sys.version_info < (3, 9) else 0x1000000
+FUTURE_ANNOTATIONS = 0x1000000
 # Called at the top of a cell without await, these need a loop that runs.
 LOOP_CALLS = {"create_task", "ensure_future", "get_running_loop", "current_task"}
 
@@ -78,25 +78,6 @@ def take_channel(fd):
     channel = out_of_the_way(fd)
     close(fd)
     channel_socket = _socket.socket(fileno=channel)
-
-
-def text_stream(fd, name):
-    raw = _io.FileIO(fd, "w", closefd=False)
-    raw.name = name
-    buffered = _io.BufferedWriter(raw)
-    return _io.TextIOWrapper(buffered, "utf-8", "backslashreplace", line_buffering=True)
-
-
-def is_usable(stream):
-    """Whether a stream writes; what code has put over its methods is taken away."""
-    covers = stream.__dict__
-    for name in [name for name in covers if name != "mode"]:
-        del covers[name]
-    if not flush(stream):
-        return False
-    if not stream.line_buffering:
-        stream.reconfigure(line_buffering=True)
-    return True
 
 
 def flush(stream):
@@ -366,29 +347,6 @@ def calm():
         set_recursion_limit(1000)
 
 
-def tell(error):
-    """The exit code that an exception stands for, after telling of it."""
-    if isinstance(error, SystemExit):
-        code = error.code
-        if code is None or isinstance(code, int):
-            return int(code or 0) & 0xFF
-        print(code, file=err)
-        return 1
-    if not is_driver():
-        part("errors")
-        print(traceback_of(error), file=err)
-        return 1
-    try:
-        part("errors")
-        tell_error(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        name, _, value = plain_error(error).partition(": ")
-        record("error", {"name": quote(name), "value": quote(value), "traceback": quote(plain_error(error))})
-    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-
-
 def attempt(name, code):
     """Runs a cell to its exit code. User code can run in all of it, so all of it can be interrupted."""
     failure = None
@@ -406,15 +364,30 @@ def attempt(name, code):
         if failure is None or isinstance(error, KeyboardInterrupt):
             failure = error
     try:
-        return 0 if failure is None else tell(failure)
+        if failure is None:
+            return 0
+        part("errors")
+        return tell(failure)
     finally:
         # Else it would hold its frames, and all that they hold, until the next collection.
         failure = None
 
 
+def tell_somehow(error):
+    try:
+        part("errors")
+        return tell(error)
+    except BaseException:
+        # No memory, or an exception that cannot be touched.
+        name = quote(type(error).__name__)
+        record("error", {"name": name, "value": '""', "traceback": name})
+        return 1
+
+
 def cell(number, code):
     global n_records
-    restore()
+    if "mend" in loaded:
+        restore()
     name = "<cell %d>" % number
     keep_source(name, code)
     n_records = 0
@@ -428,51 +401,16 @@ def cell(number, code):
         calm()
         # That other one may be what hangs when it is shown.
         error.__context__ = None
-        status = tell(error)
+        status = tell_somehow(error)
     calm()
     flush(out)
     flush(err)
     if not is_driver():
         posix._exit(status)
     send(b'd{"cell":%d,"code":%d}\n' % (number, status))
-
-
-def is_same_file(fd, kept):
-    try:
-        here, there = fstat(fd), fstat(kept)
-    except OSError:
-        return False
-    return here.st_ino == there.st_ino and here.st_dev == there.st_dev
-
-
-def restore():
-    """Puts back what an earlier cell may have closed, replaced or deleted."""
-    global out, err, stdin
-    try:
-        fstat(0)
-    except OSError:
-        posix.open("/dev/null", posix.O_RDONLY)
-    if not is_same_file(1, kept_out):
-        dup2(kept_out, 1)
-    if not is_same_file(2, kept_err):
-        dup2(kept_err, 2)
-    if not is_usable(out):
-        out = text_stream(1, "<stdout>")
-    if not is_usable(err):
-        err = text_stream(2, "<stderr>")
-    if stdin is None or stdin.closed:
-        stdin = _io.open(0, closefd=False)
-    sys.stdout, sys.stderr, sys.stdin = out, err, stdin
-    sys.modules = modules
-    modules["__main__"] = main
-    modules["builtins"] = builtins
-    modules["sys"] = sys
-    space["__builtins__"] = builtins
-    space.pop("__warningregistry__", None)
-    for given, now in ((given_builtins, all_builtins), (given_sys, sys_space)):
-        if not given.keys() <= now.keys():
-            for name in given.keys() - now.keys():
-                now[name] = given[name]
+    # From now on something may be broken. Compiled while nobody waits, and while there is memory for it.
+    part("mend")
+    part("errors")
 
 
 def next_frame():

@@ -8,6 +8,27 @@ FRAMES_HEAD, FRAMES_TAIL = 10, 20
 HEADER = "Traceback (most recent call last):\n"
 
 
+def tell(error):
+    """The exit code that an exception stands for, after telling of it."""
+    if isinstance(error, SystemExit):
+        code = error.code
+        if code is None or isinstance(code, int):
+            return int(code or 0) & 0xFF
+        print(code, file=err)
+        return 1
+    if not is_driver():
+        print(traceback_of(error), file=err)
+        return 1
+    try:
+        tell_error(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        name, _, value = plain_error(error).partition(": ")
+        record("error", {"name": quote(name), "value": quote(value), "traceback": quote(plain_error(error))})
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
 def tell_error(error):
     # First by ourselves: the traceback module swallows an interrupt when str() hangs.
     try:

@@ -2,6 +2,8 @@
 import asyncio
 
 loop = None
+# The place where a cell was when it was cancelled; the task itself forgets it in some versions.
+where = []
 
 
 def run_in_loop(codes):
@@ -22,8 +24,9 @@ def end_task(task):
     task.cancel()
     try:
         loop.run_until_complete(task)
-    except BaseException as error:
-        return error.__traceback__
+    except BaseException:
+        pass
+    return where.pop() if where else None
 
 
 def the_loop():
@@ -36,8 +39,13 @@ def the_loop():
 
 async def run_codes(codes):
     value = None
-    for code in codes:
-        value = eval(code, space)
-        if code.co_flags & COROUTINE:
-            value = await value
+    where.clear()
+    try:
+        for code in codes:
+            value = eval(code, space)
+            if code.co_flags & COROUTINE:
+                value = await value
+    except asyncio.CancelledError as error:
+        where.append(error.__traceback__)
+        raise
     return value

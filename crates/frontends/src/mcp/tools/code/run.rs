@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{context_name, follow, place, place::Place, refused};
 use crate::{
-    code::{Cell, CellResult, Finished, Output, language},
+    code::{Cell, CellResult, Finished, Output, language, surroundings},
     mcp::{
         Toolset,
         call::Call,
@@ -55,7 +55,9 @@ struct Arguments {
     /// Of a sandbox that is made
     #[schemars(extend("x-full-only" = true))]
     image: Option<String>,
+    /// Of a new context
     cwd: Option<String>,
+    /// Of a new context
     env: Option<BTreeMap<String, String>>,
     #[schemars(extend("x-full-only" = true))]
     user: Option<String>,
@@ -133,6 +135,8 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
 }
 
 async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
+    let named = call.sandbox(&prepared.sandbox)?;
+    let ignored = surroundings::ignored(call.engine(), &call.who, &named, &prepared.spec).await;
     let launched = launch(call, &prepared).await?;
     let Some(known) = &launched.exec.cell else {
         let message = format!("exec {} of the same requestId runs no code", launched.exec.id);
@@ -148,12 +152,13 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         links: Some(call.links().to(&launched.exec.sandbox)),
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
-    let (collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
+    let (mut collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
     if let (Some(ExecOutcome::NotStarted { reason, message }), End::Ended) = (collected.outcome(), end) {
         let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
         let error = language::not_started(call.engine(), &call.who, which, language, why).await;
         return Err(refused(error));
     }
+    collected.warn(ignored);
     let exec = &launched.exec.id;
     let rest =
         |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");

@@ -220,8 +220,13 @@ async fn contexts_are_made_branched_reset_and_removed() {
     let shell = json!({ "name": "box", "language": "bash", "context": "sh", "cwd": "/tmp" });
     assert_eq!(client.data("code_context_create", shell).await["cwd"], "/tmp");
     let pwd = json!({ "name": "box", "language": "bash", "context": "sh", "code": "pwd" });
-    // A cell's own directory is its context's, unless it names one.
-    assert_eq!(client.data("sandbox_run_code", pwd).await["stdout"], "/tmp\n");
+    assert_eq!(client.data("sandbox_run_code", pwd.clone()).await["stdout"], "/tmp\n");
+    // What a context has it keeps, and who thinks otherwise is told.
+    let mut elsewhere = pwd;
+    elsewhere["cwd"] = json!("/etc");
+    let envelope = client.ask("sandbox_run_code", elsewhere).await;
+    assert_eq!(envelope["data"]["stdout"], "/tmp\n");
+    assert!(envelope["warnings"][0].as_str().unwrap().starts_with("Without effect: cwd."), "{envelope}");
 }
 
 #[tokio::test]

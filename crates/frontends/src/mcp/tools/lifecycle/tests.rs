@@ -313,8 +313,8 @@ async fn a_drain_takes_no_more_commands_and_outlives_the_call() {
     let which = client.call.sandbox("busy").unwrap();
     let refused = client.call.engine().exec(&client.call.who, &which, ExecSpec::argv(["true"])).await;
     assert_eq!(refused.unwrap_err().kind(), sandbox::ErrorKind::WrongState);
-    assert_eq!(names(&client.data("sandbox_list", json!({ "status": "draining" })).await), ["busy"]);
     client.data("sandbox_wait", json!({ "name": "free", "timeoutMs": 20_000 })).await;
+    assert_eq!(names(&client.data("sandbox_list", json!({ "status": "draining" })).await), ["busy"]);
     assert_eq!(status(&client, "free").await, "stopped");
     client.data("sandbox_stop", json!({ "name": "busy", "force": true })).await;
 }

@@ -29,7 +29,7 @@ impl PackageGateway for NoIndex {
 async fn with_npm(script: &str) -> Client {
     let client = Client::with_packages(Arc::new(NoIndex)).await;
     client.data("sandbox_create", json!({ "name": "box" })).await;
-    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755", "createParents": true });
+    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755" });
     client.data("sandbox_fs_write", write).await;
     client
 }

@@ -1,0 +1,299 @@
+//! `warren repl`
+
+use std::{
+    fs,
+    io::{self, BufRead as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use frontends::rest::v1;
+use rustyline::{DefaultEditor, config::Config, error::ReadlineError};
+use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language};
+
+use super::{Context, context};
+use crate::{
+    arguments,
+    cells::{self, Place, PlaceArgs, Plots, PlotsArgs, Screen},
+    error::CommandResult,
+    output, terminal,
+};
+
+/// Whoever thinks for a night finds the sandbox in the morning; should this command die, the daemon removes it then.
+const ORPHAN_IDLE: Duration = Duration::from_secs(24 * 3600);
+const MAX_HISTORY: usize = 2000;
+const HELP: &str = "\
+Code runs when it is whole; an empty line ends a block. Ctrl-C interrupts it, or clears the line. Ctrl-D leaves.
+  :contexts           list the sandbox's contexts
+  :context NAME       go on in another context, made when it is not there
+  :fork NAME          branch the variables into context NAME, and go on there (python)
+  :reset              forget the variables
+  :save-plots DIR     keep pictures in DIR from now on
+  :help  :quit";
+
+/// Type code line by line, with variables kept
+///
+/// Without --sandbox everything happens in a sandbox that is removed at the end. Lines come from stdin where that is no
+/// terminal.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren repl python
+  warren repl node -s dev --context scratch
+  printf 'x = 6\\nx * 7\\n' | warren repl python")]
+pub(crate) struct Args {
+    /// python, javascript (node), typescript or bash
+    #[arg(value_name = "LANGUAGE")]
+    language: String,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Whose variables it shares: those of the language when absent
+    #[arg(long, value_name = "NAME")]
+    context: Option<ContextName>,
+    /// Interrupt code that takes longer
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    plots: PlotsArgs,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let plots = args.plots.open()?;
+    let place = args.place.open(context, ORPHAN_IDLE).await?;
+    let ran = converse(context, &place, &args, plots).await;
+    place.close().await;
+    ran
+}
+
+async fn converse(context: &Context, place: &Place, args: &Args, plots: Option<Plots>) -> CommandResult {
+    let language = cells::language(place, &args.language).await?;
+    if !language.is_stateful() {
+        return Err(Error::invalid(format!("{language} keeps no variables between pieces of code"))
+            .with_hint(format!("Run it as a whole: `warren code {language}`."))
+            .into());
+    }
+    let mut repl = Repl {
+        place,
+        language,
+        context: args.context.clone().unwrap_or_else(|| ContextName::of(language)),
+        timeout: args.timeout,
+        screen: Screen::new(plots),
+        last_code: ExitCode::SUCCESS,
+    };
+    if terminal::stdin_is_terminal() {
+        output::note(&format!("{language} in a sandbox; :help tells more, ctrl-D leaves"));
+        let history = context.directories.home.join("history").join(language.as_str());
+        repl.typed(Some(Editor::open(history)?)).await
+    } else {
+        repl.typed(None).await
+    }
+}
+
+struct Repl<'a> {
+    place: &'a Place,
+    language: Language,
+    context: ContextName,
+    timeout: Option<Duration>,
+    screen: Screen,
+    /// Of the last code that ran, for scripts.
+    last_code: ExitCode,
+}
+
+enum Line {
+    Text(String),
+    /// Ctrl-C.
+    Cleared,
+    End,
+}
+
+enum Next {
+    GoOn,
+    Leave,
+}
+
+impl Repl<'_> {
+    async fn typed(&mut self, mut editor: Option<Editor>) -> CommandResult {
+        let mut block = String::new();
+        loop {
+            let (back, line) = next_line(editor, self.prompt(!block.is_empty())).await?;
+            editor = back;
+            match line {
+                Line::Text(line) if block.is_empty() && line.starts_with(':') => {
+                    if let Some(editor) = &mut editor {
+                        editor.remember(&line);
+                    }
+                    if matches!(self.command(&line).await?, Next::Leave) {
+                        break;
+                    }
+                }
+                Line::Text(line) => {
+                    // The first line of a block may be empty; that is no block yet.
+                    if block.is_empty() && line.trim().is_empty() {
+                        continue;
+                    }
+                    block.push_str(&line);
+                    if cells::is_complete(self.language, &block) {
+                        let code = std::mem::take(&mut block);
+                        if let Some(editor) = &mut editor {
+                            editor.remember(code.trim_end());
+                        }
+                        self.run(code).await?;
+                    } else {
+                        block.push('\n');
+                    }
+                }
+                Line::Cleared => block.clear(),
+                Line::End => {
+                    if !block.trim().is_empty() {
+                        self.run(std::mem::take(&mut block)).await?;
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(self.last_code)
+    }
+
+    fn prompt(&self, is_continued: bool) -> String {
+        let name = self.context.as_str();
+        if is_continued {
+            format!("{}... ", " ".repeat(name.len().saturating_sub(2)))
+        } else {
+            format!("{name}> ")
+        }
+    }
+
+    async fn run(&mut self, code: String) -> CommandResult<()> {
+        let cell = CellSpec { language: self.language, context: Some(self.context.clone()), code };
+        let spec = ExecSpec { cell: Some(cell), timeout: self.timeout, ..ExecSpec::default() };
+        if let Err(invalid) = spec.check() {
+            output::error(&invalid.to_string());
+            return Ok(());
+        }
+        let ended = cells::run(self.place, &spec, &mut self.screen).await?;
+        if let Some(error) = cells::refusal(self.place, self.language, &ended).await {
+            return Err(error.into());
+        }
+        self.last_code = ended.exit_code();
+        Ok(())
+    }
+
+    /// A line that begins with a colon. What goes wrong with it is told, and the conversation goes on.
+    async fn command(&mut self, line: &str) -> CommandResult<Next> {
+        let mut words = line.trim_start_matches(':').split_whitespace();
+        let (word, argument) = (words.next().unwrap_or_default(), words.next());
+        let done = match (word, argument) {
+            ("q" | "quit" | "exit", None) => return Ok(Next::Leave),
+            ("help" | "h" | "?", None) => output::line(HELP),
+            ("reset", None) => self.reset().await,
+            ("contexts", None) => match self.place.client.contexts(&self.place.sandbox).await {
+                Ok(contexts) => context::table(&contexts),
+                Err(error) => Err(error),
+            },
+            ("context", Some(name)) => name.parse().map_err(Into::into).map(|name| self.context = name),
+            ("fork", Some(name)) => self.fork(name).await,
+            ("save-plots", Some(directory)) => {
+                Plots::open(Path::new(directory), "plot").map(|plots| self.screen.plots = Some(plots))
+            }
+            _ => {
+                Err(Error::invalid(format!("{line:?} is not a command here")).with_hint("Try :help.").into())
+            }
+        };
+        match done {
+            // Whoever read our output has left.
+            Err(error) if error.kind().is_none() => return Err(error),
+            Err(error) => drop(error.report(false)),
+            Ok(()) => {}
+        }
+        Ok(Next::GoOn)
+    }
+
+    async fn reset(&mut self) -> CommandResult<()> {
+        self.place.client.reset_context(&self.place.sandbox, &self.context).await?;
+        output::note("the variables are forgotten");
+        Ok(())
+    }
+
+    async fn fork(&mut self, name: &str) -> CommandResult<()> {
+        let into: ContextName = name.parse()?;
+        let request = v1::ForkRequest { into: Some(into.clone()), force: false };
+        let made = self.place.client.fork_context(&self.place.sandbox, &self.context, &request).await?;
+        made.warnings.iter().for_each(|warning| output::warn(warning));
+        output::note(&format!("this is {into} now; `:context {}` goes back", self.context));
+        self.context = into;
+        Ok(())
+    }
+}
+
+/// Reads on a thread where it may wait. The editor comes back with the line.
+async fn next_line(editor: Option<Editor>, prompt: String) -> CommandResult<(Option<Editor>, Line)> {
+    let read = tokio::task::spawn_blocking(move || match editor {
+        Some(mut editor) => {
+            let line = editor.read(&prompt);
+            (Some(editor), line)
+        }
+        None => (None, piped_line()),
+    });
+    let (editor, line) = read.await.map_err(io::Error::other)?;
+    Ok((editor, line?))
+}
+
+fn piped_line() -> CommandResult<Line> {
+    let mut line = Vec::new();
+    let limit = sandbox::MAX_CODE_BYTES as u64 + 1;
+    let n = io::Read::take(io::stdin().lock(), limit).read_until(b'\n', &mut line)?;
+    if n == 0 {
+        return Ok(Line::End);
+    }
+    let text = String::from_utf8(line).map_err(|_binary| Error::invalid("a line is not UTF-8 text"))?;
+    Ok(Line::Text(text.trim_end_matches(['\n', '\r']).to_owned()))
+}
+
+/// Lines that can be edited, and remembered from one time to the next.
+struct Editor {
+    lines: DefaultEditor,
+    history: PathBuf,
+}
+
+impl Editor {
+    fn open(history: PathBuf) -> CommandResult<Self> {
+        let config = Config::builder()
+            .max_history_size(MAX_HISTORY)
+            .and_then(|config| config.history_ignore_dups(true));
+        let config = config.map_err(failed)?.auto_add_history(false).build();
+        let mut lines = DefaultEditor::with_config(config).map_err(failed)?;
+        // Without a history, or with one that cannot be read, there is less to remember.
+        lines.load_history(&history).ok();
+        Ok(Self { lines, history })
+    }
+
+    fn read(&mut self, prompt: &str) -> CommandResult<Line> {
+        match self.lines.readline(prompt) {
+            Ok(line) => Ok(Line::Text(line)),
+            Err(ReadlineError::Interrupted) => Ok(Line::Cleared),
+            Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Written at once: a terminal may be closed at any time.
+    fn remember(&mut self, code: &str) {
+        if !self.lines.add_history_entry(code).unwrap_or(false) {
+            return;
+        }
+        let Some(directory) = self.history.parent() else { return };
+        let saved = crate::directories::make_private(directory)
+            .is_ok_and(|()| self.lines.save_history(&self.history).is_ok());
+        if saved {
+            fs::set_permissions(&self.history, fs::Permissions::from_mode(0o600)).ok();
+        }
+    }
+}
+
+fn failed(error: ReadlineError) -> crate::error::CommandError {
+    match error {
+        ReadlineError::Io(error) => error.into(),
+        other => io::Error::other(other).into(),
+    }
+}
