@@ -68,6 +68,17 @@ impl Served {
         ask(&mut stream, head)
     }
 
+    /// The answer to a body of JSON, by its own address.
+    pub(crate) fn post(&self, target: &str, body: &str) -> Value {
+        let answer = self.ask(&[
+            &format!("POST {target} HTTP/1.1"),
+            &format!("host: {}", self.address()),
+            "content-type: application/json",
+            &format!("content-length: {}\r\n\r\n{body}", body.len()),
+        ]);
+        serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }

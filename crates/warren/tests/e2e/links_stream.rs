@@ -96,8 +96,19 @@ fn a_file_that_grows_keeps_to_what_was_announced() {
 #[test]
 fn what_a_command_made_in_a_real_sandbox_is_told_and_linked() {
     let Some(world) = real_sandboxes() else { return };
-    let served = world.serve(&["--take-over"]);
+    let served = world.serve(&["--take-over", "--dev"]);
     world.run(&["create", "--name", "dev"]).expect(0);
+    let ran = served.post(
+        "/v1/sandboxes/dev/execs?wait=true",
+        r#"{"command":["sh","-c","mkdir -p out .git; echo 1,2 > out/table.csv; : > .git/x; sed -i s/1/3/ out/table.csv"],
+            "cwd":"/root","trackFiles":true}"#,
+    );
+    let files = ran["files"].as_array().unwrap();
+    assert!(files.len() == 1 && files[0]["path"] == "/root/out/table.csv", "{ran:#}");
+    let (_, mut stream) = get(files[0]["url"].as_str().unwrap(), "");
+    let mut table = String::new();
+    stream.read_to_string(&mut table).unwrap();
+    assert_eq!(table, "3,2\n");
     world
         .run(&[
             "exec",
