@@ -42,6 +42,7 @@ soak: ## slow tests: long random cycles
 bench: build ## numbers beside the peers that are installed
 	target/release/warren bench
 	target/release/warren bench mcp
+	target/release/warren bench code
 
 bless: ## write the generated reference pages anew
 	BLESS=1 cargo test -p frontends -p warren

@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_the_header() {
         let check = |name: &str, expected: &str| {
-            assert_eq!(disposition(false, name), format!("attachment; {expected}"))
+            assert_eq!(disposition(false, name), format!("attachment; {expected}"));
         };
         check("a.bin", "filename=\"a.bin\"; filename*=UTF-8''a.bin");
         check(

@@ -77,6 +77,7 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "/files/stat", query("path=/kept")),
         (post.clone(), "/files/symlink", with(json!({ "target": "/kept", "path": "/made" }))),
         (get.clone(), "/files/watch", Form { query: "path=/", is_endless: true, ..Form::default() }),
+        (post.clone(), "/links", with(json!({ "path": "/kept" }))),
         (get.clone(), "/package-jobs", plain()),
         (get.clone(), "/package-jobs/{job}", plain()),
         (get.clone(), "/package-jobs/{job}/wait", query("timeoutMs=1")),
@@ -107,6 +108,7 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (get.clone(), "/v1/keys", Form::default(), 403),
         (post.clone(), "/v1/keys", with(json!({ "namespace": "red" })), 403),
         (Method::DELETE, "/v1/keys/{key}", Form::default(), 403),
+        (get.clone(), "/v1/links/{token}/{name}", Form::default(), 404),
         (get.clone(), "/v1/openapi.json", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", query("namespace=red"), 200),
@@ -235,7 +237,7 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
         }
     }
     for (method, path, form, status) in routes_about_none() {
-        let answer = send(&blue, &method, &path.replace("{key}", "red"), None, &form).await.expect(status);
+        let answer = send(&blue, &method, &path.replace("{key}", "red").replace(['{', '}'], ""), None, &form).await.expect(status);
         let text = answer.text();
         for what in [theirs.id.as_str(), theirs.exec.as_str(), SECRET, "crimson", "key of red"] {
             let is_own_attempt = path == "/v1/calls" && what != "key of red";

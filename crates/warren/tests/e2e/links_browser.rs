@@ -60,7 +60,7 @@ fn open(profile: &Path, url: &str) -> String {
 struct Careless {
     address: String,
     asked: Arc<Mutex<Vec<String>>>,
-    pages: Arc<Mutex<Vec<(String, &'static str, Vec<u8>)>>>,
+    pages: Arc<Pages>,
 }
 
 impl Careless {
