@@ -86,6 +86,7 @@ const DRIVERS: &[Driver] = &[
             ("errors", include_str!("node/errors.js")),
             ("modules", include_str!("node/modules.js")),
             ("show", include_str!("node/show.js")),
+            ("signals", include_str!("node/signals.js")),
             ("transform", include_str!("node/transform.js")),
             ("typescript", include_str!("node/typescript.js")),
         ],

@@ -221,8 +221,12 @@ fn an_interrupt_ends_loops_and_waits_and_keeps_the_variables() {
         "console.log('on'); while (true) {}",
         "console.log('on'); try { for (;;); } catch {} finally { for (;;); }",
         "await null; console.log('on'); for (;;) here += 0",
+        "process.nextTick(() => { console.log('on'); for (;;); }); await 1; await 2",
         "console.log('on'); await new Promise(() => {})",
         "console.log('on'); ({ [Symbol.for('nodejs.util.inspect.custom')]() { while (true); } })",
+        // A listener of its own hears it as well.
+        "process.on('SIGINT', () => {}); console.log('on'); await new Promise(() => {})",
+        "console.log('on'); for (;;);",
     ] {
         let ran = session.interrupt(code);
         assert_eq!(ran.report, exited(130), "{code}");

@@ -332,34 +332,7 @@
     }
   });
 
-  function onInterrupt() {
-    if (current) interrupt(current);
-  }
-  process.on('SIGINT', onInterrupt);
-
-  // The first two are Node's own: they make a listener of a signal hear it.
-  const { listeners, on, removeListener } = process;
-  const kept = ['newListener', 'removeListener', 'SIGINT'].flatMap((event) => {
-    const heard = apply(listeners, process, [event]);
-    return heard.map((listener) => ({ __proto__: null, event, listener }));
-  });
-
-  function isHeard({ event, listener }) {
-    const present = apply(listeners, process, [event]);
-    for (let i = 0; i < present.length; i++) if (present[i] === listener) return true;
-    return false;
-  }
-
-  function keepListening() {
-    let isComplete = true;
-    for (let i = 0; i < kept.length; i++) isComplete = isHeard(kept[i]) && isComplete;
-    if (isComplete) return;
-    for (let i = 0; i < kept.length; i++) {
-      const { event, listener } = kept[i];
-      apply(removeListener, process, [event, listener]);
-      apply(on, process, [event, listener]);
-    }
-  }
+  const signals = need('signals');
 
   // ---- running
 
@@ -401,7 +374,7 @@
     return false;
   }
 
-  const preparations = [restoreStreams, restoreGlobals, followDirectory, keepListening];
+  const preparations = [restoreStreams, restoreGlobals, followDirectory, signals.prepare];
   // Whatever the cells before did to it.
   function prepare() {
     for (let i = 0; i < preparations.length; i++) {
@@ -418,7 +391,11 @@
     current = cell;
     prepare();
     try {
-      if (guard(() => begin(cell, code, isTypeScript))) interrupt(cell);
+      if (guard(() => begin(cell, code, isTypeScript))) {
+        interrupt(cell);
+        // In the middle of a callback, maybe. Node forgets of those only when an exception comes through.
+        throw new ExitOfCell('interrupted');
+      }
     } catch (error) {
       // Every cell ends, whatever became of Node's own functions.
       if (cell.isFollowed || cell.isDone) throw error;
@@ -426,6 +403,7 @@
     } finally {
       // From here on only the event loop has a say in it.
       cell.isPending = true;
+      if (!cell.isDone) signals.lookOut(() => !cell.isDone, () => interrupt(cell));
     }
   }
 
