@@ -55,6 +55,8 @@ pub(crate) const MAX_CONTEXT_NAME_BYTES: usize = 128;
 pub(crate) const MAX_QUEUED_CELLS: usize = 64;
 /// Code of all cells that wait.
 pub(crate) const MAX_QUEUED_CODE_BYTES: usize = 8 * 1024 * 1024;
+/// What a driver has not yet read: its own parts and one cell, since it gets the next one when that has ended.
+pub(crate) const MAX_UNWRITTEN_BYTES: usize = MAX_QUEUED_CODE_BYTES + 1024 * 1024;
 /// Longest line of a driver but for records, which are passed on as they come.
 pub(crate) const MAX_CONTROL_BYTES: usize = 64 * 1024;
 /// Longest record of a driver; the host keeps none that is longer.

@@ -1,10 +1,11 @@
 //! Processes inside, read from `/proc`.
 
-use std::{collections::HashMap, fs, io::Read, path::Path};
+use std::{collections::HashMap, fs, io::Read, path::Path, time::Duration};
 
 use guest_protocol::{Process, Response};
+use tokio::time::Instant;
 
-use crate::{files::Room, sys};
+use crate::{files::Room, limits::KILLED_GONE, sys};
 
 /// Processes told at most.
 const MAX_PROCESSES: u32 = 4096;
@@ -13,11 +14,14 @@ const MAX_COMMAND_BYTES: u64 = 4096;
 
 /// Looks at a family while it is being killed.
 const KILL_ROUNDS: usize = 8;
+/// Time between two looks for what is left of a family: those that were killed need some to go.
+const LEFT_LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What `/proc/<pid>/stat` tells, as far as we need it.
 struct Stat {
     state: char,
     parent: i32,
+    group: i32,
     session: i32,
     cpu_ticks: u64,
     resident_pages: u64,
@@ -39,6 +43,7 @@ impl Stat {
         Some(Self {
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
             cpu_ticks: number(11)? + number(12)?,
             resident_pages: number(21)?,
@@ -79,15 +84,54 @@ fn family_of(session: i32) -> Vec<i32> {
 pub(crate) fn kill_family(leader: i32) {
     // Again while someone is found: a family that forks fast is larger than one look at it.
     for _ in 0..KILL_ROUNDS {
-        let family = family_of(leader);
-        // Those that are gone already need no signal.
-        sys::kill(-leader, libc::SIGKILL).ok();
-        for pid in &family {
-            sys::kill(*pid, libc::SIGKILL).ok();
-        }
-        if family.is_empty() {
+        if !kill_once(leader) {
             return;
         }
+    }
+}
+
+/// One look at a family, with SIGKILL to all that are seen. Tells whether there was someone.
+fn kill_once(leader: i32) -> bool {
+    // Before anyone is killed: the children of those who die are nobody's.
+    let family = family_of(leader);
+    // A group at once: the kernel lets nobody fork meanwhile, nor after it was killed.
+    sys::kill(-leader, libc::SIGKILL).ok();
+    for pid in &family {
+        // Those that are gone already need no signal.
+        sys::kill(*pid, libc::SIGKILL).ok();
+    }
+    kill_session(leader) || !family.is_empty()
+}
+
+/// Kills those of a session one by one as they are seen, with their groups: what forks on and on in groups of its own is
+/// gone from where a look at everyone saw it.
+fn kill_session(session: i32) -> bool {
+    let mut has_found = false;
+    for pid in pids() {
+        if let Some(stat) = Stat::of(pid)
+            && stat.session == session
+            && stat.state != 'Z'
+        {
+            has_found = true;
+            // A group never reaches beyond its session.
+            sys::kill(-stat.group, libc::SIGKILL).ok();
+            sys::kill(pid, libc::SIGKILL).ok();
+        }
+    }
+    has_found
+}
+
+/// The same for a leader that was reaped, whose group and session may live on under its number. A process that has this
+/// number now is a stranger: the kernel gives it away only when nobody of the group or the session is left.
+pub(crate) fn kill_left_behind(leader: i32) -> bool {
+    sys::kill(leader, 0).is_err() && kill_once(leader)
+}
+
+/// Kills what a leader left behind until nobody is left, or for as long as killed processes may take to go.
+pub(crate) async fn end_left_behind(leader: i32) {
+    let give_up_at = Instant::now() + KILLED_GONE;
+    while kill_left_behind(leader) && Instant::now() < give_up_at {
+        tokio::time::sleep(LEFT_LOOK_EVERY).await;
     }
 }
 
@@ -178,10 +222,11 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
         let mut fields = vec!["0"; 50];
-        (fields[0], fields[1], fields[3]) = ("S", "7", "9");
+        (fields[0], fields[1], fields[2], fields[3]) = ("S", "7", "8", "9");
         (fields[11], fields[12], fields[21]) = ("5", "6", "100");
         let stat = Stat::parse(&format!("42 (a) (b c)) {}\n", fields.join(" "))).unwrap();
         assert_eq!((stat.name.as_str(), stat.state, stat.parent), ("a) (b c)", 'S', 7));
+        assert_eq!((stat.group, stat.session), (8, 9));
         assert_eq!((stat.session, stat.cpu_ticks, stat.resident_pages), (9, 11, 100));
         assert!(Stat::parse("").is_none());
         assert!(Stat::parse("1 (x) S").is_none());

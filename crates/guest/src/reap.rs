@@ -34,9 +34,9 @@ fn reap_ended(guest: &Guest) {
                 let ended = Ended { code, signal: status.terminating_signal() };
                 let oom_kills = guest.oom_kills();
                 let pid = pid.as_raw_nonzero().get();
-                if !guest.contexts.reaped(pid, ended, oom_kills) {
-                    guest.execs.reaped(pid, ended, oom_kills);
-                }
+                // Whoever knows the number is told, however many they are.
+                guest.contexts.reaped(pid, ended, oom_kills);
+                guest.execs.reaped(pid, ended, oom_kills);
             }
             Ok(None) => return,
             Err(rustix::io::Errno::INTR) => {}

@@ -139,8 +139,12 @@ impl Connection<'_, '_> {
             | Request::ContextReset { .. }
             | Request::ContextRemove { .. }
             | Request::ContextFork { .. } => {
-                let answer = answer_context(guest, request).await;
-                self.tell(answer).await
+                // A task of its own: it goes on where the host does not wait for it.
+                let answer = spawn_local(answer_context(Rc::clone(guest), request));
+                tokio::select! {
+                    answer = answer => self.tell(answer.unwrap_or_else(|_| Err(broke_off()))).await,
+                    () = self.reader.gone() => Err(wire::ConnectionError::Gone),
+                }
             }
             Request::Languages { path } => {
                 let answer = files::in_background(self.reader, move |_| Ok(code::languages(&path))).await?;
@@ -221,7 +225,12 @@ impl Connection<'_, '_> {
     }
 }
 
-async fn answer_context(guest: &Rc<Guest>, request: Request) -> Result<Response, Failure> {
+fn broke_off() -> Failure {
+    Failure::new(FailureKind::Internal, "a request on contexts broke off")
+}
+
+async fn answer_context(guest: Rc<Guest>, request: Request) -> Result<Response, Failure> {
+    let guest = &guest;
     match request {
         Request::ContextCreate(start) => code::create(guest, start).await,
         Request::ContextList => Ok(code::list(guest)),

@@ -21,7 +21,7 @@ use tokio::io::unix::AsyncFd;
 use super::drivers::Framing;
 use crate::{
     exec::{self, Chunk},
-    limits::{MAX_CONTROL_BYTES, MAX_RECORD_BYTES, OUTPUT_CHUNK_BYTES},
+    limits::{MAX_CONTROL_BYTES, MAX_RECORD_BYTES, MAX_UNWRITTEN_BYTES, OUTPUT_CHUNK_BYTES},
     sys,
 };
 
@@ -75,9 +75,9 @@ impl Channel {
     }
 
     /// Sends the driver's own parts.
-    pub(crate) fn send_parts(&self, parts: &[(&str, &str)]) {
+    pub(crate) fn send_parts(&self, parts: &[(&str, &str)]) -> Result<(), Garbled> {
         if parts.is_empty() {
-            return;
+            return Ok(());
         }
         let mut payload = Vec::new();
         for (name, source) in parts {
@@ -86,37 +86,41 @@ impl Channel {
             payload.extend_from_slice(&length(source.len()));
             payload.extend_from_slice(source.as_bytes());
         }
-        self.send(b'P', &[&payload]);
+        self.send(b'P', &[&payload])
     }
 
-    pub(crate) fn send_cell(&self, kind: u8, number: u64, code: &str) {
+    pub(crate) fn send_cell(&self, kind: u8, number: u64, code: &str) -> Result<(), Garbled> {
         match self.framing {
             Framing::Binary => self.send(kind, &[&number.to_le_bytes(), code.as_bytes()]),
-            Framing::Shell => {
-                self.put(&[number.to_string().as_bytes(), &[0], code.as_bytes(), &[0]]);
-            }
+            Framing::Shell => self.put(&[number.to_string().as_bytes(), &[0], code.as_bytes(), &[0]]),
         }
     }
 
-    fn send(&self, kind: u8, payload: &[&[u8]]) {
+    fn send(&self, kind: u8, payload: &[&[u8]]) -> Result<(), Garbled> {
         let bytes: usize = payload.iter().map(|part| part.len()).sum();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(payload.len() + 2);
         let (head, kind) = (length(bytes + 1), [kind]);
         parts.extend([&head[..], &kind]);
         parts.extend(payload);
-        self.put(&parts);
+        self.put(&parts)
     }
 
-    /// Queues the bytes and writes what can be written without waiting.
-    fn put(&self, parts: &[&[u8]]) {
+    /// Queues the bytes and writes what can be written without waiting. Fails where a driver that reads nothing would have
+    /// us hold too much.
+    fn put(&self, parts: &[&[u8]]) -> Result<(), Garbled> {
         {
             let mut unwritten = self.unwritten.borrow_mut();
-            unwritten.bytes.reserve_exact(parts.iter().map(|part| part.len()).sum());
+            let n_bytes: usize = parts.iter().map(|part| part.len()).sum();
+            if unwritten.bytes.len() + n_bytes > MAX_UNWRITTEN_BYTES {
+                return Err(Garbled);
+            }
+            unwritten.bytes.reserve_exact(n_bytes);
             for part in parts {
                 unwritten.bytes.extend_from_slice(part);
             }
         }
         self.write_some();
+        Ok(())
     }
 
     pub(crate) fn has_unwritten(&self) -> bool {

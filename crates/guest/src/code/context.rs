@@ -55,6 +55,8 @@ pub(super) struct Inner {
     pub(super) lost: Option<String>,
     /// The interpreter is killed on request, so that nobody need be told that the variables are gone.
     pub(super) is_reset: bool,
+    /// The last interpreter was killed on request, and there is no other yet.
+    pub(super) was_reset: bool,
     /// Why the last start failed.
     pub(super) failure: Option<Failure>,
     /// It ends as soon as its interpreter is gone.
@@ -97,14 +99,31 @@ impl Context {
     }
 
     /// Takes note that its interpreter was reaped, if it is the one.
-    pub(super) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) -> bool {
+    pub(super) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) {
         let is_mine =
             |interpreter: &&Rc<Interpreter>| interpreter.pid == pid && interpreter.ended.get().is_none();
         let interpreter = self.inner.borrow().interpreter.as_ref().filter(is_mine).cloned();
-        let Some(interpreter) = interpreter else { return false };
+        let Some(interpreter) = interpreter else { return };
         interpreter.ended.set(Some((ended, oom_kills)));
+        if self.ends_families() {
+            // At once: what forks on and on is not to wait until a host has taken the last output.
+            processes::kill_left_behind(pid);
+        }
         self.changed.notify_waiters();
-        true
+    }
+
+    /// Whether what an interpreter leaves behind is killed. A shutdown has a grace for it instead.
+    pub(super) fn ends_families(&self) -> bool {
+        self.guest.upgrade().is_some_and(|guest| !guest.is_stopping.get())
+    }
+
+    /// Whether its interpreter is this process.
+    pub(super) fn has_pid(&self, pid: i32) -> bool {
+        let inner = self.inner.borrow();
+        inner
+            .interpreter
+            .as_ref()
+            .is_some_and(|interpreter| interpreter.pid == pid && interpreter.ended.get().is_none())
     }
 
     /// The interpreter that lives now, and the cell that it runs.
@@ -210,10 +229,14 @@ impl Context {
 
     /// Waits until it takes cells, or will not.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
+        let removed = || {
+            let message = format!("context {} was removed before it was ready", self.name());
+            Failure::new(FailureKind::WrongState, message)
+        };
         self.until(|inner| match (inner.is_ready, &inner.failure) {
             (true, _) => Some(Ok(())),
             (false, Some(failure)) => Some(Err(failure.clone())),
-            (false, None) => None,
+            (false, None) => inner.is_gone.then(|| Err(removed())),
         })
         .await
     }
@@ -274,6 +297,8 @@ impl Context {
         let pid = alive.map(|interpreter| interpreter.pid);
         let state = match pid {
             None if inner.n_cells == 0 && inner.lost.is_none() && !inner.has_begun => ContextState::Starting,
+            // Nothing was lost: whoever asked knows.
+            None if inner.was_reset => ContextState::Idle,
             None => ContextState::Lost,
             Some(_) if !inner.is_ready => ContextState::Starting,
             Some(_) if inner.running.is_some() => ContextState::Busy,

@@ -6,11 +6,16 @@ use super::{context::Context, task::Task};
 use crate::{
     exec::{self, Chunk, Ended},
     limits::{MAX_LAST_WORDS_BYTES, OUTPUT_CHUNK_BYTES},
+    processes,
 };
 
 impl Task {
     /// The interpreter was reaped: its last words, then the end of what it ran.
     pub(super) async fn bury(&mut self) {
+        if let Some(live) = self.live.as_ref().filter(|_| self.context.ends_families()) {
+            // Before its end is told: the next cell is to find the sandbox usable.
+            processes::end_left_behind(live.interpreter.pid).await;
+        }
         self.last_words().await;
         if let Some(owner) = self.owner() {
             exec::drain(&self.guest, &owner, &mut self.outputs).await;
@@ -42,8 +47,11 @@ impl Task {
         }
         let said = if self.last.is_none() { self.left_unread() } else { String::new() };
         self.context.change(|inner| {
-            if std::mem::take(&mut inner.is_reset) {
+            inner.was_reset = std::mem::take(&mut inner.is_reset);
+            if inner.was_reset {
                 inner.lost = None;
+                // Whoever waits for it to be ready would wait for ever.
+                inner.failure = (!was_ready).then(|| reset_early(&self.context));
             } else if was_ready {
                 inner.lost = Some(sentence(self.context.name(), loss, ended));
             } else {
@@ -87,6 +95,11 @@ fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
     format!(
         "The variables of context {context} are gone: its interpreter {how}. This cell began in a new one."
     )
+}
+
+fn reset_early(context: &Context) -> Failure {
+    let message = format!("context {} was reset before it was ready", context.name());
+    Failure::new(FailureKind::WrongState, message)
 }
 
 fn died_early(context: &Context, ended: Ended, said: &str) -> String {

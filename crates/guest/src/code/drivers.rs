@@ -95,7 +95,9 @@ const DRIVERS: &[Driver] = &[
     },
 ];
 
-const DIALECTS: &[Dialect] = &[Dialect { language: "typescript", interpreter: "javascript", frame: b'T' }];
+pub(crate) const TYPESCRIPT: &str = "typescript";
+
+const DIALECTS: &[Dialect] = &[Dialect { language: TYPESCRIPT, interpreter: "javascript", frame: b'T' }];
 
 /// The driver that runs a language, and the type of the frames for its cells.
 pub(crate) fn find(language: &str) -> Option<(&'static Driver, u8)> {

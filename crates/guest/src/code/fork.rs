@@ -88,8 +88,10 @@ impl Task {
                 format!("context {} cannot be forked: {}", self.context.name(), exec::shown_text(&reasons));
             return Err(Failure::new(FailureKind::WrongState, message));
         }
-        // The pid is the workload's word. Only one that is our child, leads its session and has our pipe is the one.
-        if !processes::is_our_leader(answer.pid) || !processes::has_open(answer.pid, 1, stdout) {
+        // The pid is the workload's word. Only one that is our child, leads its session, has our pipe and is nothing else to
+        // us is the one.
+        let is_known = self.guest.execs.has_pid(answer.pid) || self.guest.contexts.has_pid(answer.pid);
+        if is_known || !processes::is_our_leader(answer.pid) || !processes::has_open(answer.pid, 1, stdout) {
             let message = format!("context {} forked into a process that is not there", self.context.name());
             return Err(Failure::new(FailureKind::WrongState, message));
         }

@@ -95,9 +95,16 @@ impl Contexts {
         self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(bytes));
     }
 
-    /// Takes note that a child was reaped; tells whether it was an interpreter.
-    pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) -> bool {
-        self.known.borrow().values().any(|context| context.reaped(pid, ended, oom_kills))
+    /// Takes note that a child was reaped.
+    pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) {
+        for context in self.all() {
+            context.reaped(pid, ended, oom_kills);
+        }
+    }
+
+    /// Whether an interpreter is this process.
+    pub(crate) fn has_pid(&self, pid: i32) -> bool {
+        self.known.borrow().values().any(|context| context.has_pid(pid))
     }
 
     /// Interpreters as sessions, with the cell that each runs.

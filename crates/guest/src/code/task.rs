@@ -13,7 +13,7 @@ use tokio::{task::spawn_local, time::Instant};
 
 use super::{
     cell::{self, Waiting},
-    channel::{Channel, Word},
+    channel::{Channel, Garbled, Word},
     context::{Context, INTERRUPTED, Inner},
     fork::Forking,
     interpreter::{self, Ends, Interpreter},
@@ -95,7 +95,10 @@ impl Task {
 
     fn take_over(&mut self, Ends { interpreter, channel, outputs }: Ends) {
         self.outputs = outputs;
-        self.context.change(|inner| inner.interpreter = Some(Rc::clone(&interpreter)));
+        self.context.change(|inner| {
+            inner.interpreter = Some(Rc::clone(&interpreter));
+            inner.was_reset = false;
+        });
         let deadline = Some(Instant::now() + READY_WITHIN);
         self.live = Some(Live { interpreter, channel, deadline, forking: None, n_late_forks: 0 });
     }
@@ -183,8 +186,11 @@ impl Task {
             Ok(started) => started,
             Err(answer) => return self.could_not_start(answer),
         };
-        ends.channel.send_parts(self.context.driver.parts);
+        let sent = ends.channel.send_parts(self.context.driver.parts);
         self.take_over(ends);
+        if sent.is_err() {
+            self.is_garbled();
+        }
         if let Err(answer) = newborn.has_begun().await {
             self.live = None;
             self.outputs.clear();
@@ -257,8 +263,9 @@ impl Task {
         }
         self.guest.execs.has_begun(&self.guest, &exec);
         self.number += 1;
-        if let Some(live) = &self.live {
-            live.channel.send_cell(kind, self.number, &code);
+        let sent = self.live.as_ref().map(|live| live.channel.send_cell(kind, self.number, &code));
+        if sent == Some(Err(Garbled)) {
+            self.is_garbled();
         }
         if let Some(timeout) = exec.cell.as_ref().and_then(cell::CellPart::timeout) {
             spawn_local(cell::limit_time(Rc::clone(&self.context), exec, timeout));
@@ -315,7 +322,8 @@ impl Task {
         }
         let mut rest = bytes;
         loop {
-            let Some(live) = &mut self.live else { return };
+            // One that talked nonsense is not obeyed in what it says next either.
+            let Some(live) = self.live.as_mut().filter(|live| !live.channel.is_deaf) else { return };
             let mut rich = Vec::new();
             let word = live.channel.lines.next(&mut rest, &mut rich);
             self.pass_on(rich);
@@ -347,7 +355,10 @@ impl Task {
                 live.deadline = None;
                 self.context.change(|inner| inner.is_ready = true);
             }
-            (Word::Done { cell, code }, Some(running)) if cell == self.number => {
+            // Nobody has run a cell that was not even read.
+            (Word::Done { cell, code }, Some(running))
+                if cell == self.number && !live.channel.has_unwritten() =>
+            {
                 let has_died = live.interpreter.ended.get();
                 let oom_kills = self.guest.oom_kills();
                 let own_kills = oom_kills.saturating_sub(running.oom_kills_before());

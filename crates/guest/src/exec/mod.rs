@@ -132,6 +132,10 @@ impl Exec {
         self.inner.borrow().ended.is_some()
     }
 
+    fn is_process(&self, pid: i32) -> bool {
+        self.pid == Some(pid) && !self.is_ended()
+    }
+
     /// The number of the first process, while it still stands for this exec's group and session. The kernel gives a number to
     /// another process only when no process, group or session has it; so a process of this number after the end of ours is
     /// a stranger, and everything of ours is gone.
@@ -215,14 +219,17 @@ impl Execs {
 
     /// Takes note that a child was reaped; most orphans are nobody's.
     pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills_now: u64) {
-        let exec =
-            self.known.borrow().values().find(|exec| exec.pid == Some(pid) && !exec.is_ended()).cloned();
-        if let Some(exec) = exec {
+        for exec in self.known.borrow().values().filter(|exec| exec.is_process(pid)) {
             exec.change(|inner| {
                 inner.ended = Some(ended);
                 inner.oom_kills = oom_kills_now.saturating_sub(exec.oom_kills_before.get());
             });
         }
+    }
+
+    /// Whether the first process of an exec is this one.
+    pub(crate) fn has_pid(&self, pid: i32) -> bool {
+        self.known.borrow().values().any(|exec| exec.is_process(pid))
     }
 
     pub(crate) fn signal(&self, id: &str, signal: i32, scope: SignalScope) -> Result<Response, Failure> {

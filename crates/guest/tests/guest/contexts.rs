@@ -114,7 +114,7 @@ fn a_reset_forgets_everything_without_a_word() {
     guest.connect().run_cell(&cell("a", "python", "x = 1"));
     let before = host.contexts()[0].pid.unwrap();
     let (context, _) = made(host.ask(&reset("python")));
-    assert_eq!((context.pid, context.cells), (None, 1));
+    assert_eq!((context.pid, context.cells, context.state), (None, 1, ContextState::Idle));
     assert!(!is_alive(before));
     let ran = guest.connect().run_cell(&cell("b", "python", "print('x' in globals())"));
     assert_eq!((ran.stdout.as_str(), ran.rich), ("False\n", vec![kept()]));
@@ -219,6 +219,39 @@ fn a_fork_that_names_another_process_is_refused() {
     assert_eq!(host.ask(&remove("c")), Ok(Response::Done));
     assert!(is_alive(other));
     assert_eq!(children(guest.pid()), [other]);
+}
+
+#[test]
+fn a_fork_that_names_what_is_known_already_is_refused() {
+    let guest = TestGuest::start();
+    // It takes the descriptors that were sent, and has the new stdout in its own place.
+    let takes = "m, fds, *_ = socket.recv_fds(c, 4096, 3)\nos.dup2(fds[1], 1)\n";
+    let claims = "os.write(3, b'f{\"ok\":true,\"pid\":%d}\\n' % os.getpid())";
+    impostor(&guest, &format!("{takes}{claims}"));
+    let mut context = start("c", "python");
+    context.env.insert("PATH".into(), guest.path(""));
+    let mut host = guest.connect();
+    let pid = made(host.ask(&Request::ContextCreate(context))).0.pid.unwrap();
+    assert_eq!(host.fails(&fork("c", "d")), FailureKind::WrongState);
+    assert_eq!(host.contexts().len(), 1);
+    assert!(is_alive(pid));
+}
+
+#[test]
+fn a_reset_before_it_is_ready_ends_the_wait_for_it() {
+    let guest = TestGuest::start();
+    write_file(guest.path("python3"), 0o755, "#!/bin/sh\nsleep 1000\n");
+    let mut context = start("c", "python");
+    context.env.insert("PATH".into(), format!("{}:/bin", guest.path("")));
+    let mut waits = guest.connect();
+    waits.request(&Request::ContextCreate(context));
+    let mut host = guest.connect();
+    crate::support::eventually("it has begun", || {
+        host.contexts().iter().any(|context| context.pid.is_some())
+    });
+    made(host.ask(&reset("c")));
+    assert_eq!(waits.answer().unwrap_err().message, "context c was reset before it was ready");
+    assert_eq!(host.contexts(), []);
 }
 
 #[test]

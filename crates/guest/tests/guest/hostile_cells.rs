@@ -192,6 +192,7 @@ fn drivers_that_lie_are_not_believed() {
     check("early end", "os.write(3, b'd{\"cell\":1,\"code\":0}\\n')");
     check("ready twice", "os.write(3, b'i\\ni\\n')");
     check("fork unasked", "os.write(3, b'i\\n'); frame(); os.write(3, b'f{\"ok\":true,\"pid\":1}\\n')");
+    check("goes on", "os.write(3, b'i\\n'); frame(); os.write(3, b'i\\nd{\"cell\":1,\"code\":0}\\n')");
     check("closes", "os.write(3, b'i\\n'); frame(); c.close(); import time; time.sleep(1000)");
     // What is in order comes through, in pieces of one byte.
     let slow = "os.write(3, b'i\\n'); frame()\nfor b in b'r{\"type\":\"warning\",\"message\":\"slow\"}\\nd{\"cell\":1,\"code\":3}\\n': os.write(3, bytes([b]))";
@@ -201,6 +202,19 @@ fn drivers_that_lie_are_not_believed() {
     let ran =
         speaks(&guest, "half", "os.write(3, b'i\\n'); frame(); os.write(3, b'r{\"type\":'); os._exit(9)");
     assert_eq!((ran.report, ran.rich), (exited(9), vec![lost(StateLoss::Exited)]));
+}
+
+#[test]
+fn a_driver_that_ends_cells_which_it_never_read_is_not_believed() {
+    let guest = TestGuest::start();
+    let script = "#!/usr/bin/python3\nimport os, time\nos.write(3, b'i\\n')\nfor n in range(1, 100):\n    time.sleep(0.02)\n    os.write(3, b'd{\"cell\":%d,\"code\":0}\\n' % n)\ntime.sleep(1000)\n";
+    crate::support::write_file(guest.path("python3"), 0o755, script);
+    // More than the channel holds.
+    let mut start = cell("unread", "python", &"#".repeat(2_000_000));
+    start.env.insert("PATH".to_owned(), guest.path(""));
+    start.timeout_ms = Some(20_000);
+    let ran = guest.connect().run_cell(&start);
+    assert_eq!(*ran.state(), lost(StateLoss::Garbled));
 }
 
 #[test]

@@ -128,7 +128,8 @@ impl Look {
             return;
         }
         if text == skipped::CACHE_TAG && !is_root {
-            self.found.truncate(level.n_found);
+            let left_out = self.found.split_off(level.n_found.min(self.found.len()));
+            self.n_path_bytes -= left_out.iter().map(|found| found.path.len()).sum::<usize>();
             level.inner.clear();
             level.is_read = true;
             return;
