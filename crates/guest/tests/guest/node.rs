@@ -136,8 +136,39 @@ fn modules_are_imported_in_every_form() {
     );
     let (name, value, _) = session.error("import { nothing } from 'path'");
     assert_eq!((name.as_str(), value.contains("'nothing'")), ("SyntaxError", true), "{value}");
-    let (_, value, _) = session.error("import nothing from 'not-there-at-all'");
-    assert!(value.starts_with("Cannot find package 'not-there-at-all'"), "{value}");
+}
+
+#[test]
+fn a_package_that_is_missing_is_told_with_what_to_install() {
+    let session = Session::start();
+    for (code, package) in [
+        ("import nothing from 'not-there-at-all'", Some("not-there-at-all")),
+        ("require('@some/thing/part')", Some("@some/thing")),
+        ("require('./here.js')", None),
+    ] {
+        let ran = session.run(code);
+        let (_, value, _) = ran.error().unwrap();
+        assert!(value.starts_with("Cannot find "), "{value}");
+        let warnings = ran.warnings();
+        assert_eq!(warnings.len(), usize::from(package.is_some()), "{warnings:?}");
+        assert!(package.is_none_or(|name| warnings[0].contains(&format!("npm {name} "))), "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_rejection_that_nobody_awaits_is_told_in_its_cell() {
+    let session = Session::start();
+    for begin in ["", "await 1; ", "await new Promise(done => setTimeout(done, 1)); "] {
+        let ran = session.run(&format!("{begin}async function q() {{ throw new Error('dropped') }}; q(); 3"));
+        assert_eq!(ran.report, exited(0));
+        assert!(ran.stderr.starts_with("Uncaught Error: dropped"), "{begin}: {ran:?}");
+        assert!(matches!(ran.rich.first(), Some(Rich::Result { .. })), "{begin}: {ran:?}");
+        assert_eq!(ran.warnings().len(), 1, "{begin}: {ran:?}");
+    }
+    // So is what a callback of the next tick throws.
+    let ran = session.run("process.nextTick(() => { throw new Error('ticked') }); 3");
+    assert_eq!((&ran.report, ran.warnings().len()), (&exited(0), 1), "{ran:?}");
+    assert_eq!(session.value("await 4"), "4");
 }
 
 #[test]
@@ -331,16 +362,18 @@ fn typescript_runs_beside_javascript_or_says_what_it_needs() {
     let ran = session.run_as("typescript", code);
     if let Some(Rich::Error { name, value, .. }) = ran.rich.first() {
         assert_eq!(name, "TypeScriptMissing");
-        assert!(value.contains("sandbox_package_install"), "{value}");
+        assert!(value.contains("sandbox_package_install") && value.contains("\"esbuild\""), "{value}");
     } else {
         assert_eq!(session.value("box"), "{ side: 3 }");
     }
-    // With a package beside the code it runs everywhere.
+    // With a package beside the code it runs everywhere; one that has nothing to call (typescript 7) is passed over.
     let package = session.guest.path("node_modules/sucrase");
-    let made = command("mkdir", &["mkdir", "-p", &package]);
+    let useless = session.guest.path("node_modules/typescript");
+    let made = command("mkdir", &["mkdir", "-p", &package, &useless]);
     assert_eq!(session.guest.connect().run(&made).report, exited(0));
     let stand_in = "exports.transform = (code) => ({ code: code.replace(/: number/g, '') });";
     write_file(format!("{package}/index.js"), 0o644, stand_in);
+    write_file(format!("{useless}/index.js"), 0o644, "exports.version = '7.0.2';");
     let directory = package.trim_end_matches("/node_modules/sucrase");
     session.run(&format!("process.chdir('{directory}')"));
     let ran = session.run_as("typescript", "const side: number = 4;\nside");

@@ -36,6 +36,56 @@ fn library_frames_follow_the_own_ones() {
 }
 
 #[test]
+fn libraries_take_little_room_in_a_traceback() {
+    let python = Notebook::new();
+    // Six frames deep, and an exception before it that no own code has seen.
+    let library = "def fail(n):\n    if n: return fail(n - 1)\n    try: inner()\n    except KeyError as e: raise OSError('outer') from e\ndef inner(): raise KeyError('inner')\n";
+    let code = format!(
+        "import os, sys, tempfile\nplace = tempfile.mkdtemp() + '/site-packages'\nos.mkdir(place)\nsys.path.append(place)\n\
+         print(library := {library:?}, file=open(place + '/deep.py', 'w'))"
+    );
+    python.prints(&code);
+    let (_, _, traceback) = python.error("import deep\ndeep.fail(5)");
+    let files: Vec<&str> =
+        traceback.lines().filter(|line| line.starts_with("  File") || line.starts_with("  …")).collect();
+    assert!(files[0].contains("<cell 2>") && files[1] == "  … 4 more of libraries", "{traceback}");
+    assert!(files.len() == 4 && traceback.starts_with("KeyError: 'inner'\n\nThe above"), "{traceback}");
+    // Modules of one's own are no libraries.
+    let code = "own = place.replace('site-packages', 'own')\nos.mkdir(own)\nsys.path.append(own)\nprint(library, file=open(own + '/mine.py', 'w'))\nimport mine\nmine.fail(5)";
+    let (_, _, traceback) = python.error(code);
+    assert!(traceback.contains("in inner") && !traceback.contains("of libraries"), "{traceback}");
+}
+
+#[test]
+fn a_module_that_is_missing_is_told_with_its_package() {
+    let python = Notebook::new();
+    for (code, hint) in [
+        ("import not_there_at_all.part", Some("pip not_there_at_all ")),
+        ("raise ModuleNotFoundError('x', name='sklearn')", Some("pip scikit-learn ")),
+        ("import json.nothing", None),
+    ] {
+        let ran = python.run(code);
+        assert_eq!(ran.error().unwrap().0, "ModuleNotFoundError");
+        let warnings = ran.warnings();
+        assert_eq!(warnings.len(), usize::from(hint.is_some()), "{warnings:?}");
+        assert!(hint.is_none_or(|hint| warnings[0].contains(hint)), "{warnings:?}");
+    }
+}
+
+#[test]
+fn the_driver_is_not_named_in_what_goes_to_stderr() {
+    let python = Notebook::new();
+    let fork_twice = "import os\nif os.fork() == 0:\n    if os.fork() == 0: os._exit(0)\n    os.wait(); os._exit(0)\nos.wait()[1]";
+    let ran = python.run(fork_twice);
+    assert_eq!((&ran.report, ran.stderr.as_str()), (&exited(0), ""), "{ran:?}");
+    python.run("async def late(): pass\nlate()");
+    // The last value is dropped by the driver.
+    let ran = python.run("1\n2");
+    assert!(ran.stderr.starts_with("<cell 3>:2: RuntimeWarning: coroutine 'late'"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("driver"), "{}", ran.stderr);
+}
+
+#[test]
 fn chains_and_groups_are_whole() {
     let python = Notebook::new();
     let (_, _, traceback) =

@@ -74,6 +74,19 @@ fn native_threads_that_come_back_by_themselves() {
 }
 
 #[test]
+fn openmp_that_is_only_loaded_is_not_blamed_for_the_threads_of_openblas() {
+    // As Pillow and matplotlib bring it along, without a thread of its own.
+    let code = "import ctypes, numpy\nopenmp = ctypes.CDLL('libgomp.so.1')\na = numpy.ones((500, 500))\n(a @ a)[0, 0] == 500";
+    let python = forked(code, &[]);
+    python.agree("float((a @ a)[0, 0])", "500.0");
+    // Two more threads than that are not OpenBLAS's.
+    let code = "body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)\nopenmp.GOMP_parallel(body, None, 3, 0)";
+    python.prints(code);
+    let why = python.fork_from("python", "refused", false).unwrap_err();
+    assert!(why.contains("OpenMP"), "{why}");
+}
+
+#[test]
 fn native_threads_that_do_not() {
     // The watchdog of faulthandler is a thread that Python does not know.
     let python = refused(

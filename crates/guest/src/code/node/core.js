@@ -30,6 +30,7 @@
   const { reallyExit, _tickCallback: runMicrotasks } = process;
   const cwd = process.cwd;
   const toNumber = Number;
+  const { setImmediate } = globalThis;
 
   const intrinsics = { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, Set, String, Symbol };
   const shared = { __proto__: null, ...intrinsics, SyntaxError, process, require, record, write: writeText };
@@ -261,10 +262,23 @@
     if (line) tell(line);
   }
 
-  function succeed(cell, value, isShown) {
+  function showValue(cell, value, isShown) {
     if (cell.isDone) return;
     if (isShown && value !== undefined && cell.exit === undefined) need('show').result(value);
-    finish(cell, 0);
+  }
+
+  // Node tells of rejections that nobody handled when the callbacks have run; they are this cell's.
+  function finishSoon(cell) {
+    setImmediate(() => finish(cell, 0));
+  }
+
+  function hintAtPackage(error) {
+    try {
+      const message = need('errors').missingPackage(error);
+      if (message) record({ __proto__: null, type: 'warning', message });
+    } catch {
+      // Only a hint.
+    }
   }
 
   function fail(cell, error, code = 1) {
@@ -276,6 +290,7 @@
       } catch {
         described = { __proto__: null, name: 'Error', value: 'an error that cannot be shown', traceback: '' };
       }
+      hintAtPackage(error);
       record({ __proto__: null, type: 'error', ...described });
       cell.exit = undefined;
     }
@@ -408,25 +423,36 @@
   }
 
   function begin(cell, code, isTypeScript) {
+    let isAsync;
     try {
       const program = compile(cell.number, code, isTypeScript);
       const value = program.run();
-      if (!program.isAsync) return succeed(cell, value, program.isShown);
+      if (program.isAsync) follow(cell, value);
+      else showValue(cell, value, program.isShown);
+      isAsync = program.isAsync;
       cell.isFollowed = true;
-      follow(cell, value);
     } catch (error) {
       return fail(cell, error);
     }
     // Here rather than after this call, so that a loop behind an `await` can be interrupted too. What a callback of the
     // next tick throws has to reach Node, which would lose count of its callbacks otherwise.
-    runMicrotasks();
+    try {
+      runMicrotasks();
+    } catch (error) {
+      if (!isAsync) finishSoon(cell);
+      throw error;
+    }
+    if (!isAsync) finish(cell, 0);
   }
 
   async function follow(cell, promise) {
     let settle;
     try {
       const outcome = await promise;
-      settle = () => succeed(cell, outcome?.[0], outcome !== undefined);
+      settle = () => {
+        showValue(cell, outcome?.[0], outcome !== undefined);
+        finishSoon(cell);
+      };
     } catch (error) {
       settle = () => fail(cell, error);
     }

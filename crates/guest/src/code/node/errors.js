@@ -2,8 +2,11 @@
 'use strict';
 (function errors(driver) {
   const { require } = driver;
-  const { Array, Error, Map, Math, Number, Object, String } = driver;
+  const { Array, Error, Map, Math, Number, Object, String, process } = driver;
   const { inspect, types } = require('util');
+  const { existsSync } = require('fs');
+  const { join } = require('path');
+  const { createRequire } = require('module');
 
   const MAX_VALUE = 4 * 1024;
   const MAX_TRACEBACK = 16 * 1024;
@@ -90,5 +93,15 @@
     return { __proto__: null, name, value, traceback: cap(traceback(error, headerOf(error), 0), MAX_TRACEBACK) };
   }
 
-  return { describe, remember };
+  // What to install, when a package is asked for that is nowhere; nothing when only a file of it is missing.
+  function missingPackage(error) {
+    if (error?.code !== 'MODULE_NOT_FOUND' && error?.code !== 'ERR_MODULE_NOT_FOUND') return undefined;
+    const asked = /^Cannot find (?:module|package) '((?:@[\w.-]+\/)?[\w-][\w.-]*)[/']/.exec(text(() => error.message))?.[1];
+    if (!asked) return undefined;
+    const places = createRequire(`${process.cwd()}/`).resolve.paths(asked) ?? [];
+    if (places.some((place) => existsSync(join(place, asked)))) return undefined;
+    return `The package ${asked} is not installed; install it with the package tools: npm ${asked} (sandbox_package_install).`;
+  }
+
+  return { describe, missingPackage, remember };
 });

@@ -7,10 +7,12 @@
   const module = require('module');
 
   const MISSING =
-    'TypeScript needs Node.js 22.13 or newer, or one of the packages typescript, esbuild, sucrase, @swc/core. ' +
-    'Install one with sandbox_package_install (manager "npm", package "typescript"), or run the code as javascript.';
+    'TypeScript needs Node.js 22.13 or newer, or one of the packages esbuild, typescript@5, sucrase, @swc/core. ' +
+    'Install one with sandbox_package_install (manager "npm", package "esbuild"), or run the code as javascript. ' +
+    'The package typescript has no compiler that can be called since version 7.';
 
-  function find(name) {
+  // A module without `needed` is of a version that cannot be used; another one may be found further on.
+  function find(name, needed) {
     const here = module.createRequire(`${process.cwd()}/`);
     const global = [
       path.join(process.execPath, '../../lib/node_modules'),
@@ -21,7 +23,8 @@
     if (process.env.npm_config_prefix) global.unshift(path.join(process.env.npm_config_prefix, 'lib/node_modules'));
     for (const options of [undefined, { paths: global }, { paths: global.map((place) => path.dirname(place)) }]) {
       try {
-        return here(options ? here.resolve(name, options) : name);
+        const loaded = here(options ? here.resolve(name, options) : name);
+        if (typeof loaded?.[needed] === 'function') return loaded;
       } catch (error) {
         if (error?.code !== 'MODULE_NOT_FOUND') throw error;
       }
@@ -99,11 +102,13 @@
       }).code,
   };
 
+  const needed = { typescript: 'transpileModule', sucrase: 'transform', esbuild: 'transformSync', '@swc/core': 'transformSync' };
+
   let found;
   function findPackage() {
     for (const name of Object.keys(packages)) {
       if (found) break;
-      const loaded = find(name);
+      const loaded = find(name, needed[name]);
       if (loaded) found = (code, filename) => packages[name](loaded, code, filename);
     }
     return found;

@@ -243,7 +243,7 @@ def no_breakpoint(*args, **options):
 class Watch:
     """Told of every import, for the few modules that expect a terminal, a screen or a file for each source."""
 
-    names = {"linecache", "getpass", "matplotlib.pyplot", "plotly.io"}
+    names = {"linecache", "getpass", "matplotlib.pyplot", "plotly.io", "warnings"}
     names |= {"IPython.display", "IPython.core.display_functions"}
 
     @classmethod
@@ -441,8 +441,14 @@ def receive(n, fds):
 
 def after_foreign_fork():
     """In a process that a cell forked: it must not hold, nor speak on, the driver's channel."""
-    if not is_branching:
-        close(channel)
+    global channel
+    # Only once: in a process that this one forks the number may be another's.
+    if not is_branching and channel >= 0:
+        fd, channel = channel, -1
+        try:
+            close(fd)
+        except OSError:
+            pass
 
 
 def serve():
@@ -481,6 +487,9 @@ all_builtins["input"] = no_input
 sys.breakpointhook = no_breakpoint
 given_builtins, given_sys = dict(all_builtins), dict(sys_space)
 sys.meta_path.insert(0, Watch)
+if "warnings" in modules:
+    part("watch")
+    change_warnings(modules["warnings"])
 posix.register_at_fork(after_in_child=after_foreign_fork)
 set_up_environment()
 _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {SIGINT})

@@ -5,6 +5,19 @@ MESSAGE_LIMIT = 10_000
 TRACEBACK_LIMIT = 20_000
 # Frames of one traceback that are shown at its beginning and at its end.
 FRAMES_HEAD, FRAMES_TAIL = 10, 20
+# Frames of libraries that are shown where the own code called them.
+LIBRARY_FRAMES = 2
+# Packages that are not called as their modules are.
+PACKAGES = {
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "bs4": "beautifulsoup4",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+}
 HEADER = "Traceback (most recent call last):\n"
 
 
@@ -48,6 +61,8 @@ def tell_error(error):
     fields["traceback"] = quote(text)
     if isinstance(error, SyntaxError):
         hint_at_magic(error)
+    if isinstance(error, ModuleNotFoundError):
+        hint_at_package(error.name)
     record("error", fields)
 
 
@@ -69,7 +84,7 @@ def traceback_of(error):
     if isinstance(error, SyntaxError):
         fill_in_line(error)
     told = traceback.TracebackException(type(error), error, error.__traceback__, lookup_lines=False)
-    trim(told, set())
+    trim(told, set(), False)
     lines = list(told.format())
     # Without a frame the header stands for nothing.
     kept = [
@@ -77,7 +92,10 @@ def traceback_of(error):
         for line, after in zip(lines, lines[1:] + [""])
         if not (line.endswith(HEADER) and not after.lstrip(" |+-").startswith("File"))
     ]
-    text = "".join(kept).rstrip("\n")
+    import re
+
+    # What stands for frames that were left out is none itself.
+    text = re.sub('File "(… [^"\\n]*)", line 0, in …', r"\1", "".join(kept).rstrip("\n"))
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
         text = "%s\n… %d characters left out …\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
@@ -100,27 +118,60 @@ def fill_in_line(error):
         error.text = lines[error.lineno - 1] + "\n"
 
 
-def trim(told, seen):
-    """Drops the frames before the first of a cell and the driver's own, and the middle of long ones."""
+def trim(told, seen, is_before):
+    """Keeps the own frames and the ends of the libraries' beneath them. Of an exception that came before the last one and
+    that no own code has seen only its message is of use."""
     if told is None or id(told) in seen:
         return
     seen.add(id(told))
     if told.stack is not None:
-        frames = list(told.stack)
-        cells = [at for at, frame in enumerate(frames) if frame.filename.startswith("<cell ")]
-        frames = [
-            frame for frame in frames[cells[0] if cells else 0 :] if not frame.filename.startswith(("<driver ", "<string>"))
-        ]
+        frames = [frame for frame in told.stack if not frame.filename.startswith(("<driver ", "<string>"))]
+        own = [at for at, frame in enumerate(frames) if is_own(frame.filename)]
+        if own:
+            frames = frames[own[0] :]
+        elif is_before:
+            frames = []
+        frames = without_most_of_libraries(frames)
         n_between = len(frames) - FRAMES_HEAD - FRAMES_TAIL
         if n_between > 1 and not is_repetition(frames):
-            middle = frames[FRAMES_HEAD]
-            middle = type(middle)("… %d frames left out …" % n_between, 0, "…", lookup_line=False, line="")
-            frames = frames[:FRAMES_HEAD] + [middle] + frames[-FRAMES_TAIL:]
+            frames = frames[:FRAMES_HEAD] + [stand_in("… %d frames left out …" % n_between)] + frames[-FRAMES_TAIL:]
         told.stack[:] = frames
-    trim(told.__cause__, seen)
-    trim(told.__context__, seen)
+    trim(told.__cause__, seen, True)
+    trim(told.__context__, seen, True)
     for inner in getattr(told, "exceptions", None) or ():
-        trim(inner, seen)
+        trim(inner, seen, False)
+
+
+def is_own(filename):
+    """Cells, and files that are not of a library."""
+    if filename.startswith("<") or filename.endswith((".pyx", ".pxi", ".pxd")):
+        return filename.startswith("<cell ")
+    library = getattr(modules.get("os"), "__file__", None) or ""
+    is_of_python = bool(library) and filename.startswith(library.rpartition("/")[0] + "/")
+    return not is_of_python and "/site-packages/" not in filename and "/dist-packages/" not in filename
+
+
+def without_most_of_libraries(frames):
+    kept, run = [], []
+    for frame in frames:
+        if not is_own(frame.filename):
+            run.append(frame)
+            continue
+        kept += end_of(run)
+        kept.append(frame)
+        run = []
+    return kept + end_of(run)
+
+
+def end_of(run):
+    n_more = len(run) - LIBRARY_FRAMES
+    return [stand_in("… %d more of libraries" % n_more)] + run[-LIBRARY_FRAMES:] if n_more > 0 else run
+
+
+def stand_in(text):
+    from traceback import FrameSummary
+
+    return FrameSummary(text, 0, "…", lookup_line=False, line="")
 
 
 def is_repetition(frames):
@@ -138,3 +189,14 @@ def hint_at_magic(error):
             "Lines that begin with ! or % or end with ? are IPython's and not Python: run commands with subprocess.run, "
             "leave out %matplotlib (figures are shown by themselves), use help()."
         )
+
+
+def hint_at_package(name):
+    """For a module that is nowhere; one that lacks a part of itself is there."""
+    if not name or not name.isidentifier() or name in getattr(sys, "stdlib_module_names", ()):
+        return
+    package = PACKAGES.get(name, name)
+    warn(
+        "The module %s is not installed; install it with the package tools: pip %s (sandbox_package_install)."
+        % (name, package)
+    )

@@ -93,7 +93,9 @@ def examine_threads(maps, reasons):
     has_safe_pool = any(name in maps for name in SAFE_POOLS)
     n_native = native_threads(len(running) + 1, 1 if has_safe_pool else LOOKS)
     pools = [name for name in UNSAFE_POOLS if name in modules]
-    if b"libgomp" in maps or b"libiomp" in maps or b"libomp" in maps:
+    has_openmp = b"libgomp" in maps or b"libiomp" in maps or b"libomp" in maps
+    # It is often there without a thread of its own (Pillow brings it along).
+    if has_openmp and n_native > 0 and n_native != openblas_threads(maps):
         pools.append("OpenMP")
     if n_native > 0 and (pools or not has_safe_pool):
         of = "probably of %s" % named(pools) if pools else "not started by Python"
@@ -109,6 +111,27 @@ def native_threads(n_known, looks):
         if look + 1 < looks:
             sleep(BETWEEN_LOOKS)
     return n_native
+
+
+def openblas_threads(maps):
+    """Threads that the pools of OpenBLAS have when they are up; none for one that is built on OpenMP."""
+    paths = {line.split(None, 5)[5].decode() for line in maps.split(b"\n") if b"openblas" in line}
+    try:
+        import ctypes
+
+        # By address: a library also answers for those that it was linked with.
+        pools = dict(pool for path in paths for pool in pools_of(ctypes, ctypes.CDLL(path)))
+    except Exception:
+        return 0
+    return sum(pools.values())
+
+
+def pools_of(ctypes, library):
+    for name in ("openblas_get_%s", "openblas_get_%s64_", "scipy_openblas_get_%s", "scipy_openblas_get_%s64_"):
+        count = getattr(library, name % "num_threads", None)
+        if count is not None:
+            is_of_openmp = getattr(library, name % "parallel")() == 2
+            yield ctypes.cast(count, ctypes.c_void_p).value, 0 if is_of_openmp else count() - 1
 
 
 def examine_children(reasons):

@@ -54,7 +54,21 @@ def change_ipython(module):
     module.display = display
 
 
+def change_warnings(warnings):
+    """Those about what the driver does for a cell, such as drawing its figures, are told at the cell's last line."""
+    plainly = warnings._formatwarnmsg_impl
+
+    def as_of_the_cell(message):
+        if str(message.filename).startswith("<driver ") and sources:
+            message.filename, code = next(reversed(sources.items()))
+            message.lineno = code.rstrip().count("\n") + 1
+        return plainly(message)
+
+    warnings._formatwarnmsg_impl = as_of_the_cell
+
+
 changes = {
+    "warnings": change_warnings,
     "linecache": change_linecache,
     "getpass": change_getpass,
     "matplotlib.pyplot": change_pyplot,
