@@ -78,8 +78,9 @@ async fn a_job_ends_with_its_versions_and_its_log() {
     // It is still known to the next daemon, and so is what looking inside shows.
     let world = world.restart().await;
     assert_eq!(world.engine.package_job(&world.who, &which, &job.id).await.unwrap(), job);
-    let status = world.engine.package_status(&world.who, &which, PackageManager::Npm, "other").await.unwrap();
+    let status = world.engine.package_status(&world.who, &which, None, "other").await.unwrap();
     assert_eq!((status.state, status.version.as_deref()), (PackagePresence::Installed, Some("2")));
+    assert_eq!(status.manager, PackageManager::Npm, "found by asking each manager that is there");
     let listed = world.engine.packages(&world.who, &which, None).await.unwrap();
     assert_eq!(listed.len(), 1, "only npm is there: {listed:?}");
     // Asking leaves no trace among the execs.
@@ -132,7 +133,7 @@ async fn the_same_packages_join_and_others_wait_for_their_turn() {
     .await;
     let waiting = world.engine.package_job(&world.who, &which, &second.id).await.unwrap();
     assert!(waiting.message.unwrap().contains("waits") && waiting.exec.is_none());
-    let status = world.engine.package_status(&world.who, &which, PackageManager::Npm, "c").await.unwrap();
+    let status = world.engine.package_status(&world.who, &which, None, "c").await.unwrap();
     assert_eq!(status.state, PackagePresence::Installing);
     assert_eq!(status.job.unwrap().id, second.id);
     // They all end with the sandbox.
