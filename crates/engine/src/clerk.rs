@@ -173,8 +173,7 @@ impl Clerk {
         let surplus = self.core.store.surplus_execs(self.shared.subject.id.clone(), MAX_KEPT_EXECS).await;
         let (Ok(surplus), Ok(ledger)) = (surplus, self.shared.ledger()) else { return };
         // One with output still open is busy and stays for the next time.
-        let gone: Vec<_> =
-            may_block(|| surplus.into_iter().filter(|id| ledger.remove(id).is_ok()).collect());
+        let gone: Vec<_> = may_block(|| surplus.into_iter().filter(|id| ledger.remove(id).is_ok()).collect());
         if gone.is_empty() {
             return;
         }

@@ -147,7 +147,9 @@ mod tests {
     #[test]
     fn a_record_keeps_the_beginning_of_the_code_cut_between_characters() {
         let cell = |code: String| CellSpec { language: Language::Python, context: None, code };
-        for (code, n_kept) in [("x".repeat(7), 7), ("é".repeat(2000), 1024), (format!("x{}", "é".repeat(2000)), 1023)] {
+        for (code, n_kept) in
+            [("x".repeat(7), 7), ("é".repeat(2000), 1024), (format!("x{}", "é".repeat(2000)), 1023)]
+        {
             let mut cell = cell(code.clone());
             assert_eq!(cell.take_code(), code);
             assert_eq!(cell.code, code[..n_kept]);

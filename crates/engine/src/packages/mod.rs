@@ -258,7 +258,8 @@ impl Engine {
                 }
             };
             n_looked += 1;
-            if let Some(found) = found.into_iter().find(|found| run::name_of(*manager, &found.name) == *name) {
+            if let Some(found) = found.into_iter().find(|found| run::name_of(*manager, &found.name) == *name)
+            {
                 return Ok(Some((*manager, name.clone(), found.version)));
             }
         }
@@ -332,9 +333,8 @@ impl Engine {
 
 /// Managers that may have a package of this name, each with the name as it writes it.
 fn candidates(manager: Option<PackageManager>, name: &str) -> Result<Vec<(PackageManager, String)>> {
-    let invalid = |invalid| {
-        Error::from(invalid).with_hint("Give the name of one package, without a version.")
-    };
+    let invalid =
+        |invalid| Error::from(invalid).with_hint("Give the name of one package, without a version.");
     let named = |manager| Package::new(manager, name).map(|package| (manager, package.name().to_owned()));
     if let Some(manager) = manager {
         return Ok(vec![named(manager).map_err(invalid)?]);

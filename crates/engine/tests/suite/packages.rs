@@ -230,6 +230,44 @@ async fn what_cannot_be_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn the_manager_that_was_asked_for_a_package_is_the_one_that_tells_of_it() {
+    let world = world().await;
+    let which = with_npm(&world, "exit 1").await;
+    let job = install(&world, &which, npm(&["left-pad"])).await;
+    assert_eq!(ended(&world, &which, &job.id).await.state, PackageState::Failed);
+    // Its npm prints a tree without the package now.
+    world.write(&which, "/usr/local/bin/npm", "echo '{}'").await;
+    let status =
+        async |name: &'static str| world.engine.package_status(&world.who, &which, None, name).await.unwrap();
+    let failed = status("left-pad").await;
+    assert_eq!((failed.state, failed.manager), (PackagePresence::Failed, PackageManager::Npm));
+    assert_eq!(failed.job.unwrap().id, job.id);
+    assert_eq!(status("never-asked").await.state, PackagePresence::NotInstalled);
+    // A name that no manager knows, and a sandbox without any.
+    let refused = world.engine.package_status(&world.who, &which, None, "--no").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest);
+    let bare = world.create().await;
+    let refused = world.engine.package_status(&world.who, &bare, None, "left-pad").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_manager_that_prints_without_end_is_told_and_killed() {
+    let world = world().await;
+    let which = with_npm(&world, "seq 2000000; sleep 1000").await;
+    let n_before = world.engine.processes(&world.who, &which).await.unwrap().len();
+    let error = world.engine.packages(&world.who, &which, Some(PackageManager::Npm)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached);
+    assert!(error.message().contains("npm printed too much"), "{error}");
+    in_time(async {
+        while world.engine.processes(&world.who, &which).await.unwrap().len() > n_before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_a_gateway_nothing_is_installed() {
     let world = World::new().await;
     let which = world.create().await;

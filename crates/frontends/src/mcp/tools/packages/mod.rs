@@ -115,7 +115,7 @@ struct StatusArguments {
     name: String,
     job_id: Option<String>,
     package: Option<String>,
-    /// Default pip
+    /// Default whichever has it
     manager: Option<Manager>,
     /// Seconds to wait for a job; default 5, at most 300
     #[schemars(range(min = 0))]
