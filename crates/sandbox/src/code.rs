@@ -134,8 +134,9 @@ impl CellSpec {
 
     /// Takes the whole code out and leaves as much of its beginning as a record keeps.
     pub fn take_code(&mut self) -> String {
-        let kept = &self.code[..self.code.floor_char_boundary(MAX_RECORDED_CODE_BYTES)];
-        let kept = kept.to_owned();
+        let is_border = |at: &usize| self.code.is_char_boundary(*at);
+        let end = (0..=MAX_RECORDED_CODE_BYTES.min(self.code.len())).rev().find(is_border).unwrap_or(0);
+        let kept = self.code[..end].to_owned();
         std::mem::replace(&mut self.code, kept)
     }
 }
