@@ -134,7 +134,7 @@ impl Drop for Leftover {
             match cleared {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(exec = id, %error, "nothing is left of an errand, or cannot be cleared")
+                    tracing::debug!(exec = id, %error, "nothing is left of an errand, or cannot be cleared");
                 }
                 Err(_elapsed) => tracing::warn!(exec = id, "an errand that nobody waits for does not end"),
             }
