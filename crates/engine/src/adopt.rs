@@ -243,15 +243,14 @@ async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, re
 
 /// Execs that the store does not know the end of. They count as live from here on.
 async fn unfinished(core: &Core, shared: &Shared) -> Vec<Arc<LiveExec>> {
-    let records = match core.store.execs(shared.subject.id.clone()).await {
+    let records = match core.store.unfinished_execs(shared.subject.id.clone()).await {
         Ok(records) => records,
         Err(error) => {
             tracing::error!(sandbox = %shared.subject.id, %error, "the records of its execs cannot be read");
             return Vec::new();
         }
     };
-    let unfinished = records.into_iter().filter(|record| record.state != ExecState::Done);
-    unfinished.filter_map(|record| open_exec(shared, record)).collect()
+    records.into_iter().filter_map(|record| open_exec(shared, record)).collect()
 }
 
 fn open_exec(shared: &Shared, record: ExecRecord) -> Option<Arc<LiveExec>> {

@@ -26,7 +26,7 @@ const RETRY_FULL_DISK: Duration = Duration::from_millis(250);
 const LOOK_FOR_TRIMS_EVERY: usize = 1024 * 1024;
 
 /// Execs of one sandbox whose record and output are kept.
-const MAX_KEPT_EXECS: usize = 4096;
+const MAX_KEPT_EXECS: u32 = 4096;
 /// Old ones are looked for after so many ended.
 const CLEAR_AFTER_EXECS: usize = 256;
 
@@ -170,16 +170,10 @@ impl Clerk {
 
     /// However short their logs are, there is an end to how many execs are kept.
     async fn clear_old_execs(&self) {
-        let (Ok(records), Ok(ledger)) =
-            (self.core.store.execs(self.shared.subject.id.clone()).await, self.shared.ledger())
-        else {
-            return;
-        };
-        let n_surplus = records.len().saturating_sub(MAX_KEPT_EXECS);
-        let done = records.into_iter().take(n_surplus).filter(|record| record.state == ExecState::Done);
+        let surplus = self.core.store.surplus_execs(self.shared.subject.id.clone(), MAX_KEPT_EXECS).await;
+        let (Ok(surplus), Ok(ledger)) = (surplus, self.shared.ledger()) else { return };
         // One with output still open is busy and stays for the next time.
-        let gone: Vec<_> =
-            may_block(|| done.map(|record| record.id).filter(|id| ledger.remove(id).is_ok()).collect());
+        let gone: Vec<_> = may_block(|| surplus.into_iter().filter(|id| ledger.remove(id).is_ok()).collect());
         if gone.is_empty() {
             return;
         }

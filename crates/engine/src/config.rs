@@ -55,7 +55,7 @@ pub struct Deadlines {
     pub hello: Duration,
     /// The answer to a request that touches one thing.
     pub answer: Duration,
-    /// The answer to a request that walks a tree or unpacks one.
+    /// The answer to a request that walks a tree, unpacks one or waits for an interpreter.
     pub long_answer: Duration,
     /// After the grace of a stop, before the place is taken away by force; and again for the last output to arrive.
     pub last_words: Duration,

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use guest_protocol::{
-    CellStart, ExecEvent, ExecStart, FailureKind, Request, Rlimit, SignalScope, TerminalSize,
+    CellStart, ExecEvent, ExecStart, FailureKind, MAX_DATA_BYTES, Request, Rlimit, SignalScope, TerminalSize,
 };
 use sandbox::{CellSpec, Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
 use store::{EntryKind, ExecRecord, StoreError};
@@ -63,15 +63,23 @@ impl ExecTask {
     }
 
     /// Records, starts and follows a new exec. The caller is answered when it runs, or does not.
-    pub(crate) async fn run_new(mut self, reply: Reply<ExecRecord>, guard: ActivityGuard) {
+    ///
+    /// `code`: the whole of a cell's, which is nowhere else until the ledger has it.
+    pub(crate) async fn run_new(
+        mut self,
+        code: Option<String>,
+        reply: Reply<ExecRecord>,
+        guard: ActivityGuard,
+    ) {
         let closing = self.clerk.core.closing.clone();
         let work = async {
-            let started = self.start().await;
+            let started = self.start(code.clone()).await;
             drop(guard);
             match started {
                 Ok(Some(wire)) => {
                     drop(reply.send(Ok(self.clerk.exec.record())));
                     self.clerk.tell(EventKind::ExecStarted, "").await;
+                    self.write_code(code).await;
                     self.follow(Some(wire)).await;
                 }
                 // It did not start; that is an outcome.
@@ -79,6 +87,7 @@ impl ExecTask {
                 Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
                 Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
                 Err(Stop::Unclear(error)) => {
+                    drop(code);
                     drop(reply.send(Err(error)));
                     self.take_back().await;
                 }
@@ -101,14 +110,14 @@ impl ExecTask {
 
     /// The record before the effect. The ledger, whose files take the host's file system longer than all else, is opened
     /// meanwhile; nobody is told that the exec runs before it is.
-    async fn start(&mut self) -> Result<Option<Wire>, Stop> {
+    async fn start(&mut self, code: Option<String>) -> Result<Option<Wire>, Stop> {
         let opening = self.open_ledger();
         let inserted = self.clerk.core.store.insert_exec(self.clerk.exec.record()).await;
         if let Err(error) = inserted {
             drop(opened(opening).await);
             return Err(self.not_recorded(error).await);
         }
-        let answer = self.start_inside().await;
+        let answer = self.start_inside(code).await;
         if let Err(error) = opened(opening).await {
             return Err(self.no_ledger(error).await);
         }
@@ -141,6 +150,14 @@ impl ExecTask {
         };
         self.clerk.settle(outcome).await;
         Ok(None)
+    }
+
+    /// The code of a cell is its input, and stands in the ledger as such.
+    async fn write_code(&mut self, code: Option<String>) {
+        for part in code.unwrap_or_default().as_bytes().chunks(MAX_DATA_BYTES) {
+            self.clerk.append(EntryKind::Stdin, 0, part).await;
+            self.clerk.look_for_trims(part.len()).await;
+        }
     }
 
     fn runs(&self, pid: i32) {
@@ -251,8 +268,8 @@ impl ExecTask {
     }
 
     /// Asks the guest to start it, again where the stream broke: the same id never starts twice.
-    async fn start_inside(&self) -> Result<StartAnswer, GuestError> {
-        let start = self.start_request();
+    async fn start_inside(&self, code: Option<String>) -> Result<StartAnswer, GuestError> {
+        let start = self.start_request(code);
         let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
         let mut pause = FIRST_RETRY;
         loop {
@@ -272,7 +289,7 @@ impl ExecTask {
         }
     }
 
-    fn start_request(&self) -> ExecStart {
+    fn start_request(&self, code: Option<String>) -> ExecStart {
         let plan = self.clerk.shared.status.borrow().record.plan.clone();
         let ExecRecord { id, spec, .. } = self.clerk.exec.record();
         let mut env = plan.env;
@@ -292,7 +309,8 @@ impl ExecTask {
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
             stdin: spec.stdin,
             timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            cell: spec.cell.map(cell_start),
+            // What the record holds of the code is its beginning, which must never run.
+            cell: spec.cell.zip(code).map(|(cell, code)| cell_start(&cell, code)),
             track_files: spec.track_files,
         }
     }
@@ -418,12 +436,12 @@ impl ExecTask {
     }
 }
 
-fn cell_start(cell: CellSpec) -> CellStart {
+fn cell_start(cell: &CellSpec, code: String) -> CellStart {
     CellStart {
         language: cell.language.to_string(),
         context: cell.context().map(|context| context.to_string()),
         grace_ms: CELL_GRACE_MS,
-        code: cell.code,
+        code,
     }
 }
 

@@ -8,6 +8,8 @@ use crate::ContextName;
 
 /// Longest code of one cell. Longer programs are files.
 pub const MAX_CODE_BYTES: usize = 1024 * 1024;
+/// As much of a cell's code as its record keeps; the whole is in the log of the exec.
+pub const MAX_RECORDED_CODE_BYTES: usize = 1024;
 
 /// A language that Warren knows how to run. Whether a sandbox has it is another question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -129,11 +131,31 @@ impl CellSpec {
         }
         Some(self.context.clone().unwrap_or_else(|| ContextName::of(self.language)))
     }
+
+    /// Takes the whole code out and leaves as much of its beginning as a record keeps.
+    pub fn take_code(&mut self) -> String {
+        let is_border = |at: &usize| self.code.is_char_boundary(*at);
+        let end = (0..=MAX_RECORDED_CODE_BYTES.min(self.code.len())).rev().find(is_border).unwrap_or(0);
+        let kept = self.code[..end].to_owned();
+        std::mem::replace(&mut self.code, kept)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_keeps_the_beginning_of_the_code_cut_between_characters() {
+        let cell = |code: String| CellSpec { language: Language::Python, context: None, code };
+        for (code, n_kept) in
+            [("x".repeat(7), 7), ("é".repeat(2000), 1024), (format!("x{}", "é".repeat(2000)), 1023)]
+        {
+            let mut cell = cell(code.clone());
+            assert_eq!(cell.take_code(), code);
+            assert_eq!(cell.code, code[..n_kept]);
+        }
+    }
 
     #[test]
     fn languages_are_known_by_all_their_names() {

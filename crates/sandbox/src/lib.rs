@@ -26,7 +26,7 @@ pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
 };
 pub use call::{Call, Frontend};
-pub use code::{CellSpec, Language, MAX_CODE_BYTES, UnknownLanguage};
+pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use exec::{

@@ -1,7 +1,7 @@
 //! SQL for execs.
 
-use rusqlite::{OptionalExtension, Params, Row, ffi, named_params};
-use sandbox::{ExecId, RequestId, SandboxId};
+use rusqlite::{OptionalExtension, Params, Row, ffi, named_params, params, params_from_iter};
+use sandbox::{ExecId, ExecState, RequestId, SandboxId};
 
 use crate::{
     CorruptRow, ExecRecord, StoreError,
@@ -95,11 +95,26 @@ fn one(database: &Database, sql: &str, keys: impl Params) -> Result<Option<ExecR
 
 /// Oldest first. A row that cannot be read is left out and logged; asking for it by id says what is wrong with it.
 pub(crate) fn of_sandbox(database: &Database, sandbox: &SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
+    let sql = "SELECT * FROM execs WHERE sandbox = ?1 ORDER BY rowid";
+    several(database, sandbox, || Ok((sql, vec![sandbox.to_string()])))
+}
+
+/// As [`of_sandbox`], those that have not ended only.
+pub(crate) fn unfinished(database: &Database, sandbox: &SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
+    let sql = "SELECT * FROM execs WHERE sandbox = ?1 AND state <> ?2 ORDER BY rowid";
+    several(database, sandbox, || Ok((sql, vec![sandbox.to_string(), word(&ExecState::Done)?])))
+}
+
+fn several(
+    database: &Database,
+    sandbox: &SandboxId,
+    query: impl FnOnce() -> Result<(&'static str, Vec<String>), rusqlite::Error>,
+) -> Result<Vec<ExecRecord>, StoreError> {
     let mut records = Vec::new();
-    let mut collect = || {
-        let sql = "SELECT * FROM execs WHERE sandbox = ?1 ORDER BY rowid";
+    let collect = || {
+        let (sql, keys) = query()?;
         let mut statement = database.connection.prepare_cached(sql)?;
-        let mut found = statement.query([sandbox.as_str()])?;
+        let mut found = statement.query(params_from_iter(keys))?;
         while let Some(row) = found.next()? {
             match read(row) {
                 Ok(record) => records.push(record),
@@ -112,6 +127,25 @@ pub(crate) fn of_sandbox(database: &Database, sandbox: &SandboxId) -> Result<Vec
     };
     collect().map_err(|source| database.error("listing execs", source))?;
     Ok(records)
+}
+
+/// Those that have ended of all but the newest `n_kept`, oldest first. Only their ids are read: there may be many.
+pub(crate) fn surplus(
+    database: &Database,
+    sandbox: &SandboxId,
+    n_kept: u32,
+) -> Result<Vec<ExecId>, StoreError> {
+    let collect = || {
+        let sql = "SELECT id FROM (SELECT rowid AS place, id, state FROM execs WHERE sandbox = ?1 \
+             ORDER BY rowid DESC LIMIT -1 OFFSET ?2) WHERE state = ?3 ORDER BY place";
+        let mut statement = database.connection.prepare_cached(sql)?;
+        let keys = params![sandbox.as_str(), n_kept, word(&ExecState::Done)?];
+        let ids = statement.query_map(keys, |row| row.get::<_, String>(0))?;
+        ids.collect::<Result<Vec<_>, _>>()
+    };
+    let ids = collect().map_err(|source| database.error("listing old execs", source))?;
+    // One that is no id is left to whoever removes the sandbox.
+    Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
 }
 
 /// Ids that are gone already are fine: the caller wants them gone.

@@ -115,6 +115,16 @@ impl Store {
         self.run(move |database| execs::of_sandbox(database, &sandbox)).await
     }
 
+    /// Those of [`Store::execs`] that have not ended.
+    pub async fn unfinished_execs(&self, sandbox: SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
+        self.run(move |database| execs::unfinished(database, &sandbox)).await
+    }
+
+    /// Execs that have ended and are not among the newest `n_kept`, oldest first.
+    pub async fn surplus_execs(&self, sandbox: SandboxId, n_kept: u32) -> Result<Vec<ExecId>, StoreError> {
+        self.run(move |database| execs::surplus(database, &sandbox, n_kept)).await
+    }
+
     /// All of them or none; ids that are gone already are fine.
     pub async fn remove_execs(&self, ids: Vec<ExecId>) -> Result<(), StoreError> {
         self.run(move |database| execs::remove(database, &ids)).await

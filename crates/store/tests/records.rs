@@ -195,6 +195,11 @@ async fn execs_go_with_their_sandbox() {
     first.ended_at = Some(at(7));
     store.update_exec(first.clone()).await.unwrap();
     assert_eq!(store.execs(web.id.clone()).await.unwrap(), [first.clone(), exec(2, &web)]);
+    assert_eq!(store.unfinished_execs(web.id.clone()).await.unwrap(), [exec(2, &web)]);
+    assert_eq!(store.surplus_execs(web.id.clone(), 2).await.unwrap(), []);
+    assert_eq!(store.surplus_execs(web.id.clone(), 1).await.unwrap(), [first.id.clone()]);
+    // The newest has not ended, so it is never one too many.
+    assert_eq!(store.surplus_execs(web.id.clone(), 0).await.unwrap(), [first.id.clone()]);
     let found = store.exec_requested(web.id.clone(), request("e-1")).await.unwrap();
     assert_eq!(found, Some(first.clone()));
 

@@ -204,6 +204,10 @@ impl GuestClient {
     fn patience(&self, request: &Request) -> Duration {
         match request {
             Request::Glob { .. } | Request::Grep { .. } => self.deadlines.long_answer,
+            // The guest itself gives an interpreter a minute to become ready.
+            Request::ContextCreate(_) | Request::ContextReset { .. } | Request::ContextFork { .. } => {
+                self.deadlines.long_answer
+            }
             Request::List { recursive: true, .. }
             | Request::Remove { recursive: true, .. }
             | Request::Chmod { recursive: true, .. }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbox::{Action, Error, ErrorKind, ExecSpec, ExecState, Result};
+use sandbox::{Action, CellSpec, Error, ErrorKind, ExecSpec, ExecState, Result};
 use store::ExecRecord;
 
 use super::{Driver, Reply, refuse};
@@ -15,18 +15,20 @@ use crate::{
 };
 
 impl Driver {
-    pub(super) fn exec(&mut self, spec: ExecSpec, reply: Reply<ExecRecord>) {
+    pub(super) fn exec(&mut self, mut spec: ExecSpec, reply: Reply<ExecRecord>) {
         if let Some(earlier) =
             spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request))
         {
             tokio::spawn(async move { drop(reply.send(earlier.started().await)) });
             return;
         }
+        // Kept in memory until it has begun; records hold the beginning only.
+        let code = spec.cell.as_mut().map(CellSpec::take_code);
         match self.admit(spec) {
             Ok((life, exec)) => {
                 let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
                 let task = ExecTask::new(&self.core, &self.shared, &life, &exec);
-                life.pumps.spawn(task.run_new(reply, guard));
+                life.pumps.spawn(task.run_new(code, reply, guard));
             }
             Err(error) => refuse(reply, error),
         }

@@ -197,53 +197,77 @@ impl Engine {
         Ok(view(&shared, live.now(), Log::Shown))
     }
 
-    /// Whether a package is there: by a job that is under way, else by looking inside.
+    /// Whether a package is there: by a job that is under way, else by looking inside. Without a manager, that of the newest
+    /// job for such a package is asked first, then each that the sandbox has.
     pub async fn package_status(
         &self,
         who: &Principal,
         which: &SandboxRef,
-        manager: PackageManager,
+        manager: Option<PackageManager>,
         name: &str,
     ) -> Result<PackageStatus> {
-        let package = Package::new(manager, name).map_err(|invalid| {
-            Error::from(invalid).with_hint("Give the name of one package, without a version.")
-        })?;
-        let name = package.name().to_owned();
+        let mut candidates = candidates(manager, name)?;
         let shared = self.core().find_to_change(who, which).await?;
         let records = self.job_records(&shared).await?;
-        let newest = records
-            .into_iter()
-            .rev()
-            .find(|record| record.manager == manager && run::asked_names(record).contains(&name));
-        if let Some(record) = newest.clone().filter(|record| record.state == PackageState::Installing) {
-            let job = Some(view(&shared, record, Log::Shown));
-            return Ok(PackageStatus {
-                name,
-                manager,
-                state: PackagePresence::Installing,
-                version: None,
-                job,
-            });
-        }
-        let found = self.look(&shared, manager).await?;
-        let is_it = |found: &&InstalledPackage| run::name_of(manager, &found.name) == name;
-        if let Some(found) = found.iter().find(is_it) {
-            let version = Some(found.version.clone());
-            return Ok(PackageStatus {
-                name,
-                manager,
-                state: PackagePresence::Installed,
-                version,
-                job: None,
-            });
-        }
-        let failed = newest.filter(|record| record.state == PackageState::Failed);
-        let state = match failed {
-            Some(_) => PackagePresence::Failed,
-            None => PackagePresence::NotInstalled,
+        let is_about = |record: &PackageJobRecord| {
+            let names = run::asked_names(record);
+            candidates.iter().any(|(manager, name)| *manager == record.manager && names.contains(name))
         };
-        let job = failed.map(|record| view(&shared, record, Log::Shown));
-        Ok(PackageStatus { name, manager, state, version: None, job })
+        let newest = records.into_iter().rev().find(is_about);
+        if let Some(record) = &newest {
+            // A stable sort: the others stay in their order.
+            candidates.sort_by_key(|(manager, _)| *manager != record.manager);
+        }
+        if let Some(record) = newest.clone().filter(|record| record.state == PackageState::Installing) {
+            return Ok(status(&shared, candidates, PackagePresence::Installing, Some(record)));
+        }
+        match self.find_installed(&shared, &candidates).await? {
+            Some((manager, name, version)) => {
+                let state = PackagePresence::Installed;
+                Ok(PackageStatus { name, manager, state, version: Some(version), job: None })
+            }
+            None => {
+                let failed = newest.filter(|record| record.state == PackageState::Failed);
+                let state = match failed {
+                    Some(_) => PackagePresence::Failed,
+                    None => PackagePresence::NotInstalled,
+                };
+                Ok(status(&shared, candidates, state, failed))
+            }
+        }
+    }
+
+    /// The first manager that has the package, with its version. One that cannot tell is in nobody's way, unless nobody has
+    /// the package: then it might.
+    async fn find_installed(
+        &self,
+        shared: &Shared,
+        candidates: &[(PackageManager, String)],
+    ) -> Result<Option<(PackageManager, String, String)>> {
+        let (mut missing, mut failed, mut n_looked) = (None, None, 0);
+        for (manager, name) in candidates {
+            let found = match self.look(shared, *manager).await {
+                Ok(found) => found,
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    missing = missing.or(Some(error));
+                    continue;
+                }
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    continue;
+                }
+            };
+            n_looked += 1;
+            if let Some(found) = found.into_iter().find(|found| run::name_of(*manager, &found.name) == *name)
+            {
+                return Ok(Some((*manager, name.clone(), found.version)));
+            }
+        }
+        match (failed, missing) {
+            (Some(error), _) => Err(error),
+            (None, Some(error)) if n_looked == 0 => Err(error),
+            (None, _) => Ok(None),
+        }
     }
 
     /// What is installed, by looking inside: of one manager, or of each that the sandbox has.
@@ -305,6 +329,34 @@ impl Engine {
             |record: PackageJobRecord| self.core().jobs.get(&record.id).map_or(record, |live| live.now());
         Ok(stored.map(newest).collect())
     }
+}
+
+/// Managers that may have a package of this name, each with the name as it writes it.
+fn candidates(manager: Option<PackageManager>, name: &str) -> Result<Vec<(PackageManager, String)>> {
+    let invalid =
+        |invalid| Error::from(invalid).with_hint("Give the name of one package, without a version.");
+    let named = |manager| Package::new(manager, name).map(|package| (manager, package.name().to_owned()));
+    if let Some(manager) = manager {
+        return Ok(vec![named(manager).map_err(invalid)?]);
+    }
+    let found: Vec<_> = PackageManager::ALL.into_iter().filter_map(|manager| named(manager).ok()).collect();
+    if found.is_empty() {
+        // Why the first of them refuses it says enough.
+        return Ok(vec![named(PackageManager::default()).map_err(invalid)?]);
+    }
+    Ok(found)
+}
+
+/// Of a package that was not found, by the first of its managers.
+fn status(
+    shared: &Shared,
+    candidates: Vec<(PackageManager, String)>,
+    state: PackagePresence,
+    job: Option<PackageJobRecord>,
+) -> PackageStatus {
+    let (manager, name) = candidates.into_iter().next().unwrap_or_default();
+    let job = job.map(|record| view(shared, record, Log::Shown));
+    PackageStatus { name, manager, state, version: None, job }
 }
 
 /// Whether a view shows the last lines of the log, which must be read for it.

@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use engine::{EntryKind, Follow, SignalScope};
 use futures_util::{StreamExt, future::join_all};
-use sandbox::{ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, TerminalSize};
+use sandbox::{
+    CellSpec, ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KillReason, Language,
+    MAX_RECORDED_CODE_BYTES, NotStarted, TerminalSize,
+};
 
 use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, text};
 
@@ -32,6 +35,44 @@ async fn a_command_runs_and_everything_it_did_is_in_the_ledger() {
     let listed = world.engine.execs(&world.who, &which).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].exit_code, &listed[0].id), (Some(3), &exec.id));
+}
+
+#[tokio::test]
+async fn the_code_of_a_cell_is_in_the_ledger_and_only_its_beginning_in_the_store() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let code = format!("echo begun\n# {}\necho ended", "é".repeat(500_000));
+    let cell = CellSpec { language: Language::Bash, context: None, code: code.clone() };
+    let mut newest = None;
+    for n in 0..20 {
+        let request_id = Some(format!("cell-{n}").parse().unwrap());
+        let spec = ExecSpec { cell: Some(cell.clone()), request_id, ..ExecSpec::default() };
+        let exec = world.engine.exec(&world.who, &which, spec.clone()).await.unwrap();
+        let done = world.wait(&which, &exec.id).await;
+        assert_eq!(done.command, ["bash", "echo begun"]);
+        assert_eq!(world.engine.exec(&world.who, &which, spec).await.unwrap().id, exec.id);
+        newest = Some(exec.id);
+    }
+    // All of it ran, and all of it is written down.
+    let newest = newest.unwrap();
+    let entries = world.entries(&which, &newest, Follow::Yes).await;
+    assert_numbered(&entries);
+    assert_eq!(text(&entries, EntryKind::Stdout), "begun\nended\n");
+    assert_eq!(text(&entries, EntryKind::Stdin), code);
+    let stored = world.store.execs(world.view(&which).await.id).await.unwrap();
+    assert_eq!(stored.len(), 20);
+    for record in stored {
+        let kept = record.spec.cell.unwrap().code;
+        assert!(kept.len() <= MAX_RECORDED_CODE_BYTES && code.starts_with(&kept), "{} bytes", kept.len());
+    }
+    let files = std::fs::read_dir(world.home.path()).unwrap().map(Result::unwrap);
+    let database = files.filter(|file| file.file_name().to_string_lossy().starts_with("warren.db"));
+    let n_bytes: u64 = database.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(n_bytes < 4 << 20, "the database has {n_bytes} bytes after 20 MB of code");
+    // The next daemon knows as much.
+    let world = world.crash().await;
+    let view = world.engine.exec_view(&world.who, &which, &newest).await.unwrap();
+    assert_eq!((view.exit_code, view.command), (Some(0), vec!["bash".to_owned(), "echo begun".to_owned()]));
 }
 
 #[tokio::test]

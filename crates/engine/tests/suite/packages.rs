@@ -78,8 +78,9 @@ async fn a_job_ends_with_its_versions_and_its_log() {
     // It is still known to the next daemon, and so is what looking inside shows.
     let world = world.restart().await;
     assert_eq!(world.engine.package_job(&world.who, &which, &job.id).await.unwrap(), job);
-    let status = world.engine.package_status(&world.who, &which, PackageManager::Npm, "other").await.unwrap();
+    let status = world.engine.package_status(&world.who, &which, None, "other").await.unwrap();
     assert_eq!((status.state, status.version.as_deref()), (PackagePresence::Installed, Some("2")));
+    assert_eq!(status.manager, PackageManager::Npm, "found by asking each manager that is there");
     let listed = world.engine.packages(&world.who, &which, None).await.unwrap();
     assert_eq!(listed.len(), 1, "only npm is there: {listed:?}");
     // Asking leaves no trace among the execs.
@@ -132,7 +133,7 @@ async fn the_same_packages_join_and_others_wait_for_their_turn() {
     .await;
     let waiting = world.engine.package_job(&world.who, &which, &second.id).await.unwrap();
     assert!(waiting.message.unwrap().contains("waits") && waiting.exec.is_none());
-    let status = world.engine.package_status(&world.who, &which, PackageManager::Npm, "c").await.unwrap();
+    let status = world.engine.package_status(&world.who, &which, None, "c").await.unwrap();
     assert_eq!(status.state, PackagePresence::Installing);
     assert_eq!(status.job.unwrap().id, second.id);
     // They all end with the sandbox.
@@ -226,6 +227,44 @@ async fn what_cannot_be_is_refused_at_once() {
     let missing = PackageJobId::from_random([9; 8]);
     let missing = world.engine.package_job(&world.who, &SandboxRef::from(&other.id), &missing).await;
     assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn the_manager_that_was_asked_for_a_package_is_the_one_that_tells_of_it() {
+    let world = world().await;
+    let which = with_npm(&world, "exit 1").await;
+    let job = install(&world, &which, npm(&["left-pad"])).await;
+    assert_eq!(ended(&world, &which, &job.id).await.state, PackageState::Failed);
+    // Its npm prints a tree without the package now.
+    world.write(&which, "/usr/local/bin/npm", "echo '{}'").await;
+    let status =
+        async |name: &'static str| world.engine.package_status(&world.who, &which, None, name).await.unwrap();
+    let failed = status("left-pad").await;
+    assert_eq!((failed.state, failed.manager), (PackagePresence::Failed, PackageManager::Npm));
+    assert_eq!(failed.job.unwrap().id, job.id);
+    assert_eq!(status("never-asked").await.state, PackagePresence::NotInstalled);
+    // A name that no manager knows, and a sandbox without any.
+    let refused = world.engine.package_status(&world.who, &which, None, "--no").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest);
+    let bare = world.create().await;
+    let refused = world.engine.package_status(&world.who, &bare, None, "left-pad").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_manager_that_prints_without_end_is_told_and_killed() {
+    let world = world().await;
+    let which = with_npm(&world, "seq 2000000; sleep 1000").await;
+    let n_before = world.engine.processes(&world.who, &which).await.unwrap().len();
+    let error = world.engine.packages(&world.who, &which, Some(PackageManager::Npm)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached);
+    assert!(error.message().contains("npm printed too much"), "{error}");
+    in_time(async {
+        while world.engine.processes(&world.who, &which).await.unwrap().len() > n_before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

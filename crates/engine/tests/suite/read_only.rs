@@ -96,7 +96,7 @@ fn attempts<'a>(
         unpack(who, which, "/", false, bytes("")),
         connect(who, which, Target::Tcp(80)),
         install_packages(who, which, package_spec()),
-        package_status(who, which, PackageManager::Npm, "left-pad"),
+        package_status(who, which, Some(PackageManager::Npm), "left-pad"),
         packages(who, which, None),
         create_key(who, KeySpec::default()),
         keys(who),

@@ -74,8 +74,7 @@ async fn install(
 async fn list(State(rest): State<Rest>, ask: Ask<v1::PackagesQuery>) -> ApiResult<Json<v1::Packages>> {
     let (engine, who, which) = (&rest.engine, &ask.who, &ask.which);
     if let Some(package) = &ask.query.package {
-        let manager = ask.query.manager.unwrap_or_default();
-        let status = engine.package_status(who, which, manager, package).await?;
+        let status = engine.package_status(who, which, ask.query.manager, package).await?;
         let status = Some(v1::PackageStatus {
             name: status.name,
             manager: status.manager,

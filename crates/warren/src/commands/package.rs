@@ -76,9 +76,9 @@ struct InstallArgs {
   warren package status dev numpy
   warren package status dev pkg-0123456789abc")]
 struct StatusArgs {
-    /// Whose package it is: pip, npm or apt
-    #[arg(long, short = 'm', default_value = "pip")]
-    manager: PackageManager,
+    /// Whose package it is: pip, npm or apt; without it, whichever has it
+    #[arg(long, short = 'm')]
+    manager: Option<PackageManager>,
     /// Name or id
     sandbox: String,
     /// A package's name, or a job's id
@@ -193,7 +193,7 @@ async fn status(context: &Context, args: &StatusArgs) -> CommandResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let found = client.packages(&args.sandbox, Some(args.manager), Some(what)).await?.status;
+    let found = client.packages(&args.sandbox, args.manager, Some(what)).await?.status;
     if context.json {
         output::json(&found)?;
     } else if let Some(found) = found {

@@ -115,7 +115,7 @@ struct StatusArguments {
     name: String,
     job_id: Option<String>,
     package: Option<String>,
-    /// Default pip
+    /// Default whichever has it
     manager: Option<Manager>,
     /// Seconds to wait for a job; default 5, at most 300
     #[schemars(range(min = 0))]
@@ -220,7 +220,7 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         return Err(Failure::invalid("neither jobId nor package is given")
             .with_hint("Give one of them; sandbox_package_list shows what is installed."));
     };
-    let manager: PackageManager = arguments.manager.map(Into::into).unwrap_or_default();
+    let manager: Option<PackageManager> = arguments.manager.map(Into::into);
     let mut found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
     if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
         let job = follow(&call, &which, job, wait).await?;
