@@ -262,7 +262,7 @@ fn fork(guest: &Guest, name: &str, into: &str, force: bool) -> Answer {
     };
     let is_hazardous = variables.env.contains_key(&format!("{}{HAZARD}", python::PREFIX));
     if is_hazardous && !force {
-        let message = format!("context {name} has threads, which a fork would not have");
+        let message = format!("context {name} cannot be forked: it has threads, which a fork would not have");
         return Err(failure(FailureKind::WrongState, message));
     }
     let start = ContextStart {

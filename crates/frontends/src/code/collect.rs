@@ -14,6 +14,8 @@ use crate::{
 
 /// What a shell shows for SIGKILL, where nobody knows how it ended.
 const UNKNOWN_END: i32 = 137;
+/// How code ended whose interpreter, and with it its variables, outlived the time limit.
+const INTERRUPTED_IN_TIME: &str = "interrupted: its time was up";
 
 /// The cell that is read.
 #[derive(Debug, Clone)]
@@ -180,6 +182,7 @@ impl Collected {
             None => (None, None, false),
         };
         let outcome = self.outcome;
+        let timed_out = outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit });
         let result = CellResult {
             exec_session_id: exec.to_string(),
             language: language.to_string(),
@@ -191,13 +194,16 @@ impl Collected {
             error: self.error,
             exit_code: outcome.as_ref().map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code())),
             success: outcome.as_ref().is_some_and(ExecOutcome::is_success),
-            timed_out: outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }),
+            timed_out,
             interrupted,
             state_kept,
             state_lost,
             outcome: outcome
                 .filter(|outcome| !matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. }))
-                .map(|outcome| outcome.to_string()),
+                .map(|outcome| match (timed_out, state_kept) {
+                    (true, Some(true)) => INTERRUPTED_IN_TIME.to_owned(),
+                    _ => outcome.to_string(),
+                }),
             duration_ms: duration.unwrap_or(0),
             files: self.files,
         };

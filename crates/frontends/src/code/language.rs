@@ -1,10 +1,31 @@
 //! Which language is meant, and what a sandbox has where it is not there.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{Error, ErrorKind, Language, NotStarted, Result};
+use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, Result};
 
 /// What an absent language means.
 pub(crate) const DEFAULT: Language = Language::Python;
+
+/// What an absent language means for code in this context: the context's own where it is there.
+pub(crate) async fn of_context(
+    engine: &Engine,
+    who: &Principal,
+    which: &SandboxRef,
+    context: Option<&ContextName>,
+) -> Language {
+    let Some(context) = context else { return DEFAULT };
+    // A sandbox that cannot be asked has none.
+    let contexts = engine.contexts(who, which).await.unwrap_or_default();
+    let known = contexts.iter().find(|known| known.name == context.as_str());
+    known.and_then(|known| known.language.parse().ok()).unwrap_or(DEFAULT)
+}
+
+/// Says how to go on with a fork that would have broken something.
+pub(crate) fn unforked(error: Error, hint: &str) -> Error {
+    // With reasons behind the colon; other contexts cannot be forked at all.
+    let has_reasons = error.message().contains("cannot be forked: ");
+    if has_reasons && error.hint().is_none() { error.with_hint(hint) } else { error }
+}
 
 /// The language that a caller means by `text`, by any of its names.
 pub(crate) async fn named(

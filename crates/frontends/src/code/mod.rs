@@ -10,6 +10,7 @@ pub(crate) mod language;
 mod records;
 mod reread;
 mod result;
+mod serving;
 pub(crate) mod surroundings;
 
 pub(crate) use self::{
@@ -17,6 +18,7 @@ pub(crate) use self::{
     collect::{Cell, Collected, Finished},
     records::{PictureCaps, Told},
     reread::{MAX_OUTPUT_NUMBER, n_outputs, output},
+    serving::{Budget, Serving},
 };
 pub use self::{
     file_link::{FileChange, FileLink},

@@ -1,13 +1,22 @@
 //! Outputs of a cell, read again from its ledger. Nothing is stored twice.
 
+use std::time::Duration;
+
 use engine::{Engine, EntryKind, Follow, Item, MimeBundle, Principal, Rich, RichReader, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, ExecId, Result};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::bundle::{self, Form};
 
 /// The highest number that is looked for: more records than a ledger could hold.
 pub(crate) const MAX_OUTPUT_NUMBER: u32 = 1_000_000;
+
+/// Ledgers that are searched for outputs at the same time, for all who ask: each search may hold a whole record.
+const MAX_SEARCHES: usize = 4;
+/// How long a search waits for others.
+const SEARCH_PATIENCE: Duration = Duration::from_secs(10);
+static SEARCHES: Semaphore = Semaphore::const_new(MAX_SEARCHES);
 
 /// One output in the form that is asked for, or in its best one. Bounded by what a record may have.
 pub(crate) async fn output(
@@ -60,6 +69,7 @@ async fn visit<T>(
     exec: &ExecId,
     mut look: impl FnMut(MimeBundle) -> Option<T>,
 ) -> Result<Option<T>> {
+    let _place = place().await?;
     let mut items = engine.exec_entries(who, which, exec, 1, Follow::No).await?;
     let mut reader = RichReader::default();
     while let Some(item) = items.next().await {
@@ -78,6 +88,16 @@ async fn visit<T>(
         tokio::task::consume_budget().await;
     }
     Ok(None)
+}
+
+async fn place() -> Result<SemaphorePermit<'static>> {
+    match tokio::time::timeout(SEARCH_PATIENCE, SEARCHES.acquire()).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(_)) | Err(_) => {
+            let message = format!("{MAX_SEARCHES} outputs are being looked for already, which is the limit");
+            Err(Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a moment."))
+        }
+    }
 }
 
 fn gone(exec: &ExecId) -> Error {

@@ -132,7 +132,9 @@ pub(super) async fn pass(
         tracing::debug!("refused: {error}");
         return Err(error.into());
     }
-    let who = match gate.link(&parts)? {
+    let link = gate.link(&parts)?;
+    let is_link = link.is_some();
+    let who = match link {
         Some(link) => {
             let who = link.who.clone();
             parts.extensions.insert(link);
@@ -161,7 +163,7 @@ pub(super) async fn pass(
         limits.take_request(&who)?;
     }
     let streams = limits.map(|limits| Arc::clone(limits.streams()));
-    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who);
+    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who).by_link(is_link);
     lease.check_before(&parts)?;
     parts.extensions.insert(lease.clone());
     let method = parts.method.clone();

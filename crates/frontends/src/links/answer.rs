@@ -18,7 +18,10 @@ use super::{
     name,
     range::{Part, Version},
 };
-use crate::code;
+use crate::{
+    code::{self, Budget},
+    http::Refusal,
+};
 
 /// What goes with every answer. Nothing that is served may run, load, send, be framed or be taken for something else; and no
 /// page that it leads to learns its address.
@@ -44,10 +47,11 @@ const RESOURCE_POLICY: &str = "cross-origin-resource-policy";
 pub(crate) async fn answer(
     engine: &Engine,
     link: &OpenLink,
+    budget: &Budget,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<Response> {
-    let source = Source { engine, link, which: SandboxRef::from(&link.sandbox) };
+) -> Result<Response, Refusal> {
+    let source = Source { engine, link, budget, which: SandboxRef::from(&link.sandbox) };
     let opened = match &link.target {
         LinkTarget::File { path } => source.open_file(path).await?,
         LinkTarget::Output { exec, number, mime } => source.open_output(exec, *number, mime).await?,
@@ -63,6 +67,8 @@ pub(crate) async fn answer(
 struct Source<'a> {
     engine: &'a Engine,
     link: &'a OpenLink,
+    /// What may be on its way by links.
+    budget: &'a Budget,
     which: SandboxRef,
 }
 
@@ -107,7 +113,7 @@ impl Source<'_> {
         read.await.map_err(explained)
     }
 
-    async fn send(&self, opened: &Opened, method: &Method, headers: &HeaderMap) -> Result<Response> {
+    async fn send(&self, opened: &Opened, method: &Method, headers: &HeaderMap) -> Result<Response, Refusal> {
         let Opened { name, media, version, .. } = opened;
         if version.is_had(headers) {
             let mut response = StatusCode::NOT_MODIFIED.into_response();
@@ -144,7 +150,7 @@ impl Source<'_> {
     }
 
     /// Exactly the bytes that were announced, however a file grows meanwhile.
-    async fn bytes(&self, opened: &Opened, start: u64, length: u64) -> Result<Body> {
+    async fn bytes(&self, opened: &Opened, start: u64, length: u64) -> Result<Body, Refusal> {
         let had = usize::try_from(start).ok().zip(usize::try_from(start + length).ok());
         let had = had.filter(|(_, to)| *to <= opened.head.len());
         match (had, &opened.path) {
@@ -154,7 +160,10 @@ impl Source<'_> {
             }
             (had, _) => {
                 let (from, to) = had.unwrap_or_default();
-                Ok(Body::from(opened.head.slice(from..to)))
+                let whole = from == 0 && to == opened.head.len();
+                // A part must not keep the rest.
+                let part = || Bytes::copy_from_slice(&opened.head[from..to]);
+                self.budget.body(if whole { opened.head.clone() } else { part() })
             }
         }
     }

@@ -23,8 +23,8 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
-    http::{ApiResult, HttpRequestId},
+    code::{self, Budget, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
+    http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
     mcp::output::until_character_border,
 };
@@ -75,7 +75,7 @@ async fn run(
 async fn spec(rest: &Rest, ask: &Ask, asked: v1::CodeRequest) -> Result<ExecSpec> {
     let language = match &asked.language {
         Some(text) => language::named(&rest.engine, &ask.who, &ask.which, text).await?,
-        None => language::DEFAULT,
+        None => language::of_context(&rest.engine, &ask.who, &ask.which, asked.context.as_ref()).await,
     };
     let spec = ExecSpec {
         env: asked.env,
@@ -255,14 +255,14 @@ async fn output(
     State(rest): State<Rest>,
     ask: AskExec<v1::OutputFormQuery>,
     PathNumber(number): PathNumber,
-) -> ApiResult<Response> {
+) -> Result<Response, Refusal> {
     let mime = ask.query.mime.as_deref();
     let form = code::output(&rest.engine, &ask.who, &ask.which, &ask.exec, number, mime).await?;
-    Ok(served(form, number))
+    served(form, number, &rest.serving.by_key)
 }
 
 /// Whatever it says it is, it was written by the workload, and runs nowhere.
-fn served(form: Form, number: u32) -> Response {
+fn served(form: Form, number: u32, budget: &Budget) -> Result<Response, Refusal> {
     let is_shown = SHOWN.contains(&form.mime_type.as_str());
     let place = if is_shown { "inline" } else { "attachment" };
     let media_type = match form.mime_type.strip_prefix("text/") {
@@ -274,11 +274,12 @@ fn served(form: Form, number: u32) -> Response {
     let disposition = HeaderValue::try_from(format!("{place}; filename=\"output-{number}\""));
     let disposition = disposition.unwrap_or(HeaderValue::from_static("attachment"));
     let headers = [
+        (header::CONTENT_LENGTH, form.bytes.len().into()),
         (header::CONTENT_TYPE, media_type),
         (header::CONTENT_DISPOSITION, disposition),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'")),
         (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
     ];
-    (headers, form.bytes).into_response()
+    Ok((headers, budget.body(form.bytes.into())?).into_response())
 }

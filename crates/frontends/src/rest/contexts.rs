@@ -93,7 +93,9 @@ async fn fork(
     JsonBody(asked): JsonBody<v1::ForkRequest>,
 ) -> ApiResult<(StatusCode, Json<v1::ContextMade>)> {
     let v1::ForkRequest { into, force } = asked;
-    let made = rest.engine.fork_context(&ask.who, &ask.which, &context, into.as_ref(), force).await?;
+    let made = rest.engine.fork_context(&ask.who, &ask.which, &context, into.as_ref(), force).await;
+    let hint = "End what the message names, or fork with force.";
+    let made = made.map_err(|error| language::unforked(error, hint))?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 

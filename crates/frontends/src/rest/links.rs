@@ -18,7 +18,7 @@ use super::{
     v1,
 };
 use crate::{
-    http::ApiResult,
+    http::{ApiResult, Refusal},
     links::{self, BaseUrl},
 };
 
@@ -66,8 +66,8 @@ async fn open(
     link: Option<Extension<OpenLink>>,
     method: Method,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response, Refusal> {
     // Whoever comes without one did not come through the gate.
     let Extension(link) = link.ok_or_else(|| Error::not_found("there is no such link"))?;
-    Ok(links::answer(&rest.engine, &link, &method, &headers).await?)
+    links::answer(&rest.engine, &link, &rest.serving.by_link, &method, &headers).await
 }

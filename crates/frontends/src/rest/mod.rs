@@ -33,6 +33,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use self::{openapi::document, ports::UPGRADE_PROTOCOL};
 use crate::{
+    code::Serving,
     http::Activity,
     links::{LinkSettings, Links},
 };
@@ -42,6 +43,7 @@ use crate::{
 pub struct Rest {
     engine: Engine,
     links: Links,
+    serving: Serving,
     activity: Activity,
     stop: CancellationToken,
     started: Instant,
@@ -51,7 +53,7 @@ impl Rest {
     /// `stop` ends open streams, so that a daemon can leave; `activity` counts streams that outlive their request.
     pub fn new(engine: Engine, activity: Activity, stop: CancellationToken) -> Self {
         let links = Links::new(engine.clone(), LinkSettings::default());
-        Self { engine, links, activity, stop, started: Instant::now() }
+        Self { engine, links, serving: Serving::default(), activity, stop, started: Instant::now() }
     }
 
     /// With links as the operator wants them.

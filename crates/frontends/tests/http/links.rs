@@ -8,7 +8,7 @@ use frontends::http::Hosts;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use sandbox::{ExecId, KeySpec, SandboxId, SandboxSpec};
 
-use crate::support::{Answer, Server, Setup};
+use crate::support::{Answer, PATIENCE, Server, Setup};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
 
@@ -411,6 +411,39 @@ async fn what_code_showed_has_links_that_outlast_a_stop() {
     assert_harmless(&text);
     assert_eq!(text.header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!(text.body, b"<script>x</script>");
+    world.server.end().await;
+}
+
+#[tokio::test]
+async fn those_who_do_not_read_an_output_are_few() {
+    let world = World::new().await;
+    let key = world.server.new_key("ci").await;
+    let body = r#"{"code":"rich picture 7500000"}"#;
+    let ran = world.server.ask_json("POST /v1/sandboxes/box/code", &key, body).await.expect(200).json();
+    let url = ran["outputs"][0]["url"].as_str().unwrap();
+    let line = format!("GET {} HTTP/1.1", url.strip_prefix("http://localhost").unwrap());
+    let mut held = Vec::new();
+    let mut statuses = Vec::new();
+    // They read the beginning and no more.
+    for _ in 0..6 {
+        let mut client = world.server.connect().await;
+        client.send(&[&line, "host: localhost"]).await;
+        let mut begun = Vec::new();
+        client.read_until(&mut begun, |bytes| bytes.len() > 12).await;
+        statuses.push(String::from_utf8_lossy(&begun[9..12]).into_owned());
+        held.push(client);
+    }
+    assert!(
+        statuses.starts_with(&["200".to_owned()]) && statuses.ends_with(&["429".to_owned()]),
+        "{statuses:?}"
+    );
+    // The key's owner still reads it.
+    let exec = ran["execSessionId"].as_str().unwrap();
+    let own = world.server.get_with(&format!("/v1/sandboxes/box/execs/{exec}/outputs/1"), &key).await;
+    assert_eq!(own.expect(200).body.len(), 7_500_000);
+    drop(held);
+    let again = async { while world.get(&line[4..line.len() - 9], &[]).await.status() != 200 {} };
+    tokio::time::timeout(PATIENCE, again).await.unwrap();
     world.server.end().await;
 }
 

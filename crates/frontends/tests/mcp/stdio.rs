@@ -90,22 +90,33 @@ async fn settings_come_along_and_what_was_asked_before_the_end_is_answered() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_gone_takes_its_calls_along() {
+async fn a_client_that_is_gone_loses_nothing() {
     let server = Server::new().await;
     let mut pipe = Pipe::open(&server, &greeting("core")).await;
     pipe.say(hello("2025-11-25")).await;
     pipe.hear().await;
     pipe.say(call(1, "sandbox_create", json!({ "name": "dev" }))).await;
     pipe.hear().await;
-    let endless = json!({ "name": "dev", "command": "sleep", "args": ["1000"], "timeout": 0 });
-    pipe.say(call(2, "sandbox_exec", endless)).await;
-    let running = async || {
-        let list = call(3, "sandbox_exec_list", json!({ "name": "dev" }));
-        server.ask("/mcp?namespace=red", list).await.text.contains("running")
+    let command =
+        json!({ "name": "dev", "command": "sh", "args": ["-c", "sleep 1; echo late"], "requestId": "a" });
+    let code = json!({ "name": "dev", "code": "sleep(1)\nprint('late')", "requestId": "b" });
+    pipe.say(call(2, "sandbox_exec", command.clone())).await;
+    pipe.say(call(3, "sandbox_run_code", code.clone())).await;
+    // Those that only wait for something are not waited for.
+    pipe.say(call(4, "sandbox_wait", json!({ "name": "dev", "timeoutMs": 0 }))).await;
+    let ask = async |tool: &str, arguments: Value| {
+        server.ask("/mcp?namespace=red", call(5, tool, arguments)).await.text
     };
-    within(async { while !running().await {} }).await;
+    within(async {
+        while ask("sandbox_exec_list", json!({ "name": "dev" })).await.matches("\"running\"").count() < 2 {}
+    })
+    .await;
     drop(pipe);
-    within(async { while running().await {} }).await;
+    for (tool, arguments) in [("sandbox_exec", command), ("sandbox_run_code", code)] {
+        let answer: Value = serde_json::from_str(&ask(tool, arguments).await).unwrap();
+        let data = &answer["result"]["structuredContent"]["data"];
+        assert_eq!((&data["stdout"], &data["exitCode"]), (&json!("late\n"), &json!(0)), "{answer}");
+    }
     within(async {
         while server.activity.n_open() > 0 {
             tokio::task::yield_now().await;

@@ -33,10 +33,15 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// What somebody with too many streams is told to wait. Nobody knows when one ends.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Streams that all links of one principal may hold open. Whoever passes a link on does not pass on all places.
+const MAX_LINK_STREAMS: usize = 64;
+
 /// How many streams are open, and how many may be.
 #[derive(Debug)]
 pub(crate) struct Streams {
     max_each: usize,
+    /// Of all links of one principal.
+    max_links: usize,
     max_all: usize,
     open: Mutex<Open>,
 }
@@ -50,15 +55,24 @@ struct Open {
 
 impl Streams {
     pub(super) fn new(max_each: usize, max_all: usize) -> Self {
-        Self { max_each, max_all, open: Mutex::default() }
+        Self { max_each, max_links: max_each.min(MAX_LINK_STREAMS), max_all, open: Mutex::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check(&self, open: &Open, who: &Principal) -> Result<(), Refusal> {
-        if open.n_each.get(account(who)).is_some_and(|n| *n >= self.max_each) {
+    fn check(&self, open: &Open, lease: &StreamLease) -> Result<(), Refusal> {
+        let n_own = open.n_each.get(&lease.account()).copied().unwrap_or_default();
+        let who = &lease.who;
+        if lease.is_link && n_own >= self.max_links {
+            return Err(too_much(
+                format!("{} streams by links are open for {}, which is the limit", self.max_links, who.name),
+                "Try again when others are done.",
+                RETRY_AFTER,
+            ));
+        }
+        if !lease.is_link && n_own >= self.max_each {
             return Err(too_much(
                 format!("{} has {} streams open, which is the limit", who.name, self.max_each),
                 "Close one. The daemon's operator sets the limit with --max-streams.",
@@ -103,11 +117,24 @@ pub(crate) struct StreamLease {
     streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
+    /// Whoever asks has a link only, and uses no place of its maker's.
+    is_link: bool,
 }
 
 impl StreamLease {
     pub(crate) fn new(streams: Option<Arc<Streams>>, auth: Arc<dyn Authenticate>, who: Principal) -> Self {
-        Self { streams, auth, who }
+        Self { streams, auth, who, is_link: false }
+    }
+
+    #[must_use]
+    pub(crate) fn by_link(self, is_link: bool) -> Self {
+        Self { is_link, ..self }
+    }
+
+    fn account(&self) -> String {
+        let own = account(&self.who);
+        // No name and no id begins so.
+        if self.is_link { format!("/links/{own}") } else { own.to_owned() }
     }
 
     /// A place for one more stream, where they are counted.
@@ -119,9 +146,9 @@ impl StreamLease {
         let Some(streams) = &self.streams else { return Ok(None) };
         let mut open = streams.open();
         if is_limited {
-            streams.check(&open, &self.who)?;
+            streams.check(&open, self)?;
         }
-        let account = account(&self.who).to_owned();
+        let account = self.account();
         open.n_all += 1;
         *open.n_each.entry(account.clone()).or_default() += 1;
         Ok(Some(StreamPlace { streams: Arc::clone(streams), account }))
@@ -138,7 +165,7 @@ impl StreamLease {
         let wants_stream = accepts.flat_map(|text| text.split(',')).any(is_event_stream);
         match &self.streams {
             Some(streams) if wants_stream && !request.method.is_safe() => {
-                streams.check(&streams.open(), &self.who)
+                streams.check(&streams.open(), self)
             }
             Some(_) | None => Ok(()),
         }
@@ -277,6 +304,17 @@ mod tests {
         drop(first);
         let _fourth = get(&bob).unwrap();
         assert_eq!(n_open(&ana), 3);
+    }
+
+    #[test]
+    fn links_have_few_places_and_take_none_of_their_makers() {
+        let ana = lease(2 * MAX_LINK_STREAMS, 4 * MAX_LINK_STREAMS);
+        let link = ana.clone().by_link(true);
+        let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
+        let _held: Vec<_> = (0..MAX_LINK_STREAMS).map(|_| get(&link).unwrap()).collect();
+        assert!(get(&link).unwrap_err().error.message().contains("by links"));
+        let _own: Vec<_> = (0..2 * MAX_LINK_STREAMS).map(|_| get(&ana).unwrap()).collect();
+        assert!(get(&ana).is_err());
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(in crate::mcp) struct Client {
     pub(in crate::mcp) way: Way,
     /// The session is over: what it began ends with it.
     pub(in crate::mcp) ended: CancellationToken,
+    /// Its connection is lost: nobody reads the answers. What was begun goes on, and is found again by the next client.
+    pub(in crate::mcp) gone: CancellationToken,
 }
 
 /// How messages travel, as far as answers depend on it.
@@ -70,7 +72,8 @@ impl Client {
             Way::SingleAnswers => Session::stateless(),
         };
         let base = request.extensions.get::<BaseUrl>().cloned();
-        Ok(Self { who, settings, namespace, base, session, way, ended: CancellationToken::new() })
+        let (ended, gone) = (CancellationToken::new(), CancellationToken::new());
+        Ok(Self { who, settings, namespace, base, session, way, ended, gone })
     }
 }
 

@@ -31,7 +31,7 @@ use crate::mcp::{
 /// Told to every client when it comes; some put it before the model.
 const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
     command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
-    sandbox_remove ends it. Every tool \
+    sandbox_package_install adds packages, sandbox_remove ends it. Every tool \
     answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
     Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
 
@@ -84,14 +84,20 @@ impl Handler {
         })
     }
 
-    /// Runs a tool to its end, or to the end of whoever called it.
+    /// Runs a tool to its end, or until it may run no longer. A caller whose connection is lost cancelled nothing: only a call
+    /// that does no more than look ends with it.
     async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
         let cancelled = call.cancelled.clone();
+        let only_looks = Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only);
         let mut working = pin!(Registry::get().call(tool, call, arguments));
         tokio::select! {
             envelope = &mut working => envelope,
             () = self.left() => {
                 // Nobody waits any more, or may; the library would take its time to say so.
+                cancelled.cancel();
+                working.await
+            }
+            () = self.client.gone.cancelled(), if only_looks => {
                 cancelled.cancel();
                 working.await
             }
@@ -326,6 +332,7 @@ impl ServerHandler for Handler {
             let sent = tokio::select! {
                 () = context.cancelled() => return Ok(()),
                 () = self.left() => return Ok(()),
+                () = self.client.gone.cancelled() => return Ok(()),
                 () = self.tools_changed.notified(),
                     if context.accepted().tools_list_changed == Some(true) => sink.notify_tool_list_changed().await,
                 Some(uri) = changes.next(), if !changes.is_empty() => sink.notify_resource_updated(uri).await,

@@ -13,6 +13,7 @@ mod hello;
 mod http;
 mod listing;
 mod misshapen;
+mod patient;
 mod sessions;
 mod sse;
 mod stdio;

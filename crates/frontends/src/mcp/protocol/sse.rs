@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
+    future::ready,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -20,7 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt as _, Stream, StreamExt, stream};
 use rmcp::{
     RoleServer, ServiceExt as _,
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
@@ -35,6 +36,7 @@ use super::{
     MAX_MESSAGE_BYTES, Profile,
     client::{Client, Owner, Way, principal},
     hello,
+    patient::Patient,
 };
 use crate::http::{ApiError, ApiResult, QueryKey};
 
@@ -96,18 +98,18 @@ impl Open {
     }
 }
 
-/// Ends the session when the stream is dropped, which is when the client left.
+/// Closes the session when the stream is dropped, which is when the client left. What it began goes on.
 #[derive(Debug)]
 struct Place {
     open: Arc<Open>,
     id: String,
-    ended: CancellationToken,
+    gone: CancellationToken,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.open.sessions().remove(&self.id);
-        self.ended.cancel();
+        self.gone.cancel();
     }
 }
 
@@ -121,10 +123,13 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
     let ended = front.stop.child_token();
     client.ended = ended.clone();
     let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.extensions.get()));
-    let place = Place { open: Arc::clone(&front.open), id, ended: ended.clone() };
+    let gone = client.gone.clone();
+    let place = Place { open: Arc::clone(&front.open), id, gone: gone.clone() };
     let handler = front.profile.handler(client);
     tokio::spawn(async move {
-        match handler.serve_with_ct(Pipe { inbox, outbox }, ended).await {
+        // Nothing more can be said once the stream is gone, so that there is nothing to look for.
+        let patient = Patient::new(Pipe { inbox, outbox }, gone, ready(()).boxed());
+        match handler.serve_with_ct(patient, ended).await {
             Ok(service) => drop(service.waiting().await),
             Err(error) => tracing::debug!("a client of {STREAM_PATH} did not begin: {error}"),
         }

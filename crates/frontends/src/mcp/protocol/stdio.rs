@@ -1,10 +1,9 @@
 //! For `warren mcp`: a connection to the Unix socket becomes a pipe of messages, one on each line, as on stdio.
 
 use std::{
-    collections::HashSet,
     io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,22 +19,20 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use rmcp::{
-    RoleServer, ServiceExt as _,
-    model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
-    transport::{Transport, async_rw::AsyncRwTransport},
-};
+use rmcp::{ServiceExt as _, transport::async_rw::AsyncRwTransport};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use serde::{Deserialize, Serialize};
-use tokio::{io::AsyncReadExt as _, net::UnixStream, sync::Notify};
+use tokio::{io::AsyncReadExt as _, net::UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     MAX_MESSAGE_BYTES, Profile,
     client::{Client, Way},
+    patient::Patient,
 };
 use crate::{
     http::{Activity, ActivityGuard, ApiResult, Peer},
@@ -106,10 +103,10 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
         client.namespace = greeting.namespace;
     }
     client.ended = front.stop.child_token();
-    let ended = client.ended.clone();
+    let (ended, gone) = (client.ended.clone(), client.gone.clone());
     let handler = front.profile.handler(client);
     let outside = hyper::upgrade::on(Request::from_parts(parts, body));
-    tokio::spawn(serve(outside, handler, ended, front.activity.enter()));
+    tokio::spawn(serve(outside, handler, ended, gone, front.activity.enter()));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static(UPGRADE_PROTOCOL));
@@ -120,6 +117,7 @@ async fn serve(
     outside: OnUpgrade,
     handler: impl rmcp::ServerHandler,
     ended: CancellationToken,
+    gone: CancellationToken,
     guard: ActivityGuard,
 ) {
     let (stream, begun, hangup) = match outside.await.map_err(io::Error::other).and_then(taken_over) {
@@ -133,7 +131,7 @@ async fn serve(
     // What came right behind the request has been read with it.
     let read = io::Cursor::new(begun).chain(read);
     let lines = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES);
-    let patient = Patient { inner: lines, asked: Arc::default(), hangup, ended: ended.clone() };
+    let patient = Patient::new(lines, gone, async move { hangup.noticed().await }.boxed());
     // The library cancels what it is given when it ends.
     match handler.serve_with_ct(patient, ended).await {
         Ok(service) => drop(service.waiting().await),
@@ -164,92 +162,5 @@ impl Hangup {
             }
             tokio::time::sleep(HANGUP_LOOK).await;
         }
-    }
-}
-
-/// Ends only when everything that was asked is answered: a client may well say all it has to say and close its end.
-struct Patient<T> {
-    inner: T,
-    asked: Arc<Asked>,
-    hangup: Hangup,
-    ended: CancellationToken,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
-    ids: Mutex<HashSet<RequestId>>,
-    answered: Notify,
-}
-
-impl Asked {
-    fn ids(&self) -> MutexGuard<'_, HashSet<RequestId>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settle(&self, id: &RequestId) {
-        self.ids().remove(id);
-        self.answered.notify_one();
-    }
-
-    async fn all_answered(&self) {
-        while !self.ids().is_empty() {
-            self.answered.notified().await;
-        }
-    }
-}
-
-impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for Patient<T> {
-    type Error = io::Error;
-
-    fn send(&mut self, item: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let id = match &item {
-            ServerJsonRpcMessage::Response(response) => Some(response.id.clone()),
-            ServerJsonRpcMessage::Error(error) => error.id.clone(),
-            _ => None,
-        };
-        let asked = Arc::clone(&self.asked);
-        let sent = self.inner.send(item);
-        async move {
-            let sent = sent.await;
-            match id {
-                // Nobody reads any more, so nobody waits for the others either.
-                _ if sent.is_err() => {
-                    asked.ids().clear();
-                    asked.answered.notify_one();
-                }
-                Some(id) => asked.settle(&id),
-                None => {}
-            }
-            sent
-        }
-    }
-
-    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
-        let Some(message) = self.inner.receive().await else {
-            tokio::select! {
-                () = self.asked.all_answered() => {}
-                // Nobody is left to hear the answers.
-                () = self.hangup.noticed() => self.ended.cancel(),
-            }
-            return None;
-        };
-        match &message {
-            ClientJsonRpcMessage::Request(request) => drop(self.asked.ids().insert(request.id.clone())),
-            ClientJsonRpcMessage::Notification(notification) => {
-                use rmcp::model::ClientNotification::CancelledNotification;
-                // What was cancelled is not answered.
-                if let CancelledNotification(cancelled) = &notification.notification
-                    && let Some(id) = &cancelled.params.request_id
-                {
-                    self.asked.settle(id);
-                }
-            }
-            _ => {}
-        }
-        Some(message)
-    }
-
-    async fn close(&mut self) -> io::Result<()> {
-        self.inner.close().await
     }
 }

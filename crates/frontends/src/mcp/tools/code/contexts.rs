@@ -214,5 +214,6 @@ async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<Row> {
     let into = arguments.into.as_deref().map(context_name).transpose()?;
     let force = arguments.force.unwrap_or(false);
     let made = call.engine().fork_context(&call.who, &which, &context, into.as_ref(), force).await;
-    made.map(answer).map_err(refused)
+    let hint = "End what the message names, or call code_context_fork with force: true.";
+    made.map(answer).map_err(|error| refused(language::unforked(error, hint)))
 }

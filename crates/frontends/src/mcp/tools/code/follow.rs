@@ -1,4 +1,4 @@
-//! Following a cell to its end. A caller who goes away interrupts it, so that its variables stay where they can.
+//! Following a cell to its end. A caller who cancels interrupts it, so that its variables stay where they can.
 
 use std::{pin::pin, time::Duration};
 

@@ -93,7 +93,7 @@ async fn find(call: &Call, which: &SandboxRef, arguments: &Arguments) -> Result<
     let found = engine.execs(who, which).await?.into_iter().find(is_meant);
     found.ok_or_else(|| {
         Failure::from(Error::new(ErrorKind::WrongState, format!("nothing runs in context {context}")))
-            .with_hint(LIST_HINT)
+            .with_hint("There is nothing to interrupt; code_context_list shows which contexts are busy.")
     })
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,6 +20,8 @@ use crate::{
     },
 };
 
+/// What lived in memory did not outlive the stop.
+const STARTED_WARNING: &str = "The sandbox was started for this call; variables of earlier calls are gone.";
 /// Links to what does not fit an answer.
 const MAX_LINKS: usize = 20;
 
@@ -98,7 +100,13 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
     let create = arguments.create.unwrap_or(false);
     // Everything that can be wrong with what was asked is told before a sandbox is made for it.
     let language = match arguments.language.as_deref() {
-        None => language::DEFAULT,
+        None => match &name {
+            Some(name) => {
+                let which = call.sandbox(name)?;
+                language::of_context(call.engine(), &call.who, &which, context.as_ref()).await
+            }
+            None => language::DEFAULT,
+        },
         Some(text) => match (text.parse(), &name) {
             (Ok(language), _) => language,
             (Err(_unknown), Some(name)) => {
@@ -118,7 +126,7 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
         track_files: true,
         ..ExecSpec::default()
     };
-    spec.check().map_err(Error::from)?;
+    spec.check().map_err(|wrong| unfit(wrong.into(), &cell))?;
     let wanted = place::Wanted { name, image: arguments.image, create, request };
     let place = place::find(&call, wanted).await?;
     let prepared = Prepared {
@@ -132,6 +140,13 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
         fail_on_non_zero: arguments.treat_error_as_failure.unwrap_or(false),
     };
     run_in(&call, &place, prepared, &cell).await
+}
+
+fn unfit(error: Error, cell: &CellSpec) -> Error {
+    match cell.code.len() > MAX_CODE_BYTES {
+        true => error.with_hint("Write it to a file with sandbox_fs_write and run that."),
+        false => error,
+    }
 }
 
 async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
@@ -159,6 +174,7 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         return Err(refused(error));
     }
     collected.warn(ignored);
+    collected.warn((launched.was_started && !place.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
     let rest =
         |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");

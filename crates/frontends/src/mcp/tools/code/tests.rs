@@ -129,6 +129,7 @@ async fn time_is_up_and_the_answer_says_what_became_of_the_variables() {
     let envelope = client.ask("sandbox_run_code", slow).await;
     let data = &envelope["data"];
     assert_eq!((&data["timedOut"], &data["stateKept"]), (&json!(true), &json!(true)));
+    assert_eq!(data["outcome"], "interrupted: its time was up");
     assert_eq!((&data["stdout"], &data["success"]), (&json!("before\n"), &json!(false)));
     let warning = envelope["warnings"][0].as_str().unwrap();
     assert!(warning.contains("30 ms") && warning.contains("variables were kept"), "{warning}");
@@ -204,7 +205,8 @@ async fn contexts_are_made_branched_reset_and_removed() {
     assert_eq!(run(&client, "x").await["result"], "1");
     run(&client, "threads = 1").await;
     let hazard = json!({ "name": "box", "context": "python", "into": "more" });
-    client.error("code_context_fork", hazard.clone(), "wrong_state").await;
+    let error = client.error("code_context_fork", hazard.clone(), "wrong_state").await;
+    assert!(error["hint"].as_str().unwrap().contains("force: true"), "{error}");
     let mut forced = hazard;
     forced["force"] = json!(true);
     let envelope = client.ask("code_context_fork", forced).await;
@@ -221,6 +223,9 @@ async fn contexts_are_made_branched_reset_and_removed() {
     assert_eq!(client.data("code_context_create", shell).await["cwd"], "/tmp");
     let pwd = json!({ "name": "box", "language": "bash", "context": "sh", "code": "pwd" });
     assert_eq!(client.data("sandbox_run_code", pwd.clone()).await["stdout"], "/tmp\n");
+    // Without a language, the context's own.
+    let pwd_again = json!({ "name": "box", "context": "sh", "code": "pwd" });
+    assert_eq!(client.data("sandbox_run_code", pwd_again).await["stdout"], "/tmp\n");
     // What a context has it keeps, and who thinks otherwise is told.
     let mut elsewhere = pwd;
     elsewhere["cwd"] = json!("/etc");
@@ -258,7 +263,9 @@ async fn a_sandbox_is_made_or_started_for_the_code() {
     let stopped = json!({ "name": "lab", "code": "1" });
     let error = client.error("sandbox_run_code", stopped, "wrong_state").await;
     assert!(error["hint"].as_str().unwrap().contains("startIfStopped"), "{error}");
-    assert_eq!(client.data("sandbox_run_code", next).await["error"]["name"], "NameError");
+    let envelope = client.ask("sandbox_run_code", next).await;
+    assert_eq!(envelope["data"]["error"]["name"], "NameError");
+    assert!(envelope["warnings"].to_string().contains("variables of earlier calls are gone"), "{envelope}");
     client.call.mcp.quiet().await;
     let status = client.data("sandbox_status", json!({ "name": "lab" })).await;
     assert_eq!(status[0]["status"], "running", "{status}");

@@ -25,6 +25,8 @@ pub(crate) const STOP_WARNING: &str = "sandbox was started for this command and 
 pub(crate) struct Launched {
     pub(crate) exec: ExecView,
     pub(crate) which: SandboxRef,
+    /// Its sandbox was stopped before.
+    pub(crate) was_started: bool,
     /// The sandbox that was started for it and is to be stopped when it ends.
     pub(crate) stop_after: Option<SandboxName>,
 }
@@ -44,6 +46,7 @@ pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched,
                 return Ok(Launched {
                     exec,
                     which,
+                    was_started: started.is_some(),
                     stop_after: started.filter(|_name| !prepared.keep_running),
                 });
             }
