@@ -1,10 +1,14 @@
 //! Debian repositories: files by their address. apt verifies them itself, by the archive's signature.
 
+use std::sync::Arc;
+
 use hyper::{HeaderMap, Response};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
     Inner,
+    clients::Client,
+    config::Manager,
     digest::{Algorithm, Stated},
     error::Refusal,
     files::{Change, Wanted},
@@ -24,6 +28,7 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
 
 pub(crate) async fn file(
     inner: &Inner,
+    client: &Arc<Client>,
     source: usize,
     path: &[String],
     headers: &HeaderMap,
@@ -41,12 +46,19 @@ pub(crate) async fn file(
     let stated = by_hash(path);
     let wanted = Wanted {
         what: format!("the file {}", path.join("/")),
-        ask: Ask { url, accept: "*/*", may_compress: false, is_apt: true, etag: None, last_modified: None },
+        ask: Ask {
+            url,
+            accept: "*/*",
+            may_compress: false,
+            manager: Manager::Apt,
+            etag: None,
+            last_modified: None,
+        },
         change: if stated.is_some() || is_package(path) { Change::Never } else { Change::Often },
         stated,
         content_type: "application/octet-stream",
     };
-    inner.files.get(wanted, headers).await
+    inner.files.get(client, wanted, headers).await
 }
 
 /// `…/by-hash/SHA256/<hex>`: the name states the content.

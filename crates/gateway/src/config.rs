@@ -16,7 +16,7 @@ const DEFAULT_MAX_CACHE_BYTES: u64 = 10 << 30;
 const DEFAULT_FRESH_FOR: Duration = Duration::from_secs(600);
 
 /// Everything that a gateway may reach, and how. Credentials may stand in the addresses; they stay on the host and are sent to
-/// that address only.
+/// that index only.
 #[derive(Clone)]
 pub struct GatewayConfig {
     /// A directory of its own; made when it does not exist.
@@ -81,9 +81,19 @@ impl fmt::Debug for GatewayConfig {
     }
 }
 
-/// How to introduce oneself at one host.
+/// Whose index it is. What the operator configured for one is neither trusted nor introduced to for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manager {
+    Pip,
+    Npm,
+    Apt,
+}
+
+/// How to introduce oneself at the configured indexes on one host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
+    /// `None`: whichever has its index there.
+    pub manager: Option<Manager>,
     pub host: String,
     /// `None`: on any port.
     pub port: Option<u16>,
@@ -94,6 +104,7 @@ pub struct Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential")
+            .field("manager", &self.manager)
             .field("host", &self.host)
             .field("port", &self.port)
             .finish_non_exhaustive()
@@ -200,6 +211,7 @@ mod tests {
         config.pip_index = "https://me:secret@index.example/simple?token=hidden".parse().unwrap();
         config.proxies.https = Some("http://me:secret@proxy.example".parse().unwrap());
         config.credentials.push(Credential {
+            manager: None,
             host: "index.example".to_owned(),
             port: None,
             authorization: "Bearer secret".to_owned(),

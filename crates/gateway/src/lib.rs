@@ -16,6 +16,7 @@
 
 mod apt;
 mod cache;
+mod clients;
 mod config;
 mod digest;
 mod error;
@@ -30,6 +31,7 @@ mod reply;
 mod route;
 mod serve;
 mod stats;
+mod table;
 mod upstream;
 
 use std::sync::Arc;
@@ -37,7 +39,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::{
-    config::{Credential, GatewayConfig, Patience, Proxies},
+    clients::ClientId,
+    config::{Credential, GatewayConfig, Manager, Patience, Proxies},
     error::GatewayError,
     host::{AptSource, HostPackages, SignedBy},
     stats::Stats,
@@ -45,7 +48,7 @@ pub use self::{
 /// Addresses in [`GatewayConfig`] are of this type.
 pub use url::Url;
 
-use self::{cache::Cache, files::Files, pages::Pages, stats::Counters, upstream::Upstream};
+use self::{cache::Cache, clients::Clients, files::Files, pages::Pages, stats::Counters, upstream::Upstream};
 
 /// What one client may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,6 +75,7 @@ struct Inner {
     apt_sources: Vec<Url>,
     pages: Pages,
     files: Files,
+    clients: Clients,
     counters: Arc<Counters>,
 }
 
@@ -87,16 +91,20 @@ impl Gateway {
         let pages =
             Pages::new(Arc::clone(&cache), Arc::clone(&upstream), Arc::clone(&counters), config.fresh_for);
         let files = Files::new(cache, upstream, Arc::clone(&counters), config.fresh_for);
-        Ok(Self { inner: Arc::new(Inner { pip_index, npm_registry, apt_sources, pages, files, counters }) })
+        let clients = Clients::default();
+        let inner = Inner { pip_index, npm_registry, apt_sources, pages, files, clients, counters };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Answers one client until it leaves. How many clients there may be at a time is the caller's to bound.
+    /// Answers one connection until it ends. How many there may be at a time is the caller's to bound; what all of one client
+    /// take together is bounded here.
     /// Must run inside a Tokio runtime with time and I/O.
-    pub async fn serve<S>(&self, stream: S, scope: Scope)
+    pub async fn serve<S>(&self, stream: S, scope: Scope, client: ClientId)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        serve::serve(&self.inner, stream, scope).await;
+        let client = self.inner.clients.enter(client);
+        serve::serve(&self.inner, stream, scope, &client).await;
     }
 
     pub fn stats(&self) -> Stats {

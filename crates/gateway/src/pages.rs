@@ -1,9 +1,7 @@
 //! Index pages: fetched, read once, kept in the forms in which clients get them, used while fresh or when the index is away.
 
 use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    fmt,
+    collections::HashMap,
     fs::File,
     io::{self, Read as _},
     sync::{Arc, Mutex, PoisonError},
@@ -15,29 +13,37 @@ use hyper::{
     StatusCode,
     header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED},
 };
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
 };
-use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::{
-    cache::{self, Cache},
+    cache::Cache,
+    clients::Client,
     config::shown,
-    digest::Stated,
     error::{Failure, FailureKind, Refusal},
     reply::blocking,
     stats::{self, Counters},
-    upstream::{Ask, Upstream},
+    table::{self, Named, Table},
+    upstream::{Answer, Ask, Upstream},
 };
 
-/// Largest page that is taken, in bytes, after decompression. The largest on the public indexes are some ten megabytes.
-const MAX_PAGE_BYTES: usize = 64 << 20;
+/// Largest page that is taken, in bytes, after decompression. The largest on the public indexes are some twenty megabytes.
+const MAX_PAGE_BYTES: usize = 32 << 20;
 
 /// Pages that are fetched at a time, and of those the ones that are read at a time: reading takes several times a page's size.
 const MAX_FETCHES: usize = 16;
 const MAX_READERS: usize = 2;
+
+/// What all pages that were fetched and not yet read may hold in memory, in KiB, and how long one that grows waits for room.
+const MAX_HELD_KIB: usize = 128 << 10;
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Lookups of a file in the table of a page, at a time. Each goes through the whole table.
+const MAX_LOOKUPS: usize = 2;
 
 /// How long "not there" is remembered, and of how many pages.
 const MISSING_FOR: Duration = Duration::from_secs(20);
@@ -53,6 +59,8 @@ pub(crate) struct Pages {
     missing: Mutex<HashMap<String, (Instant, Refusal)>>,
     fetches: Semaphore,
     readers: Arc<Semaphore>,
+    held_kib: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
 }
 
 /// Which page, where it is, and how it is read.
@@ -88,15 +96,6 @@ pub(crate) struct Form {
     pub(crate) cuts: Vec<u64>,
 }
 
-/// The files that a page names, by the name that they have with us.
-pub(crate) type Table = BTreeMap<String, Named>;
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Named {
-    pub(crate) url: Url,
-    pub(crate) stated: Option<Stated>,
-}
-
 /// A page in the cache.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
@@ -120,7 +119,7 @@ struct KeptForm {
 pub(crate) struct Page {
     record: Record,
     forms: Vec<(File, u64)>,
-    files: (File, u64),
+    files: File,
 }
 
 #[derive(Debug)]
@@ -138,50 +137,6 @@ impl Page {
         let kept = self.record.forms.into_iter().nth(number)?;
         let (file, size) = self.forms.into_iter().nth(number)?;
         Some(OpenForm { file, size, sha256: kept.blob, cuts: kept.cuts })
-    }
-
-    /// The file of that name, if the page names it.
-    pub(crate) async fn file(self, name: &str) -> io::Result<Option<Named>> {
-        let name = name.to_owned();
-        blocking(move || {
-            let (file, size) = &self.files;
-            let table = cache::read_whole(file, *size)?;
-            Ok(Lookup { name: &name }.deserialize(&mut serde_json::Deserializer::from_slice(&table))?)
-        })
-        .await
-    }
-}
-
-/// Finds one file in a [`Table`] without building the table: those of large projects have ten thousand entries.
-struct Lookup<'a> {
-    name: &'a str,
-}
-
-impl<'de> DeserializeSeed<'de> for Lookup<'_> {
-    type Value = Option<Named>;
-
-    fn deserialize<D: Deserializer<'de>>(self, table: D) -> Result<Self::Value, D::Error> {
-        table.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Lookup<'_> {
-    type Value = Option<Named>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table of files")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            if name == self.name {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
     }
 }
 
@@ -201,17 +156,19 @@ impl Pages {
             missing: Mutex::default(),
             fetches: Semaphore::new(MAX_FETCHES),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
+            held_kib: Arc::new(Semaphore::new(MAX_HELD_KIB)),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         }
     }
 
     /// A page for a client: not older than it may be, unless the index is away.
-    pub(crate) async fn get(&self, wanted: Wanted) -> Result<Page, Refusal> {
-        self.get_within(wanted, self.fresh_for).await
+    pub(crate) async fn get(&self, client: &Client, wanted: Wanted) -> Result<Page, Refusal> {
+        self.get_within(client, wanted, self.fresh_for).await
     }
 
     /// A page in which a file is looked up. The client was given the file's name by it, so its age does not matter.
-    pub(crate) async fn get_any_age(&self, wanted: Wanted) -> Result<Page, Refusal> {
-        self.get_within(wanted, Duration::MAX).await
+    pub(crate) async fn get_any_age(&self, client: &Client, wanted: Wanted) -> Result<Page, Refusal> {
+        self.get_within(client, wanted, Duration::MAX).await
     }
 
     /// A page of any age, if it is in the cache.
@@ -219,11 +176,28 @@ impl Pages {
         self.load(key).await
     }
 
-    async fn get_within(&self, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
+    /// The file of that name, if the page names it.
+    pub(crate) async fn file(&self, page: Page, name: &str) -> io::Result<Option<Named>> {
+        let place = Arc::clone(&self.lookups).acquire_owned().await;
+        let name = name.to_owned();
+        blocking(move || {
+            // Held by the work itself, which goes on when the client that it is for has left.
+            let _place = place;
+            table::find(&page.files, &name)
+        })
+        .await
+    }
+
+    async fn get_within(&self, client: &Client, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
         if let Some(page) = self.load(&wanted.key).await?.filter(|page| is_within(&page.record, max_age)) {
             self.hit(max_age);
             return Ok(page);
         }
+        // Before the page's turn: who waits for a place of its own must not keep others from the page.
+        let patience = self.upstream.patience().page;
+        let Ok(Ok(_place)) = timeout(patience, client.fetches.acquire()).await else {
+            return Err(too_many_fetches().told(&wanted.what));
+        };
         let key = wanted.key.clone();
         let turn = Arc::clone(
             self.turns.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default(),
@@ -324,9 +298,8 @@ impl Pages {
     async fn fetch(&self, wanted: Wanted) -> Result<Option<Record>, Failure> {
         let Wanted { ask, read, .. } = wanted;
         let patience = self.upstream.patience();
-        let waiting = tokio::time::timeout(patience.page, self.fetches.acquire()).await;
-        let Ok(Ok(_place)) = waiting else {
-            return Err(Failure::new(FailureKind::Busy, "too many pages are fetched at a time"));
+        let Ok(Ok(_place)) = timeout(patience.page, self.fetches.acquire()).await else {
+            return Err(too_many_fetches());
         };
         let mut answer = self.upstream.ask(&ask, patience.page).await?;
         match answer.status {
@@ -340,7 +313,7 @@ impl Pages {
                 return Err(Failure::new(FailureKind::Status(status.as_u16()), detail));
             }
         }
-        let body = answer.read(MAX_PAGE_BYTES).await?;
+        let (body, room) = self.body(&mut answer).await?;
         let encoding = answer.header(CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
         let fetched = Fetched {
             body,
@@ -350,21 +323,40 @@ impl Pages {
         let etag = answer.header(ETAG).map(str::to_owned);
         let last_modified = answer.header(LAST_MODIFIED).map(str::to_owned);
         self.upstream.done(answer);
-        let (forms, files) = self.read(fetched, encoding, read).await?;
+        let (forms, files) = self.read(fetched, room, encoding, read).await?;
         Ok(Some(Record { etag, last_modified, checked_at: now(), forms, files }))
+    }
+
+    /// A whole body, and the room that it takes.
+    async fn body(&self, answer: &mut Answer) -> Result<(Vec<u8>, Room), Failure> {
+        let mut body = Vec::new();
+        let mut room = Room::new();
+        while let Some(chunk) = answer.chunk().await? {
+            let size = body.len() + chunk.len();
+            if size > MAX_PAGE_BYTES {
+                let detail = format!("{} is larger than {MAX_PAGE_BYTES} bytes", shown(&answer.url));
+                return Err(Failure::new(FailureKind::TooLarge, detail));
+            }
+            room.grow(&self.held_kib, size).await?;
+            body.extend_from_slice(&chunk);
+        }
+        Ok((body, room))
     }
 
     async fn read(
         &self,
         mut fetched: Fetched,
+        room: Room,
         encoding: String,
         read: Reader,
     ) -> Result<(Vec<KeptForm>, String), Failure> {
         // Never closed.
-        let _place = Arc::clone(&self.readers).acquire_owned().await;
+        let place = Arc::clone(&self.readers).acquire_owned().await;
         let cache = Arc::clone(&self.cache);
         let from = shown(&fetched.url);
         let work = move || {
+            // Held by the work itself, which goes on when the client that it is for has left.
+            let (_place, _room) = (place, room);
             fetched.body = decompressed(fetched.body, &encoding)?;
             let content = read(&fetched).map_err(|reason| garbled(format!("{from}: {reason}")))?;
             drop(fetched);
@@ -401,6 +393,39 @@ impl Pages {
     }
 }
 
+/// What one page takes of [`MAX_HELD_KIB`].
+struct Room {
+    permits: Option<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self { permits: None }
+    }
+
+    /// Pages that wait for each other's room do so for a bounded time, then one gives up.
+    async fn grow(&mut self, held_kib: &Arc<Semaphore>, bytes: usize) -> Result<(), Failure> {
+        let has = self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = bytes.div_ceil(1 << 10).saturating_sub(has);
+        if missing == 0 {
+            return Ok(());
+        }
+        let full = || Failure::new(FailureKind::Busy, "the pages under way take all the memory they may");
+        let missing = u32::try_from(missing).map_err(|_large: std::num::TryFromIntError| full())?;
+        let waiting = timeout(ROOM_TIMEOUT, Arc::clone(held_kib).acquire_many_owned(missing)).await;
+        let Ok(Ok(more)) = waiting else { return Err(full()) };
+        match &mut self.permits {
+            Some(permits) => permits.merge(more),
+            None => self.permits = Some(more),
+        }
+        Ok(())
+    }
+}
+
+fn too_many_fetches() -> Failure {
+    Failure::new(FailureKind::Busy, "too many pages are fetched at a time")
+}
+
 /// `None` when a part of it was evicted.
 fn open(cache: &Cache, record: Record) -> io::Result<Option<Page>> {
     let mut forms = Vec::new();
@@ -410,7 +435,7 @@ fn open(cache: &Cache, record: Record) -> io::Result<Option<Page>> {
             None => return Ok(None),
         }
     }
-    let Some(files) = cache.blob(&record.files)? else { return Ok(None) };
+    let Some((files, _size)) = cache.blob(&record.files)? else { return Ok(None) };
     Ok(Some(Page { record, forms, files }))
 }
 
@@ -462,6 +487,7 @@ mod tests {
     use std::io::Write as _;
 
     use flate2::{Compression, write::GzEncoder};
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -474,18 +500,67 @@ mod tests {
         encoder.finish().unwrap()
     }
 
+    fn pages(home: &std::path::Path) -> Pages {
+        let counters = Arc::new(Counters::default());
+        let config = crate::GatewayConfig::new(home);
+        let upstream = Arc::new(Upstream::new(&config, Arc::clone(&counters)).unwrap());
+        let cache = Arc::new(Cache::open(home, 1 << 30).unwrap());
+        Pages::new(cache, upstream, counters, Duration::MAX)
+    }
+
     #[test]
-    fn one_file_is_found_among_many() {
-        let named = |url: &str| Named { url: url.parse().unwrap(), stated: None };
-        let table: Table = [("a \"b\"", "http://a.example/"), ("c", "http://c.example/")]
-            .map(|(name, url)| (name.to_owned(), named(url)))
-            .into();
-        let text = serde_json::to_vec(&table).unwrap();
-        let look =
-            |name| Lookup { name }.deserialize(&mut serde_json::Deserializer::from_slice(&text)).unwrap();
-        assert_eq!(look("a \"b\""), Some(named("http://a.example/")));
-        assert_eq!(look("c"), Some(named("http://c.example/")));
-        assert_eq!(look("d"), None);
+    fn many_lookups_in_a_large_page_take_their_turns() {
+        // With one thread for the disk, work that we queue is done after all that was queued before.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let home = tempfile::tempdir().unwrap();
+            let pages = pages(home.path());
+            let named =
+                |number| Named { url: format!("http://a.example/{number}").parse().unwrap(), stated: None };
+            let files = (0..20_000).map(|number| (format!("huge-{number}.zip"), named(number))).collect();
+            let (forms, files) = put(&pages.cache, Content { forms: Vec::new(), files }).unwrap();
+            let record = Record { etag: None, last_modified: None, checked_at: now(), forms, files };
+            pages.store("huge", record).await.unwrap();
+
+            let names: Vec<_> = (0..32).map(|number| format!("huge-{number}.zip")).collect();
+            let mut looks = Vec::new();
+            for name in &names {
+                let page = pages.peek("huge").await.unwrap().unwrap();
+                looks.push(Box::pin(pages.file(page, name)));
+            }
+            let taken = pages.lookups.acquire_many(u32::try_from(MAX_LOOKUPS).unwrap()).await.unwrap();
+            for look in &mut looks {
+                assert!(look.now_or_never().is_none());
+            }
+            blocking(|| Ok(())).await.unwrap();
+            for look in &mut looks {
+                assert!(look.now_or_never().is_none(), "looked up without a place");
+            }
+            drop(taken);
+            for (number, found) in futures_util::future::join_all(looks).await.into_iter().enumerate() {
+                assert_eq!(found.unwrap(), Some(named(number)));
+            }
+            assert_eq!(pages.lookups.available_permits(), MAX_LOOKUPS, "all of them come back");
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_under_way_share_one_room() {
+        let held = Arc::new(Semaphore::new(MAX_HELD_KIB));
+        let mut rooms = Vec::new();
+        for _ in 0..MAX_HELD_KIB / (MAX_PAGE_BYTES >> 10) {
+            let mut room = Room::new();
+            room.grow(&held, 1).await.unwrap();
+            room.grow(&held, MAX_PAGE_BYTES).await.unwrap();
+            rooms.push(room);
+        }
+        let mut late = Room::new();
+        assert_eq!(late.grow(&held, 1).await.unwrap_err().kind, FailureKind::Busy);
+        rooms.pop();
+        late.grow(&held, MAX_PAGE_BYTES).await.unwrap();
+        drop((rooms, late));
+        assert_eq!(held.available_permits(), MAX_HELD_KIB, "all of it comes back");
     }
 
     #[test]

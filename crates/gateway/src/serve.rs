@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     Inner, Scope, apt,
+    clients::Client,
     error::Refusal,
     npm,
     patient::Patient,
@@ -33,13 +34,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest name under which a client may know us, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-pub(crate) async fn serve<S>(inner: &Arc<Inner>, stream: S, scope: Scope)
+pub(crate) async fn serve<S>(inner: &Arc<Inner>, stream: S, scope: Scope, client: &Arc<Client>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service_fn(move |request| {
         let inner = Arc::clone(inner);
-        async move { Ok::<_, Infallible>(answer(&inner, scope, request).await) }
+        async move { Ok::<_, Infallible>(answer(&inner, scope, client, request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -54,10 +55,15 @@ where
     }
 }
 
-async fn answer(inner: &Inner, scope: Scope, request: Request<Incoming>) -> Response<Body> {
+async fn answer(
+    inner: &Inner,
+    scope: Scope,
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     stats::add(&inner.counters.requests, 1);
     let mut response = match check(&request) {
-        Ok(base) => match dispatch(inner, scope, &request, &base).await {
+        Ok(base) => match dispatch(inner, scope, client, &request, &base).await {
             Ok(response) => response,
             Err(refusal) => reply::refusal(&refusal),
         },
@@ -110,6 +116,7 @@ fn check(request: &Request<Incoming>) -> Result<String, Refusal> {
 async fn dispatch(
     inner: &Inner,
     scope: Scope,
+    client: &Arc<Client>,
     request: &Request<Incoming>,
     base: &str,
 ) -> Result<Response<Body>, Refusal> {
@@ -125,10 +132,10 @@ async fn dispatch(
     }
     let headers = request.headers();
     match route {
-        Route::PipProject(project) => pip::project(inner, &project, headers).await,
-        Route::PipFile { project, file } => pip::file(inner, &project, &file, headers).await,
-        Route::NpmPackage(package) => npm::package(inner, &package, headers, base).await,
-        Route::NpmTarball { package, file } => npm::tarball(inner, &package, &file, headers).await,
-        Route::Apt { source, path } => apt::file(inner, source, &path, headers).await,
+        Route::PipProject(project) => pip::project(inner, client, &project, headers).await,
+        Route::PipFile { project, file } => pip::file(inner, client, &project, &file, headers).await,
+        Route::NpmPackage(package) => npm::package(inner, client, &package, headers, base).await,
+        Route::NpmTarball { package, file } => npm::tarball(inner, client, &package, &file, headers).await,
+        Route::Apt { source, path } => apt::file(inner, client, source, &path, headers).await,
     }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use engine::{PackageGateway, PortStream};
 use futures_util::future::BoxFuture;
-use gateway::{AptSource, Gateway, GatewayConfig, HostPackages, Scope, SignedBy, Url};
-use sandbox::{Error, ErrorKind, PackageManager, Result};
+use gateway::{AptSource, ClientId, Gateway, GatewayConfig, HostPackages, Scope, SignedBy, Url};
+use sandbox::{Error, ErrorKind, PackageManager, Result, SandboxId};
 
 use crate::config::Config;
 
@@ -144,7 +144,13 @@ impl PackageGateway for HostGateway {
         self.opened().map(drop)
     }
 
-    fn serve(&self, client: PortStream, manager: PackageManager) -> BoxFuture<'static, ()> {
+    fn serve(
+        &self,
+        client: PortStream,
+        manager: PackageManager,
+        sandbox: &SandboxId,
+    ) -> BoxFuture<'static, ()> {
+        let id = ClientId::new(sandbox.to_string());
         let opened = self.opened();
         let scope = Scope {
             pip: manager == PackageManager::Pip,
@@ -153,7 +159,7 @@ impl PackageGateway for HostGateway {
         };
         Box::pin(async move {
             match opened {
-                Ok(opened) => opened.gateway.serve(client, scope).await,
+                Ok(opened) => opened.gateway.serve(client, scope, id).await,
                 Err(error) => tracing::warn!(%error, "a client of the package gateway is turned away"),
             }
         })

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use sandbox::{
     Action, Error, ErrorKind, ExecId, ExecOutcome, InstalledPackage, KillReason, NotStarted, Package,
-    PackageManager, PackageState, RequestId, Result,
+    PackageManager, PackageState, RequestId, Result, SandboxId,
 };
 use store::{ExecRecord, PackageJobRecord, StoreError};
 use tokio::sync::OwnedMutexGuard;
@@ -114,7 +114,8 @@ impl Task {
             self.exec_done(&shared, record).await
         };
         let gateway = Arc::clone(&order.gateway);
-        let done = served(&life, gateway, manager, port, Some(listener), installed).await?;
+        let done =
+            served(&life, gateway, (manager, &shared.subject.id), port, Some(listener), installed).await?;
         Ok((Arc::clone(&shared), done))
     }
 
@@ -138,7 +139,7 @@ impl Task {
         let done = self.found_done(&shared, &exec);
         let done = match (life, gateway, port) {
             (Some(life), Some(gateway), Some(port)) => {
-                served(&life, gateway, manager, port, None, done).await?
+                served(&life, gateway, (manager, &sandbox), port, None, done).await?
             }
             _ => done.await?,
         };
@@ -242,17 +243,17 @@ impl Task {
     }
 }
 
-/// Does `work` while the index is served inside.
+/// Does `work` while the index is served inside: for which manager, in which sandbox.
 async fn served<T>(
     life: &Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
-    manager: PackageManager,
+    (manager, sandbox): (PackageManager, &SandboxId),
     port: u16,
     listener: Option<GuestListener>,
     work: impl Future<Output = T>,
 ) -> T {
     let serving = async {
-        serve::serve(Arc::clone(life), gateway, manager, port, listener).await;
+        serve::serve(Arc::clone(life), gateway, manager, sandbox, port, listener).await;
         std::future::pending::<Infallible>().await
     };
     tokio::select! {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use guest_protocol::{FailureKind, Incoming};
-use sandbox::PackageManager;
+use sandbox::{PackageManager, SandboxId};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::PackageGateway;
@@ -42,13 +42,14 @@ pub(super) async fn serve(
     life: Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
     manager: PackageManager,
+    sandbox: &SandboxId,
     port: u16,
     mut listener: Option<GuestListener>,
 ) {
     let mut clients = JoinSet::new();
     loop {
         let lost = match &mut listener {
-            Some(open) => answer(open, &life, &gateway, manager, &mut clients).await,
+            Some(open) => answer(open, &life, &gateway, manager, sandbox, &mut clients).await,
             None => match life.client.listen(port).await {
                 Ok(open) => {
                     listener = Some(open);
@@ -72,6 +73,7 @@ async fn answer(
     life: &Arc<Life>,
     gateway: &Arc<dyn PackageGateway>,
     manager: PackageManager,
+    sandbox: &SandboxId,
     clients: &mut JoinSet<()>,
 ) -> GuestError {
     loop {
@@ -80,7 +82,8 @@ async fn answer(
             Some(_left) = clients.join_next() => {}
             incoming = listener.next(), if has_room => match incoming {
                 Ok(incoming) => {
-                    clients.spawn(welcome(incoming, Arc::clone(life), Arc::clone(gateway), manager));
+                    let (life, gateway) = (Arc::clone(life), Arc::clone(gateway));
+                    clients.spawn(welcome(incoming, life, gateway, manager, sandbox.clone()));
                 }
                 Err(error) => return error,
             },
@@ -93,9 +96,10 @@ async fn welcome(
     life: Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
     manager: PackageManager,
+    sandbox: SandboxId,
 ) {
     match life.client.accept(incoming).await {
-        Ok(stream) => gateway.serve(stream, manager).await,
+        Ok(stream) => gateway.serve(stream, manager, &sandbox).await,
         Err(error) => {
             tracing::debug!(sandbox = life.client.label(), %error, "a client left before it was taken");
         }

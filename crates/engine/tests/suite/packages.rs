@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use engine::{PackageGateway, PackageJob, PackagePresence, PortStream, SandboxRef, WriteOptions};
 use futures_util::{FutureExt, future::BoxFuture};
-use sandbox::{ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxSpec};
+use sandbox::{
+    ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxId, SandboxSpec,
+};
 use store::PackageJobRecord;
 
 use super::support::{PATIENCE, World, bytes, in_time};
@@ -18,7 +20,7 @@ impl PackageGateway for NoIndex {
         Ok(())
     }
 
-    fn serve(&self, _: PortStream, _: PackageManager) -> BoxFuture<'static, ()> {
+    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 

@@ -15,7 +15,7 @@ use hyper::{
 };
 use tokio::{sync::watch, time::timeout};
 
-use super::{Link, Shared, Wanted, sha256_of};
+use super::{Link, Place, Shared, Wanted, pace::Pace, sha256_of};
 use crate::{
     cache::Draft,
     config::shown,
@@ -72,6 +72,7 @@ pub(super) struct Download {
     progress: watch::Sender<Progress>,
     /// Of `Shared::unfinished`, ours.
     unfinished: u64,
+    _place: Place,
 }
 
 impl Drop for Download {
@@ -88,9 +89,14 @@ struct Sink {
 }
 
 impl Download {
-    pub(super) fn new(shared: Arc<Shared>, wanted: Wanted, key: String) -> (Self, watch::Receiver<Progress>) {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        wanted: Wanted,
+        key: String,
+        place: Place,
+    ) -> (Self, watch::Receiver<Progress>) {
         let (progress, receiver) = watch::channel(Progress { written: 0, phase: Phase::Asking });
-        (Self { shared, wanted, key, progress, unfinished: 0 }, receiver)
+        (Self { shared, wanted, key, progress, unfinished: 0, _place: place }, receiver)
     }
 
     pub(super) async fn run(mut self) {
@@ -133,7 +139,10 @@ impl Download {
     fn check_address(&self) -> Result<(), Failure> {
         let url = &self.wanted.ask.url;
         let is_vouched = self.wanted.stated.as_ref().is_some_and(|stated| stated.algorithm.is_strong());
-        if url.scheme() == "https" || is_vouched || self.shared.upstream.is_trusted(url) {
+        if url.scheme() == "https"
+            || is_vouched
+            || self.shared.upstream.is_trusted(self.wanted.ask.manager, url)
+        {
             return Ok(());
         }
         let detail = format!("{} is named without TLS and without a strong hash", shown(url));
@@ -156,8 +165,14 @@ impl Download {
         self.progress.send_modify(|progress| progress.phase = Phase::Coming(Arc::clone(&head)));
         let mut sink = Sink { head: Arc::clone(&head), hasher: Hasher::new(self.wanted.stated.as_ref()) };
         let mut unread_since = None;
+        let mut pace = Pace::new(Instant::now());
         while let Some(batch) = next_batch(&mut answer).await? {
+            let length = batch.iter().map(|bytes| bytes.len() as u64).sum();
             sink = self.write(sink, batch).await?;
+            if !pace.is_kept(length, Instant::now()) {
+                let detail = format!("{} comes too slowly", shown(&answer.url));
+                return Err(Failure::new(FailureKind::TimedOut, detail));
+            }
             self.check_readers(&mut unread_since)?;
         }
         self.shared.upstream.done(answer);

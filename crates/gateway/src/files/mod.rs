@@ -1,6 +1,7 @@
 //! Files: from the cache, or while they come from the index, shared by everybody who wants the same one.
 
 mod download;
+mod pace;
 mod range;
 mod reply;
 
@@ -13,11 +14,13 @@ use std::{
 
 use hyper::{HeaderMap, Response};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::download::{Download, Head, Phase, Progress};
 use crate::{
     cache::Cache,
+    clients::Client,
+    config::Manager,
     digest::{Algorithm, Stated},
     error::{Failure, FailureKind, Refusal},
     pages::now,
@@ -83,6 +86,14 @@ struct Link {
     checked_at: u64,
 }
 
+/// One of a client's downloads. It goes on without the client for a while, and counts as the client's for so long.
+#[derive(Debug)]
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// So that one who comes back finds its places as they are.
+    _client: Arc<Client>,
+}
+
 #[derive(Debug)]
 enum Found {
     Whole(Whole),
@@ -116,22 +127,27 @@ impl Files {
     }
 
     /// The answer to a client whose request had these headers.
-    pub(crate) async fn get(&self, wanted: Wanted, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    pub(crate) async fn get(
+        &self,
+        client: &Arc<Client>,
+        wanted: Wanted,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Refusal> {
         let content_type = wanted.content_type;
         let counters = &self.shared.counters;
-        match self.find(wanted, range::is_reload(headers)).await? {
+        match self.find(client, wanted, range::is_reload(headers)).await? {
             Found::Whole(whole) => Ok(reply::from_blob(whole, headers, content_type, counters)),
             Found::Coming(head, progress) => Ok(reply::from_download(head, progress, content_type, counters)),
         }
     }
 
-    async fn find(&self, wanted: Wanted, is_reload: bool) -> Result<Found, Refusal> {
+    async fn find(&self, client: &Arc<Client>, wanted: Wanted, is_reload: bool) -> Result<Found, Refusal> {
         let key = key(&wanted);
         let Some(whole) = self.shared.look(&wanted, &key).await? else {
             if let Some(refusal) = self.known_missing(&key) {
                 return Err(refusal);
             }
-            return self.fetch(wanted, key, None).await;
+            return self.fetch(client, wanted, key, None).await;
         };
         let is_good = match wanted.change {
             Change::Never => !is_reload || whole.link.is_none(),
@@ -145,16 +161,27 @@ impl Files {
             stats::add(&self.shared.counters.stale, 1);
             return Ok(self.hit(whole));
         }
-        self.fetch(wanted, key, Some(whole)).await
+        self.fetch(client, wanted, key, Some(whole)).await
     }
 
-    async fn fetch(&self, mut wanted: Wanted, key: String, old: Option<Whole>) -> Result<Found, Refusal> {
+    async fn fetch(
+        &self,
+        client: &Arc<Client>,
+        mut wanted: Wanted,
+        key: String,
+        old: Option<Whole>,
+    ) -> Result<Found, Refusal> {
         if let Some(link) = old.as_ref().and_then(|whole| whole.link.as_ref()) {
             wanted.ask.etag.clone_from(&link.etag);
             wanted.ask.last_modified.clone_from(&link.last_modified);
         }
         let what = wanted.what.clone();
-        let mut progress = self.shared.join(wanted, &key);
+        // Before there is a download that others join: who waits for a place of its own must not keep them from the file.
+        let Ok(place) = Arc::clone(&client.downloads).acquire_owned().await else {
+            return Err(Failure::new(FailureKind::Busy, "the gateway ends").told(&what));
+        };
+        let place = Place { _permit: place, _client: Arc::clone(client) };
+        let mut progress = self.shared.join(wanted, &key, place);
         let phase = match progress.wait_for(|progress| !matches!(progress.phase, Phase::Asking)).await {
             Ok(now) => now.phase.clone(),
             Err(_gone) => {
@@ -229,12 +256,12 @@ impl Shared {
     }
 
     /// The download of this file: the one under way, or a new one.
-    fn join(self: &Arc<Self>, wanted: Wanted, key: &str) -> watch::Receiver<Progress> {
+    fn join(self: &Arc<Self>, wanted: Wanted, key: &str, place: Place) -> watch::Receiver<Progress> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(progress) = under_way.get(key) {
             return progress.clone();
         }
-        let (download, progress) = Download::new(Arc::clone(self), wanted, key.to_owned());
+        let (download, progress) = Download::new(Arc::clone(self), wanted, key.to_owned(), place);
         under_way.insert(key.to_owned(), progress.clone());
         drop(under_way);
         tokio::spawn(download.run());
@@ -242,20 +269,29 @@ impl Shared {
     }
 }
 
-/// A strong hash is a name by itself, wherever the file comes from. A weak one or none counts for one address only.
+/// A strong hash that a page stated is a name by itself, wherever the file comes from. A weak one or none counts for one address
+/// of one manager only.
 fn key(wanted: &Wanted) -> String {
+    let Ask { manager, url, .. } = &wanted.ask;
     match &wanted.stated {
-        Some(stated) if stated.algorithm.is_strong() => format!("{}:{}", stated.algorithm.name(), stated.hex),
-        Some(stated) => format!("{}:{} {}", stated.algorithm.name(), stated.hex, wanted.ask.url),
-        None => format!("url {}", wanted.ask.url),
+        Some(stated) if stated.algorithm.is_strong() && is_by_page(wanted) => {
+            format!("{}:{}", stated.algorithm.name(), stated.hex)
+        }
+        Some(stated) => format!("{manager:?} {}:{} {url}", stated.algorithm.name(), stated.hex),
+        None => format!("{manager:?} url {url}"),
     }
+}
+
+/// With apt it is the client that states the hash, and it could name anything that others fetched.
+fn is_by_page(wanted: &Wanted) -> bool {
+    wanted.ask.manager != Manager::Apt
 }
 
 fn sha256_of(wanted: &Wanted) -> Option<&str> {
     wanted
         .stated
         .as_ref()
-        .filter(|stated| stated.algorithm == Algorithm::Sha256)
+        .filter(|stated| stated.algorithm == Algorithm::Sha256 && is_by_page(wanted))
         .map(|stated| stated.hex.as_str())
 }
 

@@ -33,7 +33,8 @@ fn parse(text: &str) -> Vec<Credential> {
             if let (Some(host), Some(login)) = (machine.take(), entry.remove("login")) {
                 let password = entry.remove("password").unwrap_or_default();
                 let authorization = format!("Basic {}", STANDARD.encode(format!("{login}:{password}")));
-                found.push(Credential { host: host.to_owned(), port: None, authorization });
+                let host = host.to_owned();
+                found.push(Credential { manager: None, host, port: None, authorization });
             }
             entry.clear();
         }
@@ -62,6 +63,7 @@ mod tests {
         let variable = ("PIP_INDEX_URL", "https://index.example/simple");
         let found = gathered(&[("/home/me/.netrc", netrc)], &[variable]).credentials;
         let authorization = format!("Basic {}", STANDARD.encode("me:pw"));
-        assert_eq!(found, [Credential { host: "index.example".to_owned(), port: None, authorization }]);
+        let host = "index.example".to_owned();
+        assert_eq!(found, [Credential { manager: None, host, port: None, authorization }]);
     }
 }

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use url::Url;
 
 use super::{Host, HostPackages};
-use crate::config::Credential;
+use crate::config::{Credential, Manager};
 
 /// From the weakest.
 const GLOBAL: &[&str] = &["/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc"];
@@ -92,7 +92,12 @@ fn credentials(settings: &BTreeMap<String, String>) -> Vec<Credential> {
         // The scheme does not matter; the port does, where one is named.
         let Ok(url) = format!("https:{place}").parse::<Url>() else { continue };
         if let Some(host) = url.host_str() {
-            found.push(Credential { host: host.to_owned(), port: url.port(), authorization });
+            found.push(Credential {
+                manager: Some(Manager::Npm),
+                host: host.to_owned(),
+                port: url.port(),
+                authorization,
+            });
         }
     }
     found
@@ -126,6 +131,7 @@ mod tests {
                     //c.example/:username=me\n//c.example/:_password=cHc=\n//d.example/:username=alone\n";
         let found = gathered(&[("/home/me/.npmrc", text)], &[("TOKEN", "t")]).credentials;
         let expected = |host: &str, port, authorization: &str| Credential {
+            manager: Some(Manager::Npm),
             host: host.to_owned(),
             port,
             authorization: authorization.to_owned(),

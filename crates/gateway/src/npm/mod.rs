@@ -14,6 +14,8 @@ use url::Url;
 
 use crate::{
     Inner,
+    clients::Client,
+    config::Manager,
     error::Refusal,
     files::{self, Change},
     pages::{self, Page},
@@ -36,6 +38,7 @@ enum Detail {
 
 pub(crate) async fn package(
     inner: &Inner,
+    client: &Client,
     package: &str,
     headers: &HeaderMap,
     base: &str,
@@ -45,7 +48,7 @@ pub(crate) async fn package(
         true => (Detail::Abbreviated, ABBREVIATED),
         false => (Detail::Full, FULL),
     };
-    let page = inner.pages.get(wanted(inner, package, detail)).await?;
+    let page = inner.pages.get(client, wanted(inner, package, detail)).await?;
     let form = page
         .form(packument::FORM)
         .ok_or_else(|| Refusal::not_found(format!("The packument of {package} cannot be read.")))?;
@@ -74,15 +77,17 @@ pub(crate) async fn package(
 
 pub(crate) async fn tarball(
     inner: &Inner,
+    client: &Arc<Client>,
     package: &str,
     file: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let mut found = known(inner, package).await?.file(file).await;
+    let page = known(inner, client, package).await?;
+    let mut found = inner.pages.file(page, file).await;
     if matches!(found, Ok(None)) {
         // Perhaps it is newer than our page.
-        let page = inner.pages.get(wanted(inner, package, Detail::Abbreviated)).await?;
-        found = page.file(file).await;
+        let page = inner.pages.get(client, wanted(inner, package, Detail::Abbreviated)).await?;
+        found = inner.pages.file(page, file).await;
     }
     let named = found
         .map_err(|error| Refusal::disk(&inner.counters, &error))?
@@ -94,18 +99,18 @@ pub(crate) async fn tarball(
         stated: named.stated,
         content_type: "application/octet-stream",
     };
-    inner.files.get(wanted, headers).await
+    inner.files.get(client, wanted, headers).await
 }
 
 /// The packument that led the client to a file, in whichever detail it asked for that.
-async fn known(inner: &Inner, package: &str) -> Result<Page, Refusal> {
+async fn known(inner: &Inner, client: &Client, package: &str) -> Result<Page, Refusal> {
     for detail in [Detail::Abbreviated, Detail::Full] {
         let key = wanted(inner, package, detail).key;
         if let Some(page) = inner.pages.peek(&key).await? {
             return Ok(page);
         }
     }
-    inner.pages.get_any_age(wanted(inner, package, Detail::Abbreviated)).await
+    inner.pages.get_any_age(client, wanted(inner, package, Detail::Abbreviated)).await
 }
 
 fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::Wanted {
@@ -125,5 +130,5 @@ fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::Wanted {
 }
 
 fn ask(url: Url, accept: &'static str, may_compress: bool) -> Ask {
-    Ask { url, accept, may_compress, is_apt: false, etag: None, last_modified: None }
+    Ask { url, accept, may_compress, manager: Manager::Npm, etag: None, last_modified: None }
 }

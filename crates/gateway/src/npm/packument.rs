@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::{
     digest::{Algorithm, Stated},
-    pages::{Content, Fetched, Form, Named, Table},
+    pages::{Content, Fetched, Form},
+    table::{Named, Table},
 };
 
 pub(super) const FORM: &str = "packument";

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use self::page::Project;
 use crate::{
     Inner,
+    clients::Client,
+    config::Manager,
     error::Refusal,
     files::{self, Change},
     pages::{self, Content, Fetched, Form},
@@ -30,12 +32,13 @@ const OLD_HTML: &str = "text/html";
 
 pub(crate) async fn project(
     inner: &Inner,
+    client: &Arc<Client>,
     project: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     let content_type = chosen(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*"));
     let form = if content_type == JSON { "json" } else { "html" };
-    let page = inner.pages.get(wanted(inner, project)).await?;
+    let page = inner.pages.get(client, wanted(inner, project)).await?;
     let form = page
         .form(form)
         .ok_or_else(|| Refusal::not_found(format!("The page of {project} cannot be read.")))?;
@@ -53,14 +56,17 @@ pub(crate) async fn project(
 
 pub(crate) async fn file(
     inner: &Inner,
+    client: &Arc<Client>,
     project: &str,
     file: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let mut found = inner.pages.get_any_age(wanted(inner, project)).await?.file(file).await;
+    let page = inner.pages.get_any_age(client, wanted(inner, project)).await?;
+    let mut found = inner.pages.file(page, file).await;
     if matches!(found, Ok(None)) {
         // Perhaps it is newer than our page.
-        found = inner.pages.get(wanted(inner, project)).await?.file(file).await;
+        let page = inner.pages.get(client, wanted(inner, project)).await?;
+        found = inner.pages.file(page, file).await;
     }
     let named = found
         .map_err(|error| Refusal::disk(&inner.counters, &error))?
@@ -73,7 +79,7 @@ pub(crate) async fn file(
         change,
         content_type: "application/octet-stream",
     };
-    inner.files.get(wanted, headers).await
+    inner.files.get(client, wanted, headers).await
 }
 
 fn wanted(inner: &Inner, project: &str) -> pages::Wanted {
@@ -90,7 +96,7 @@ fn wanted(inner: &Inner, project: &str) -> pages::Wanted {
 }
 
 fn ask(url: url::Url, accept: &'static str, may_compress: bool) -> Ask {
-    Ask { url, accept, may_compress, is_apt: false, etag: None, last_modified: None }
+    Ask { url, accept, may_compress, manager: Manager::Pip, etag: None, last_modified: None }
 }
 
 fn read(name: &str, fetched: &Fetched) -> Result<Content, String> {

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::{
     digest::Stated,
-    pages::{Named, Table},
+    table::{Named, Table},
 };
 
 /// Most files of one project. The most on the public index are some ten thousand.

@@ -4,17 +4,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-/// Decides by host and port; names are looked up by the caller, which asks again for each address.
+use crate::config::Manager;
+
+/// Decides by manager, host and port; names are looked up by the caller, which asks again for each address.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
-    /// The configured indexes and whatever the operator added. They may be anywhere.
-    trusted: Vec<(String, Option<u16>)>,
+    /// The configured indexes, each for its manager, and whatever the operator added, for all. They may be anywhere.
+    trusted: Vec<Trusted>,
+}
+
+#[derive(Debug)]
+struct Trusted {
+    manager: Option<Manager>,
+    host: String,
+    port: Option<u16>,
 }
 
 impl Guard {
-    pub(crate) fn trust(&mut self, url: &Url) {
+    pub(crate) fn trust(&mut self, manager: Manager, url: &Url) {
         if let Some(host) = url.host_str() {
-            self.trusted.push((host.to_ascii_lowercase(), url.port_or_known_default()));
+            self.trusted.push(Trusted {
+                manager: Some(manager),
+                host: host.to_ascii_lowercase(),
+                port: url.port_or_known_default(),
+            });
         }
     }
 
@@ -27,22 +40,24 @@ impl Guard {
             },
             _ => (text, None),
         };
-        self.trusted.push((host.to_ascii_lowercase(), port));
+        self.trusted.push(Trusted { manager: None, host: host.to_ascii_lowercase(), port });
     }
 
-    pub(crate) fn is_trusted(&self, url: &Url) -> bool {
+    pub(crate) fn is_trusted(&self, manager: Manager, url: &Url) -> bool {
         let (Some(host), port) = (url.host_str(), url.port_or_known_default()) else { return false };
-        self.trusted
-            .iter()
-            .any(|(name, only)| name.eq_ignore_ascii_case(host) && (only.is_none() || *only == port))
+        self.trusted.iter().any(|one| {
+            one.manager.is_none_or(|only| only == manager)
+                && one.host.eq_ignore_ascii_case(host)
+                && (one.port.is_none() || one.port == port)
+        })
     }
 
     /// Why this address may not be asked at all, before anything is looked up.
-    pub(crate) fn refusal(&self, url: &Url) -> Option<&'static str> {
+    pub(crate) fn refusal(&self, manager: Manager, url: &Url) -> Option<&'static str> {
         if !matches!(url.scheme(), "http" | "https") {
             return Some("it is neither http nor https");
         }
-        if self.is_trusted(url) {
+        if self.is_trusted(manager, url) {
             return None;
         }
         let is_public = match url.host() {
@@ -105,7 +120,7 @@ mod tests {
     use super::*;
 
     fn refused(guard: &Guard, url: &str) -> bool {
-        guard.refusal(&url.parse().unwrap()).is_some()
+        guard.refusal(Manager::Pip, &url.parse().unwrap()).is_some()
     }
 
     #[test]
@@ -150,11 +165,13 @@ mod tests {
     #[test]
     fn a_configured_index_may_be_anywhere_and_opens_only_itself() {
         let mut guard = Guard::default();
-        guard.trust(&"http://127.0.0.1:3141/root/".parse().unwrap());
+        guard.trust(Manager::Pip, &"http://127.0.0.1:3141/root/".parse().unwrap());
+        guard.trust(Manager::Npm, &"http://127.0.0.1:4873/".parse().unwrap());
         guard.trust_named("files.corp.internal");
         guard.trust_named("[::1]:81");
         assert!(!refused(&guard, "http://127.0.0.1:3141/files/x"));
         assert!(refused(&guard, "http://127.0.0.1:22/"));
+        assert!(refused(&guard, "http://127.0.0.1:4873/"), "another manager's");
         assert!(!refused(&guard, "https://Files.corp.internal:444/x"));
         assert!(!refused(&guard, "http://[::1]:81/"));
         assert!(refused(&guard, "http://[::1]:82/"));

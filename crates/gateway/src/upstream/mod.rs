@@ -1,6 +1,7 @@
 //! Requests to indexes: guarded, bounded in time, with connections that are used again.
 
 mod connect;
+mod grants;
 mod guard;
 
 use std::{
@@ -26,10 +27,11 @@ use url::Url;
 
 use self::{
     connect::{Tls, basic, connect, proxy_for},
+    grants::Grants,
     guard::Guard,
 };
 use crate::{
-    config::{Credential, GatewayConfig, Patience, Proxies, bare, shown},
+    config::{GatewayConfig, Manager, Patience, Proxies, bare, shown},
     error::{Failure, FailureKind, GatewayError},
     stats::{self, Counters},
 };
@@ -51,15 +53,16 @@ const AGENT: &str = concat!("warren-gateway/", env!("CARGO_PKG_VERSION"));
 
 type Sender = SendRequest<Empty<Bytes>>;
 
-/// Which connections are alike: scheme, host and port of the far end, and the proxy on the way.
-type Way = (String, Option<String>);
+/// Which connections are alike: scheme, host and port of the far end, the proxy on the way, and whether the address was allowed
+/// to be anywhere.
+type Way = (String, Option<String>, bool);
 
 #[derive(Debug)]
 pub(crate) struct Upstream {
     guard: Guard,
     proxies: Proxies,
     apt_proxy: Option<Url>,
-    credentials: Vec<Credential>,
+    grants: Grants,
     patience: Patience,
     tls: Tls,
     idle: Mutex<Vec<Idle>>,
@@ -81,7 +84,7 @@ pub(crate) struct Ask {
     pub(crate) accept: &'static str,
     /// Whether the body may come compressed. Files must not.
     pub(crate) may_compress: bool,
-    pub(crate) is_apt: bool,
+    pub(crate) manager: Manager,
     /// Only if it changed since: the validators of what we have.
     pub(crate) etag: Option<String>,
     pub(crate) last_modified: Option<String>,
@@ -105,18 +108,16 @@ pub(crate) struct Answer {
 impl Upstream {
     pub(crate) fn new(config: &GatewayConfig, counters: Arc<Counters>) -> Result<Self, GatewayError> {
         let mut guard = Guard::default();
-        let mut credentials = Vec::new();
-        for url in [&config.pip_index, &config.npm_registry].into_iter().chain(&config.apt_sources) {
-            guard.trust(url);
-            if let (Some(host), Some(authorization)) = (url.host_str(), basic(url)) {
-                let port = url.port_or_known_default();
-                credentials.push(Credential { host: host.to_owned(), port, authorization });
-            }
+        let mut grants = Grants::default();
+        let indexes = [(Manager::Pip, &config.pip_index), (Manager::Npm, &config.npm_registry)];
+        let sources = config.apt_sources.iter().map(|url| (Manager::Apt, url));
+        for (manager, url) in indexes.into_iter().chain(sources) {
+            guard.trust(manager, url);
+            grants.add(manager, url, &config.credentials);
         }
         for name in &config.also_reach {
             guard.trust_named(name);
         }
-        credentials.extend(config.credentials.iter().cloned());
         for proxy in [&config.apt_proxy, &config.proxies.http, &config.proxies.https].into_iter().flatten() {
             crate::config::base(proxy)?;
         }
@@ -124,7 +125,7 @@ impl Upstream {
             guard,
             proxies: config.proxies.clone(),
             apt_proxy: config.apt_proxy.clone(),
-            credentials,
+            grants,
             patience: config.patience,
             tls: Tls::default(),
             idle: Mutex::new(Vec::new()),
@@ -144,8 +145,8 @@ impl Upstream {
     }
 
     /// Whether the operator configured this very host and port.
-    pub(crate) fn is_trusted(&self, url: &Url) -> bool {
-        self.guard.is_trusted(url)
+    pub(crate) fn is_trusted(&self, manager: Manager, url: &Url) -> bool {
+        self.guard.is_trusted(manager, url)
     }
 
     /// Asks, and follows redirects. Any status but a redirect is an answer.
@@ -182,7 +183,10 @@ impl Upstream {
             let next = url
                 .join(place)
                 .map_err(|error| garbled(format!("{} redirects to no address: {error}", shown(&url))))?;
-            if url.scheme() == "https" && next.scheme() == "http" && !self.guard.is_trusted(&next) {
+            if url.scheme() == "https"
+                && next.scheme() == "http"
+                && !self.guard.is_trusted(ask.manager, &next)
+            {
                 let detail = format!("{} redirects to {} without TLS", shown(&url), shown(&next));
                 return Err(Failure::new(FailureKind::Forbidden, detail));
             }
@@ -192,17 +196,18 @@ impl Upstream {
     }
 
     async fn ask_once(&self, ask: &Ask, url: &Url, deadline: time::Instant) -> Result<Answer, Failure> {
-        if let Some(reason) = self.guard.refusal(url) {
+        if let Some(reason) = self.guard.refusal(ask.manager, url) {
             return Err(Failure::new(
                 FailureKind::Forbidden,
                 format!("{} is not asked: {reason}", shown(url)),
             ));
         }
-        let proxy = match (ask.is_apt, &self.apt_proxy) {
-            (true, Some(proxy)) => Some(proxy),
+        let proxy = match (ask.manager, &self.apt_proxy) {
+            (Manager::Apt, Some(proxy)) => Some(proxy),
             _ => proxy_for(&self.proxies, url),
         };
-        let way = (origin(url), proxy.map(|proxy| proxy.to_string()));
+        let is_trusted = self.guard.is_trusted(ask.manager, url);
+        let way = (origin(url), proxy.map(|proxy| proxy.to_string()), is_trusted);
         // An idle connection may have been closed by the far end just now: then, and only then, a second try on a new one.
         while let Some(sender) = self.take_idle(&way) {
             match self.send(ask, url, proxy, sender).await {
@@ -211,13 +216,13 @@ impl Upstream {
                 Err(failure) => return Err(failure),
             }
         }
-        let sender = self.open(url, proxy).await?;
+        let sender = self.open(url, proxy, is_trusted).await?;
         let (sender, response) = self.send(ask, url, proxy, sender).await?;
         Ok(self.answer(url, response, deadline, way, sender))
     }
 
-    async fn open(&self, url: &Url, proxy: Option<&Url>) -> Result<Sender, Failure> {
-        let connecting = connect(&self.tls, url, proxy, self.guard.is_trusted(url));
+    async fn open(&self, url: &Url, proxy: Option<&Url>, is_trusted: bool) -> Result<Sender, Failure> {
+        let connecting = connect(&self.tls, url, proxy, is_trusted);
         let stream = timeout(self.patience.connect, connecting)
             .await
             .map_err(|_elapsed| timed_out(format!("no connection to {}", shown(url))))??;
@@ -279,26 +284,13 @@ impl Upstream {
         if let Some(last_modified) = &ask.last_modified {
             put(IF_MODIFIED_SINCE, last_modified);
         }
-        if let Some(authorization) = self.authorization(url) {
+        if let Some(authorization) = self.grants.authorization(ask.manager, url) {
             put(AUTHORIZATION, authorization);
         }
         if let Some(authorization) = proxy.filter(|_| is_relayed).and_then(basic) {
             put(PROXY_AUTHORIZATION, &authorization);
         }
         Ok(request)
-    }
-
-    fn authorization(&self, url: &Url) -> Option<&str> {
-        let host = url.host_str()?;
-        let port = url.port_or_known_default();
-        // A page must not make us say a password in the open: without TLS only where the operator configured it so.
-        if url.scheme() != "https" && !self.guard.is_trusted(url) {
-            return None;
-        }
-        self.credentials
-            .iter()
-            .find(|one| one.host.eq_ignore_ascii_case(host) && (one.port.is_none() || one.port == port))
-            .map(|one| one.authorization.as_str())
     }
 
     fn answer(
@@ -365,21 +357,6 @@ impl Answer {
                 }
             }
         }
-    }
-
-    /// The whole body, if it is not larger than `max` bytes.
-    pub(crate) async fn read(&mut self, max: usize) -> Result<Vec<u8>, Failure> {
-        let mut body = Vec::new();
-        while let Some(chunk) = self.chunk().await? {
-            if body.len() + chunk.len() > max {
-                return Err(Failure::new(
-                    FailureKind::TooLarge,
-                    format!("{} is larger than {max} bytes", shown(&self.url)),
-                ));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body)
     }
 }
 

@@ -157,6 +157,9 @@ async fn files_of_an_archive_by_address_and_by_hash() {
     let at = |path: &str| format!("/apt/0/{path}");
 
     assert_eq!(get(served.address, &at(&format!("dists/s/by-hash/SHA256/{hash}"))).await.body, b"true");
+    let before = index.paths().len();
+    assert_eq!(get(served.address, &at(&format!("dists/s/by-hash/SHA256/{hash}"))).await.body, b"true");
+    assert_eq!(index.paths().len(), before, "the second time from the cache");
     let wrong = get(served.address, &at(&format!("dists/s/by-hash/SHA256/{}", sha256(b"other")))).await;
     assert!(!wrong.is_complete(), "{wrong:?}");
     // A name with a colon in it is written so in the archive, and encoded once more in the request.
@@ -178,4 +181,19 @@ async fn files_of_an_archive_by_address_and_by_hash() {
     assert_eq!(etags, [format!("\"{}\"", sha256(b"list"))], "the second time only whether it changed");
     assert_eq!(get(served.address, "/apt/1/dists/s/Release").await.status, 404, "there is no second source");
     assert!(!files(&served.home.path().join("cache/blobs")).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_in_a_path_opens_nothing_that_others_fetched() {
+    let hash = sha256(b"private");
+    let index = Index::of([
+        ("/simple/a/".to_owned(), Reply::html(format!("<a href='a-1.zip#sha256={hash}'>"))),
+        ("/simple/a/a-1.zip".to_owned(), Reply::file("private")),
+    ])
+    .await;
+    let served = Served::before(&index).await;
+    assert_eq!(get(served.address, "/pip/files/a/a-1.zip").await.text(), "private");
+    assert!(served.blobs().contains(&hash));
+    let taken = get(served.address, &format!("/apt/0/x/by-hash/SHA256/{hash}")).await;
+    assert_eq!(taken.status, 404, "the source was asked, and has it not: {}", taken.text());
 }

@@ -1,7 +1,13 @@
 //! Whatever runs in a sandbox may send anything.
 
-use gateway::Scope;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use std::{sync::Arc, time::Duration};
+
+use gateway::{ClientId, Scope};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 
 use crate::{
     client::{get, parse, say},
@@ -107,7 +113,7 @@ async fn any_byte_stream_will_do_and_one_that_stalls_holds_up_nobody() {
     // This one asks for the file and reads only the first bytes of it.
     let (mut stalled, far) = duplex(64);
     let gateway = served.gateway.clone();
-    let serving = tokio::spawn(async move { gateway.serve(far, Scope::ALL).await });
+    let serving = tokio::spawn(async move { gateway.serve(far, Scope::ALL, ClientId::new("test")).await });
     stalled.write_all(request.as_bytes()).await.unwrap();
     stalled.read_exact(&mut [0; 15]).await.unwrap();
 
@@ -136,4 +142,44 @@ async fn one_connection_carries_many_requests_even_at_once() {
     let head = "HEAD /pip/simple/alpha/ HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
     let answer = say(served.address, head).await.unwrap();
     assert!(answer.body.is_empty() && answer.headers["content-length"] != "0", "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_client_does_not_take_the_places_of_others() {
+    const GREEDY: usize = 12;
+    let permits = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&permits);
+    let index = Index::start(move |asked| match asked.path.as_str() {
+        "/debian/pool/free.deb" => Reply::file("free"),
+        _ => Reply::file("slow").stepped(4, &gate),
+    })
+    .await;
+    let served = Served::with(&index, |config| config.patience.silence = Duration::from_secs(60)).await;
+    let address = served.address;
+    let greedy: Vec<_> = (0..GREEDY)
+        .map(|number| tokio::spawn(async move { get(address, &format!("/apt/0/pool/{number}.deb")).await }))
+        .collect();
+    // All have asked us, and eight were let through.
+    let let_through = async {
+        while served.gateway.stats().requests < GREEDY as u64 || index.paths().len() < 8 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), let_through).await.unwrap();
+
+    let (mut near, far) = duplex(1 << 16);
+    let gateway = served.gateway.clone();
+    let other = tokio::spawn(async move { gateway.serve(far, Scope::ALL, ClientId::new("other")).await });
+    let request = b"GET /apt/0/pool/free.deb HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    near.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    near.read_to_end(&mut answer).await.unwrap();
+    other.await.unwrap();
+    assert!(answer.ends_with(b"free"), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(index.paths().len(), 9, "eight of one client and one of the other");
+
+    permits.add_permits(GREEDY);
+    for one in greedy {
+        assert_eq!(one.await.unwrap().text(), "slow");
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use gateway::{Gateway, Scope};
+use gateway::{ClientId, Gateway, Scope};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -35,7 +35,7 @@ async fn the_process_that_is_killed() {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let gateway = gateway.clone();
-        tokio::spawn(async move { gateway.serve(stream, Scope::ALL).await });
+        tokio::spawn(async move { gateway.serve(stream, Scope::ALL, ClientId::new("test")).await });
     }
 }
 

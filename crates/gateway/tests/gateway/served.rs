@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use gateway::{Gateway, GatewayConfig, Patience, Scope};
+use gateway::{ClientId, Gateway, GatewayConfig, Patience, Scope};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -44,7 +44,7 @@ impl Served {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let gateway = serving.clone();
-                clients.spawn(async move { gateway.serve(stream, scope).await });
+                clients.spawn(async move { gateway.serve(stream, scope, ClientId::new("test")).await });
             }
         });
         Self { gateway, address, home, task }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{PackageGateway, PortStream};
 use futures_util::{FutureExt, future::BoxFuture};
-use sandbox::{PackageManager, Result};
+use sandbox::{PackageManager, Result, SandboxId};
 use serde_json::{Value, json};
 
 use crate::mcp::testing::Client;
@@ -17,7 +17,7 @@ impl PackageGateway for NoIndex {
         Ok(())
     }
 
-    fn serve(&self, _: PortStream, _: PackageManager) -> BoxFuture<'static, ()> {
+    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 
