@@ -1,15 +1,18 @@
 //! The daemon's configuration file: which package indexes sandboxes reach. Optional; without it the host's own settings hold.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use gateway::Url;
+use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 use toml::{Table, Value};
 
-use crate::env;
+use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
 /// Largest file that is read; a few lines are usual.
@@ -54,7 +57,16 @@ impl Config {
             },
         };
         match read(&path) {
-            Ok(text) => Self::parse(&text, &path),
+            Ok((text, is_public)) => {
+                let config = Self::parse(&text, &path)?;
+                if is_public && config.has_credentials() {
+                    output::warn(&format!(
+                        "{} holds a password, and others may read it; `chmod 600` prevents that",
+                        path.display()
+                    ));
+                }
+                Ok(config)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Self::default()),
             Err(error) => {
                 let message = format!("could not read the configuration {}: {error}", path.display());
@@ -62,6 +74,14 @@ impl Config {
                     .with_hint("Name another file with --config or WARREN_CONFIG, or correct this one."))
             }
         }
+    }
+
+    /// Whether an address has a name or a password in it.
+    fn has_credentials(&self) -> bool {
+        let has = |url: &Url| url.password().is_some() || !url.username().is_empty();
+        let own = [&self.pip_index, &self.npm_registry, &self.apt_proxy];
+        let mut words = self.apt_sources.iter().flatten().flat_map(|line| line.split_whitespace());
+        own.into_iter().flatten().any(has) || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
@@ -160,12 +180,31 @@ fn usual_place() -> Option<PathBuf> {
     Some(directory.join("warren/config.toml"))
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let length = fs::metadata(path)?.len();
-    if length > MAX_BYTES {
-        return Err(io::Error::other(format!("it has {length} bytes; at most {MAX_BYTES} are read")));
+/// Its text, and whether others may read it too.
+fn read(path: &Path) -> io::Result<(String, bool)> {
+    // A pipe must not let us wait for somebody who writes.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
     }
-    fs::read_to_string(path)
+    let us = rustix::process::geteuid().as_raw();
+    if !is_trusted(found.uid(), us) {
+        let owner = found.uid();
+        return Err(io::Error::other(format!("it belongs to user {owner}, not to root or to user {us}")));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("at most {MAX_BYTES} bytes are read, and it has more")));
+    }
+    Ok((text, found.mode() & 0o044 != 0))
+}
+
+/// Whoever writes the file tells where packages come from.
+fn is_trusted(owner: u32, us: u32) -> bool {
+    owner == 0 || owner == us
 }
 
 #[cfg(test)]
@@ -222,6 +261,41 @@ mod tests {
             let error = parse(text).unwrap_err();
             let told = format!("{error:?} {error}");
             assert!(!told.contains("secret") && error.message().contains("/c.toml"), "{told}");
+        }
+    }
+
+    #[test]
+    fn only_a_file_of_ours_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe.toml");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [pipe.as_path(), place.path()] {
+            let error = Config::load(Some(path)).unwrap_err();
+            assert!(error.message().contains("not a regular file"), "{error}");
+        }
+        assert!(is_trusted(0, 1000) && is_trusted(1000, 1000) && !is_trusted(1001, 1000));
+        assert!(!is_trusted(1000, 0));
+        let long = place.path().join("long.toml");
+        fs::write(&long, "#".repeat(1024 * 1024 + 1)).unwrap();
+        assert!(Config::load(Some(&long)).unwrap_err().message().contains("bytes"));
+    }
+
+    #[test]
+    fn passwords_in_a_file_that_others_may_read_are_noticed() {
+        for (text, expected) in [
+            ("[pip]\nindex_url = 'https://me:word@index.example/simple'", true),
+            ("[npm]\nregistry = 'https://token@r.example'", true),
+            ("[apt]\nsources = ['deb https://me:word@a.example/debian stable main']", true),
+            ("[apt]\nsources = ['deb https://a.example/debian stable main']", false),
+        ] {
+            assert_eq!(parse(text).unwrap().has_credentials(), expected, "{text}");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("config.toml");
+        fs::write(&file, "").unwrap();
+        for (mode, expected) in [(0o644, true), (0o640, true), (0o600, false)] {
+            fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(read(&file).unwrap().1, expected, "{mode:o}");
         }
     }
 

@@ -82,6 +82,12 @@ fn as_command(hint: &str) -> String {
     if hint == "List sandboxes to see which there are." {
         return "`warren ps -a` lists all there are.".to_owned();
     }
+    if hint.starts_with("Start it with `warren serve`") {
+        return "`warren serve --take-over` starts one that does; the sandboxes live on.".to_owned();
+    }
+    if let Some(begin) = hint.strip_suffix("GET …/package-jobs lists them.") {
+        return format!("{begin}`warren package status SANDBOX` lists them.");
+    }
     if let Some(name) = of("Stop sandbox ", " first, or remove it by force.") {
         return format!("`warren rm -f {name}` stops it first.");
     }

@@ -35,6 +35,9 @@ const MASKED_FILES: [&str; 7] = [
 ];
 const MASKED_DIRECTORIES: [&str; 5] =
     ["proc/acpi", "proc/scsi", "proc/asound", "sys/firmware", "sys/devices/virtual/powercap"];
+/// Settings of the host's package managers beneath `/usr`, all of which image `host` shows: they may hold passwords, which
+/// only the daemon needs.
+const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
 const READ_ONLY: [&str; 5] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/sysrq-trigger"];
 
 /// What is true of this host and this daemon.
@@ -48,6 +51,8 @@ pub(crate) struct Ground {
     pub(crate) usr_mounts: Vec<PathBuf>,
     /// Files of the kernel that exist here and are to be masked or made read-only.
     pub(crate) masked: Vec<PathBuf>,
+    /// Files beneath the host's `/usr` that are empty inside.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// How ids inside are related to ids outside.
@@ -163,6 +168,10 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
             recursive: false,
             flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev],
         }));
+        let null = stage.join("dev/null");
+        steps.extend(
+            ground.hidden.iter().map(|file| Step::Mask { at: below(&root, file), with: null.clone() }),
+        );
     }
     kernel_mounts(plan, ground, &root, &mut steps);
     steps.extend([
@@ -306,6 +315,22 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
 pub(crate) fn masked_here() -> Vec<PathBuf> {
     let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
     all.map(|name| Path::new("/").join(name)).filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+/// Which settings with passwords exist beneath `/usr` of this host (`/`, but in tests). Asked for every sandbox, since they may
+/// come later than the daemon. By their true places: a link must not be covered, but what it leads to. What a file system
+/// mounted beneath `/usr` has is not seen inside anyway.
+pub(crate) fn hidden_here(host: &Path, usr_mounts: &[PathBuf]) -> Vec<PathBuf> {
+    let is_shown =
+        |path: &PathBuf| path.starts_with("/usr") && !usr_mounts.iter().any(|mount| path.starts_with(mount));
+    let mut found: Vec<_> = HIDDEN
+        .iter()
+        .filter_map(|name| host.join(name).canonicalize().ok().filter(|path| path.is_file()))
+        .filter_map(|path| Some(Path::new("/").join(path.strip_prefix(host).ok()?)))
+        .filter(is_shown)
+        .collect();
+    found.dedup();
+    found
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {

@@ -146,8 +146,8 @@ impl Host {
         if !is_root && !usr_mounts.is_empty() {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
-        let ground =
-            Ground { stage, skeleton: Skeleton::default(), ids, usr_mounts, masked: cage::masked_here() };
+        let (skeleton, masked) = (Skeleton::default(), cage::masked_here());
+        let ground = Ground { stage, skeleton, ids, usr_mounts, masked, hidden: Vec::new() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let disk_tools = match ids {
@@ -190,7 +190,8 @@ impl Host {
 
     /// What cages are built on. May block while the layer of image `host` is made.
     fn ground(&self) -> Result<Ground, BackendError> {
-        Ok(Ground { skeleton: self.skeleton()?, ..self.ground.clone() })
+        let hidden = cage::hidden_here(Path::new("/"), &self.ground.usr_mounts);
+        Ok(Ground { skeleton: self.skeleton()?, hidden, ..self.ground.clone() })
     }
 
     /// Waits until nothing is left of an earlier attempt to make this sandbox.

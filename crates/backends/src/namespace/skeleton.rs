@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Grows when what is written below changes, so that old layers are not taken for new ones.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Most entries taken from the host's `/etc`: a few hundred certificates and links are usual.
 const MAX_COPIED: usize = 20_000;
 /// Largest file taken from the host's `/etc`.
@@ -77,6 +77,8 @@ const COPIED: &[&str] = &[
     "vim",
     "groff",
     "manpath.config",
+    // Debian's matplotlib cannot be imported without it.
+    "matplotlibrc",
     // What maintainer scripts of packages look at. Never `apt/auth.conf` and `apt/apt.conf`, which may hold passwords.
     "dpkg",
     "debconf.conf",
@@ -249,6 +251,9 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
         fs::create_dir_all(layers)?;
         let unfinished = tempdir_in(layers)?;
         fs::create_dir(unfinished.join("root"))?;
+        if database.is_some() {
+            dpkg::make_directories(&unfinished.join("root"))?;
+        }
         build(host, &sources, &unfinished.join("root"))?;
         if let Some(database) = &database {
             dpkg::build(database, &unfinished.join("root"))?;
@@ -408,6 +413,9 @@ fn copy(from: &Path, source: &Source, to: &Path) -> io::Result<()> {
     if source.metadata.is_dir() {
         fs::create_dir_all(&to)?;
         set_mode(&to, 0o755)
+    } else if fs::symlink_metadata(&to).is_ok() {
+        // A directory of our own. A link of the host in its place could lead what is written there out of the layer.
+        Ok(())
     } else if source.metadata.is_symlink() {
         symlink(fs::read_link(&from)?, &to)
     } else {
@@ -495,6 +503,22 @@ mod tests {
         let passwd = fs::read_to_string(skeleton.directory.join("etc/passwd")).unwrap();
         assert!(passwd.contains("sandbox:x:1000") && !passwd.contains("of the host"));
         assert_eq!(skeleton.bound, [host.path().join("sbin")]);
+    }
+
+    #[test]
+    fn links_of_the_host_lead_nothing_out_of_the_layer() {
+        let (host, layers, outside) = (host(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(host.path().join("var/lib/dpkg/info")).unwrap();
+        fs::write(host.path().join("var/lib/dpkg/status"), "Package: one\n").unwrap();
+        fs::create_dir(host.path().join("etc/apt")).unwrap();
+        symlink(outside.path(), host.path().join("etc/dpkg")).unwrap();
+        symlink("/nowhere/at/all", host.path().join("etc/apt/keyrings")).unwrap();
+        let skeleton = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
+        for path in ["etc/dpkg/dpkg.cfg.d", "etc/apt/keyrings"] {
+            let found = fs::symlink_metadata(skeleton.directory.join(path)).unwrap();
+            assert!(found.is_dir(), "{path}");
+        }
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]

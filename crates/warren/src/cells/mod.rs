@@ -5,8 +5,10 @@ mod place;
 mod plots;
 mod show;
 
+use std::process::ExitCode;
+
 use frontends::rest::v1::Exec;
-use sandbox::{Error, ExecOutcome, ExecSpec, Language, NotStarted};
+use sandbox::{Error, ExecOutcome, ExecSpec, KillReason, Language, NotStarted};
 
 pub(crate) use self::{
     block::is_complete,
@@ -17,6 +19,7 @@ pub(crate) use self::{
 use crate::{
     client::{Client, EntryStream},
     error::CommandResult,
+    output,
     session::{Asked, Ended, SIGHUP, SIGINT, Signals, outcome_of, recorded_outcome},
 };
 
@@ -24,6 +27,7 @@ const SIGKILL: i32 = 9;
 
 /// Runs one cell in the foreground. The first ctrl-C interrupts it, the second kills its interpreter, the third leaves.
 pub(crate) async fn run(place: &Place, spec: &ExecSpec, screen: &mut Screen) -> CommandResult<Ended> {
+    screen.begin();
     let client = &place.client;
     let exec = client.exec(&place.sandbox, spec).await?;
     if let Some(outcome) = &exec.outcome {
@@ -74,6 +78,19 @@ async fn show(client: &Client, exec: &Exec, screen: &mut Screen) -> CommandResul
     match outcome {
         Some(outcome) => Ok(outcome),
         None => recorded_outcome(client, exec).await,
+    }
+}
+
+/// The exit code that passes through. Of code whose time was up it is told what became of the variables.
+pub(crate) fn conclude(ended: &Ended, screen: &Screen) -> ExitCode {
+    let is_late = matches!(ended, Ended::Outcome(ExecOutcome::Killed { reason: KillReason::TimeLimit }));
+    match (ended, screen.kept) {
+        (Ended::Outcome(outcome), Some(kept)) if is_late => {
+            let kept = if kept { "kept" } else { "lost" };
+            output::warn(&format!("its time was up; the variables are {kept}"));
+            ExitCode::from(outcome.exit_code())
+        }
+        _ => ended.exit_code(),
     }
 }
 

@@ -23,12 +23,29 @@ pub(crate) struct Screen {
     is_mid_line: bool,
     /// Talk is for people.
     has_people: bool,
+    /// Values are shown on a terminal.
+    is_terminal: bool,
+    /// Whether the last code left the variables, where its interpreter told.
+    pub(super) kept: Option<bool>,
 }
 
 impl Screen {
     pub(crate) fn new(plots: Option<Plots>) -> Self {
         let has_people = std::io::stderr().is_terminal();
-        Self { printer: Printer::new(), rich: RichReader::default(), plots, is_mid_line: false, has_people }
+        Self {
+            printer: Printer::new(),
+            rich: RichReader::default(),
+            plots,
+            is_mid_line: false,
+            has_people,
+            is_terminal: std::io::stdout().is_terminal(),
+            kept: None,
+        }
+    }
+
+    /// Before the next piece of code.
+    pub(super) fn begin(&mut self) {
+        self.kept = None;
     }
 
     pub(crate) async fn show(&mut self, entry: &WireEntry) -> CommandResult<()> {
@@ -72,8 +89,13 @@ impl Screen {
                     output::note("made or changed more files");
                 }
             }
-            Rich::State { kept: false, lost, .. } => output::warn(&told(lost)),
-            Rich::Files { .. } | Rich::State { .. } => {}
+            Rich::State { kept, lost, .. } => {
+                self.kept = Some(kept);
+                if !kept {
+                    output::warn(&told(lost));
+                }
+            }
+            Rich::Files { .. } => {}
         }
         Ok(())
     }
@@ -83,6 +105,7 @@ impl Screen {
         let picture = plots::picture(data);
         if let Some(text) = data.get("text/plain").and_then(|text| text.as_str()) {
             let begin = if std::mem::take(&mut self.is_mid_line) { "\n" } else { "" };
+            let text = if self.is_terminal { readable(text) } else { text.to_owned() };
             self.printer.stdout(format!("{begin}{text}\n").as_bytes()).await?;
         } else if picture.is_none() {
             let forms: Vec<_> = data.keys().map(|mime| readable(mime)).collect();
@@ -114,8 +137,24 @@ fn told(lost: Option<StateLoss>) -> String {
     format!("the variables are gone: {why}")
 }
 
-/// Text from inside a sandbox must not move the reader's cursor; lines it may have.
+/// Text from inside a sandbox must not move the reader's cursor, nor turn the order of what is read; lines it may have.
 fn readable(text: &str) -> String {
-    let is_fine = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let is_fine = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || turns_order(c));
     text.chars().map(|c| if is_fine(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// Marks of writing from right to left, with which text can look like another.
+fn turns_order(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_inside_moves_no_cursor_and_sets_no_clipboard() {
+        let text = "a\u{1b}]52;c;aGk=\u{7}b\r\n\tc\u{9b}2J\u{202e}d";
+        assert_eq!(readable(text), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}\n\tc\u{fffd}2J\u{fffd}d");
+    }
 }

@@ -123,7 +123,7 @@ async fn run_shown(place: &Place, args: &Args, code: String, plots: Option<Plots
     let ended = cells::run(place, &spec, &mut screen).await?;
     match cells::refusal(place, language, &ended).await {
         Some(error) => Err(error.into()),
-        None => Ok(ended.exit_code()),
+        None => Ok(cells::conclude(&ended, &screen)),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    #[command(alias = "list")]
     Ls(LsArgs),
     Create(CreateArgs),
     Reset(OneArgs),

@@ -38,6 +38,7 @@ pub(crate) struct Args {
 enum Verb {
     Install(InstallArgs),
     Status(StatusArgs),
+    #[command(alias = "list")]
     Ls(LsArgs),
 }
 

@@ -24,8 +24,10 @@ use crate::{
 /// Whoever thinks for a night finds the sandbox in the morning; should this command die, the daemon removes it then.
 const ORPHAN_IDLE: Duration = Duration::from_secs(24 * 3600);
 const MAX_HISTORY: usize = 2000;
+/// What people type to leave, in whatever language; the interpreter itself would only end and be started anew.
+const LEAVE: [&str; 5] = ["exit", "exit()", "quit", "quit()", ".exit"];
 const HELP: &str = "\
-Code runs when it is whole; an empty line ends a block. Ctrl-C interrupts it, or clears the line. Ctrl-D leaves.
+Code runs when it is whole; an empty line ends a block. Ctrl-C interrupts it, or clears the line. Ctrl-D or exit leaves.
   :contexts           list the sandbox's contexts
   :context NAME       go on in another context, made when it is not there
   :fork NAME          branch the variables into context NAME, and go on there (python)
@@ -119,6 +121,7 @@ impl Repl<'_> {
             let (back, line) = next_line(editor, self.prompt(!block.is_empty())).await?;
             editor = back;
             match line {
+                Line::Text(line) if block.is_empty() && LEAVE.contains(&line.trim()) => break,
                 Line::Text(line) if block.is_empty() && line.starts_with(':') => {
                     if let Some(editor) = &mut editor {
                         editor.remember(&line);
@@ -175,7 +178,7 @@ impl Repl<'_> {
         if let Some(error) = cells::refusal(self.place, self.language, &ended).await {
             return Err(error.into());
         }
-        self.last_code = ended.exit_code();
+        self.last_code = cells::conclude(&ended, &self.screen);
         Ok(())
     }
 

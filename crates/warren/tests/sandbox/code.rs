@@ -92,7 +92,9 @@ fn a_time_limit_ends_the_cell_and_keeps_its_variables() {
             .command(["code", language, "-s", "box", "--timeout", "500ms", "-c", loops])
             .output()
             .unwrap();
-        assert_eq!(late.status.code(), Some(124), "{language}: {}", text(&late.stderr));
+        let told = text(&late.stderr);
+        assert_eq!(late.status.code(), Some(124), "{language}: {told}");
+        assert!(told.contains("its time was up; the variables are kept"), "{language}: {told}");
         assert_eq!(text(&run(&daemon, language, after).stdout), "6\n", "{language}");
     }
 }
@@ -145,6 +147,34 @@ fn what_a_cell_does_to_its_interpreter_is_told() {
     // Its parent is the guest, which nobody inside can end.
     run(&daemon, "python", "import os\nfor pid in (os.getppid(), 1):\n  os.kill(pid, 9)");
     next_works(&daemon);
+}
+
+#[test]
+fn a_figure_comes_back_as_a_picture() {
+    let has = |module: &str| {
+        let import = format!("import {module}");
+        std::process::Command::new("/usr/bin/python3")
+            .args(["-c", &import])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    // Image `host` has what the host has.
+    if !has("matplotlib") {
+        return;
+    }
+    let daemon = Daemon::start();
+    daemon.create("box", &[]);
+    let plots = daemon.home().join("plots");
+    let code = "import matplotlib.pyplot as plt\nline = plt.plot([1, 4, 9])";
+    let output = daemon
+        .command(["code", "python", "-s", "box", "-c", code, "--save-plots", plots.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stderr), daemon.log());
+    let picture = std::fs::read(plots.join("plot-001.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 1000, "{} bytes", picture.len());
 }
 
 #[test]

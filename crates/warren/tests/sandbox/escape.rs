@@ -359,3 +359,17 @@ fn a_crash_inside_is_never_handed_to_the_hosts_handler() {
     assert_eq!(python(&daemon, script), "1 1");
     assert_eq!(daemon.sh("cell", "cd /tmp && sh -c 'kill -SEGV $$'; test -z \"$(ls /tmp)\"").0, 0);
 }
+
+#[test]
+fn the_hosts_passwords_for_registries_are_not_shown_with_its_usr() {
+    let daemon = cell();
+    for file in ["/usr/etc/npmrc", "/usr/local/etc/npmrc"] {
+        if std::path::Path::new(file).is_file() {
+            assert_eq!(daemon.sh_ok("cell", &format!("wc -c < {file}")), "0");
+            // Nor does what lies under it come up by moving what covers it.
+            for change in [format!("rm -f {file}"), format!("mv {file} /root/x"), format!("umount {file}")] {
+                assert_ne!(daemon.sh("cell", &change).0, 0, "{change} succeeded");
+            }
+        }
+    }
+}

@@ -23,8 +23,9 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     };
     let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
     let masked = all.map(|name| Path::new("/").join(name)).collect();
+    let hidden = HIDDEN.iter().map(|name| Path::new("/").join(name)).collect();
     let usr_mounts = usr_mounts.iter().map(PathBuf::from).collect();
-    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, usr_mounts, masked };
+    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, usr_mounts, masked, hidden };
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
@@ -81,6 +82,33 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
 fn the_spawners_own_steps() {
     let text: String = prepare_steps(Path::new("/mnt")).iter().map(|step| format!("{step}\n")).collect();
     check("prepare.txt", &text);
+}
+
+#[test]
+fn settings_with_passwords_are_hidden_where_they_truly_are() {
+    let host = tempfile::tempdir().unwrap();
+    let (host, none) = (host.path().canonicalize().unwrap(), Vec::new());
+    assert_eq!(hidden_here(&host, &none), none);
+    for directory in ["usr/etc", "usr/local/etc", "usr/share", "etc"] {
+        fs::create_dir_all(host.join(directory)).unwrap();
+    }
+    let link = |to: &str| {
+        fs::remove_file(host.join("usr/local/etc/npmrc")).ok();
+        std::os::unix::fs::symlink(to, host.join("usr/local/etc/npmrc")).unwrap();
+    };
+    for file in ["usr/etc/npmrc", "usr/share/npmrc", "etc/npmrc"] {
+        fs::write(host.join(file), "//r.example/:_authToken=secret").unwrap();
+    }
+    let hidden =
+        |usr_mounts: &[&str]| hidden_here(&host, &usr_mounts.iter().map(PathBuf::from).collect::<Vec<_>>());
+    link("../../share/npmrc");
+    assert_eq!(hidden(&[]), ["/usr/etc/npmrc", "/usr/share/npmrc"].map(PathBuf::from));
+    assert_eq!(hidden(&["/usr/share"]), ["/usr/etc/npmrc"].map(PathBuf::from));
+    // Led to the same file, or out of what is shown.
+    for to in ["../../etc/npmrc", "../../../etc/npmrc"] {
+        link(to);
+        assert_eq!(hidden(&[]), ["/usr/etc/npmrc"].map(PathBuf::from), "{to}");
+    }
 }
 
 #[test]

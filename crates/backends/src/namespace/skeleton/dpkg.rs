@@ -45,7 +45,7 @@ const DIRECTORIES: &[&str] = &[
 /// Where the host keeps it; `None` on a system without one.
 pub(super) fn database(host: &Path) -> Option<PathBuf> {
     let database = host.join("var/lib/dpkg");
-    database.join("status").is_file().then_some(database)
+    is_public(&database.join("status")).then_some(database)
 }
 
 /// Changes when packages of the host changed.
@@ -59,14 +59,16 @@ pub(super) fn fingerprint(database: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Makes the database of the sandboxes' own below `root`.
+/// Before anything of the host is copied into `root`: a link of the host in one of these places would be followed.
+pub(super) fn make_directories(root: &Path) -> io::Result<()> {
+    DIRECTORIES.iter().try_for_each(|path| fs::create_dir_all(root.join(path)))
+}
+
+/// Fills the database of the sandboxes' own below `root`, whose directories are made.
 pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
-    for path in DIRECTORIES {
-        fs::create_dir_all(root.join(path))?;
-    }
     let own = root.join("var/lib/dpkg");
-    for name in TABLES.iter().filter(|name| database.join(name).is_file()) {
-        take(&database.join(name), &own.join(name))?;
+    for name in TABLES.iter().filter(|name| is_public(&database.join(name))) {
+        copy(&database.join(name), &own.join(name))?;
     }
     let mut n_taken = 0;
     for (directory, wanted) in [("info", Some(KEPT)), ("alternatives", None), ("triggers", None)] {
@@ -77,11 +79,8 @@ pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
                 extension.is_some_and(|extension| kept.contains(&extension)) || name == "format"
             });
             let is_wanted = is_wanted && name != "Unincorp";
-            let fits = entry.metadata().is_ok_and(|found| {
-                found.is_file() && found.mode() & 0o004 != 0 && found.len() <= MAX_FILE_BYTES
-            });
-            if is_wanted && fits && n_taken < MAX_FILES {
-                take(&entry.path(), &own.join(directory).join(&name))?;
+            if is_wanted && is_public(&entry.path()) && n_taken < MAX_FILES {
+                copy(&entry.path(), &own.join(directory).join(&name))?;
                 n_taken += 1;
             }
         }
@@ -92,10 +91,16 @@ pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// As a second name of the same file where that can be: dpkg never writes into a file that is there, it puts new ones in
-/// their places, and sandboxes see what is theirs through a layer that cannot be written.
-fn take(from: &Path, to: &Path) -> io::Result<()> {
-    fs::hard_link(from, to).or_else(|_elsewhere| fs::copy(from, to).map(drop))
+/// A file, no link, that everybody on the host may read, of a size that is taken.
+fn is_public(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0 && found.len() <= MAX_FILE_BYTES)
+}
+
+/// Never as a second name of the same file: what would reach the layer would reach the host's own database. The kernel shares
+/// the bytes where the file system can.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to).map(drop)
 }
 
 /// Directories of `/usr` that several packages put files into, by their paths below it: the next package may do so too.
@@ -134,6 +139,8 @@ fn below_usr(line: &str, merged: &[&str]) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn host() -> tempfile::TempDir {
@@ -146,6 +153,7 @@ mod tests {
         fs::create_dir_all(host.path().join("usr/lib/one")).unwrap();
         for (path, text) in [
             ("status", "Package: one\n"),
+            ("diversions", "/bin/sh\n/bin/sh.distrib\ndash\n"),
             ("statoverride", "root ssl-cert 710 /etc/ssl/private\n"),
             ("info/one.list", "/.\n/usr\n/usr/share/man/man1\n/usr/lib/one\n/usr/share/man/man1/one.1\n"),
             ("info/two.list", "/.\n/usr\n/usr/share/man/man1\n/usr/share/man/man1/two.1\n/lib/one\n"),
@@ -157,6 +165,8 @@ mod tests {
         ] {
             fs::write(database.join(path), text).unwrap();
         }
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(database.join("diversions"), private).unwrap();
         host
     }
 
@@ -165,6 +175,7 @@ mod tests {
         let (host, root) = (host(), tempfile::tempdir().unwrap());
         let database = database(host.path()).unwrap();
         let before = fingerprint(&database);
+        make_directories(root.path()).unwrap();
         build(&database, root.path()).unwrap();
         let own = root.path().join("var/lib/dpkg");
         for path in [
@@ -178,6 +189,10 @@ mod tests {
             assert!(own.join(path).exists(), "{path}");
         }
         assert!(!own.join("info/one.md5sums").exists());
+        assert!(!own.join("diversions").exists(), "not everybody may read it");
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        assert_ne!(inode(&own.join("status")), inode(&database.join("status")));
+        assert_ne!(inode(&own.join("info/one.list")), inode(&database.join("info/one.list")));
         assert_eq!(fs::read_to_string(own.join("statoverride")).unwrap(), "");
         assert_eq!(fs::read_to_string(own.join("triggers/Unincorp")).unwrap(), "");
         assert!(root.path().join("var/lib/apt/lists/partial").is_dir());
