@@ -237,7 +237,9 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
         }
     }
     for (method, path, form, status) in routes_about_none() {
-        let answer = send(&blue, &method, &path.replace("{key}", "red").replace(['{', '}'], ""), None, &form).await.expect(status);
+        let answer = send(&blue, &method, &path.replace("{key}", "red").replace(['{', '}'], ""), None, &form)
+            .await
+            .expect(status);
         let text = answer.text();
         for what in [theirs.id.as_str(), theirs.exec.as_str(), SECRET, "crimson", "key of red"] {
             let is_own_attempt = path == "/v1/calls" && what != "key of red";
