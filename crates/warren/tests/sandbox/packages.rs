@@ -11,7 +11,6 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Instant,
 };
 
 use serde_json::Value;
@@ -140,12 +139,10 @@ fn job(daemon: &Daemon, arguments: &[&str]) -> Value {
 }
 
 fn installed(daemon: &Daemon, arguments: &[&str], expected: &str) {
-    let begun = Instant::now();
     let job = job(daemon, arguments);
     assert_eq!(job["state"], "installed", "{job:#}\n{}", daemon.log());
     let found = &job["installed"][0];
     assert_eq!(format!("{} {}", found["name"], found["version"]).replace('"', ""), expected, "{job:#}");
-    println!("{arguments:?} took {:?}", begun.elapsed());
 }
 
 /// Everything of the host that an install could touch, as it is now.
