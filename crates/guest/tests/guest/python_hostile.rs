@@ -4,7 +4,7 @@ use guest_protocol::{Rlimit, StateLoss};
 
 use crate::{
     python_notebook::Notebook,
-    support::{children, exited, is_alive, lost},
+    support::{exited, is_alive, lost},
 };
 
 /// After each of these the next cell works as if nothing had been.
@@ -137,25 +137,6 @@ fn what_an_interpreter_forked_ends_with_it() {
         assert!(alive.is_empty(), "{end}: {alive:?}");
         assert_eq!(python.run("5").report, exited(0));
     }
-}
-
-#[test]
-fn forks_that_never_stop_end_with_their_interpreter() {
-    let python = Notebook::new();
-    // Each lives only until it has forked, half of them in groups of their own; so no list of them is ever right.
-    let code = "
-import os, time
-for n in range(4):
-    if os.fork() == 0:
-        while True:
-            if n % 2: os.setpgid(0, 0)
-            if os.fork(): os._exit(0)
-time.sleep(0.05)
-os._exit(9)";
-    let ran = python.run(code);
-    assert_eq!(*ran.state(), lost(StateLoss::Exited));
-    let left = children(python.guest.pid()).into_iter().filter(|pid| is_alive(*pid)).count();
-    assert_eq!(left, 0);
 }
 
 #[test]
