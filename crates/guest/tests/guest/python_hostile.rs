@@ -4,7 +4,7 @@ use guest_protocol::{Rlimit, StateLoss};
 
 use crate::{
     python_notebook::Notebook,
-    support::{children, exited, is_alive, lost},
+    support::{exited, is_alive, lost},
 };
 
 /// After each of these the next cell works as if nothing had been.
@@ -100,23 +100,43 @@ fn an_interpreter_that_ends_is_told_and_the_next_cell_gets_a_new_one() {
     assert_eq!(python.run("5").report, exited(0));
 }
 
-#[test]
-fn forks_that_never_stop_end_with_their_interpreter() {
-    let python = Notebook::new();
-    // Each lives only until it has forked, half of them in groups of their own; so no list of them is ever right.
-    let code = "
+/// Forks that print their numbers, in the interpreter's group and in groups of their own, and then an end of it.
+fn leaves_forks(end: &str) -> String {
+    format!(
+        "
 import os, time
-for n in range(4):
+read, write = os.pipe()
+for n in range(20):
     if os.fork() == 0:
-        while True:
-            if n % 2: os.setpgid(0, 0)
-            if os.fork(): os._exit(0)
-time.sleep(0.05)
-os._exit(9)";
-    let ran = python.run(code);
-    assert_eq!(*ran.state(), lost(StateLoss::Exited));
-    let left = children(python.guest.pid()).into_iter().filter(|pid| is_alive(*pid)).count();
-    assert_eq!(left, 0);
+        if n % 2: os.setpgid(0, 0)
+        os.write(1, b'%d\\n' % os.getpid())
+        os.write(write, b'x')
+        time.sleep(1000)
+for n in range(20): os.read(read, 1)
+{end}"
+    )
+}
+
+#[test]
+fn what_an_interpreter_forked_ends_with_it() {
+    let python = Notebook::new();
+    let garble = "for fd in range(3, 300):\n    try: os.write(fd, b'nonsense\\n')\n    except OSError: pass\ntime.sleep(1000)";
+    for (end, loss) in [
+        ("os._exit(9)", StateLoss::Exited),
+        ("os.abort()", StateLoss::Crashed),
+        // As the kernel does when there is no memory left.
+        ("os.kill(os.getpid(), 9)", StateLoss::Crashed),
+        (garble, StateLoss::Garbled),
+    ] {
+        let ran = python.run(&leaves_forks(end));
+        assert_eq!(*ran.state(), lost(loss), "{end}: {ran:?}");
+        // Nonsense goes wherever the driver keeps its streams.
+        let forks: Vec<i32> = ran.stdout.lines().filter_map(|line| line.parse().ok()).collect();
+        assert_eq!(forks.len(), 20, "{end}");
+        let alive: Vec<_> = forks.into_iter().filter(|pid| is_alive(*pid)).collect();
+        assert!(alive.is_empty(), "{end}: {alive:?}");
+        assert_eq!(python.run("5").report, exited(0));
+    }
 }
 
 #[test]
