@@ -7,12 +7,13 @@ use std::{
 };
 
 use guest_protocol::{CellStart, ExecStart, Failure, FailureKind, Response, SignalScope, StateLoss};
+use tokio::time::Instant;
 
 use super::{context::Context, interpreter::Interpreter};
 use crate::exec::{Cause, Exec};
 
-/// When an interrupt is sent again, where that is needed.
-const SECOND_INTERRUPT_AFTER: Duration = Duration::from_millis(500);
+/// How often an interrupt is sent again, where that is needed.
+const INTERRUPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// What a cell is besides an exec.
 #[derive(Debug)]
@@ -89,16 +90,17 @@ pub(super) async fn end_within(
     interpreter: Rc<Interpreter>,
     grace: Duration,
 ) {
-    let mut left = grace;
-    if context.driver.needs_second_interrupt() {
-        let first = SECOND_INTERRUPT_AFTER.min(grace / 2);
-        if tokio::time::timeout(first, exec.end()).await.is_ok() {
-            return;
+    let give_up_at = Instant::now() + grace;
+    if context.driver.needs_many_interrupts() {
+        let again_after = INTERRUPT_AGAIN_AFTER.min(grace / 2);
+        while Instant::now() + again_after < give_up_at {
+            if tokio::time::timeout(again_after, exec.end()).await.is_ok() {
+                return;
+            }
+            interpreter.signal(libc::SIGINT);
         }
-        interpreter.signal(libc::SIGINT);
-        left = grace.saturating_sub(first);
     }
-    if tokio::time::timeout(left, exec.end()).await.is_err() {
+    if tokio::time::timeout_at(give_up_at, exec.end()).await.is_err() {
         interpreter.kill(StateLoss::Killed);
     }
 }

@@ -26,8 +26,8 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// An interrupt is lost on a program that a shell is just starting, which cannot be told from one that takes its time; so
-    /// it is sent a second time.
-    pub(crate) fn needs_second_interrupt(&self) -> bool {
+    /// it is sent again and again until the cell has ended.
+    pub(crate) fn needs_many_interrupts(&self) -> bool {
         self.framing == Framing::Shell
     }
 

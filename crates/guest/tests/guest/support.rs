@@ -442,7 +442,9 @@ impl Host {
             let (number, event) = self.event();
             self.ack(number);
             match event {
-                ExecEvent::Stdout(bytes) => seen.push_str(&String::from_utf8_lossy(&bytes)),
+                ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => {
+                    seen.push_str(&String::from_utf8_lossy(&bytes));
+                }
                 ExecEvent::Exited(_) | ExecEvent::Closed => panic!("ended after {seen:?}"),
                 _ => {}
             }
