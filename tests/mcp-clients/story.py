@@ -4,7 +4,7 @@ import asyncio
 import json
 
 CORE = {
-    "sandbox_create", "sandbox_run", "sandbox_list", "sandbox_stop", "sandbox_remove", "sandbox_exec",
+    "sandbox_create", "sandbox_run", "sandbox_run_code", "sandbox_list", "sandbox_stop", "sandbox_remove", "sandbox_exec",
     "sandbox_shell", "sandbox_exec_start", "sandbox_exec_poll", "sandbox_fs_read", "sandbox_fs_write",
     "sandbox_fs_list", "sandbox_fs_edit", "toolset_list", "toolset_enable",
 }
