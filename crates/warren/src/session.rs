@@ -144,19 +144,31 @@ async fn watch(client: &Client, exec: &Exec, how: Attachment, leave: &Notify) ->
 
 /// Prints output as it comes, byte for byte; returns how the command ended.
 async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
-    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
     let mut printer = Printer::new();
+    follow(client, exec, async |batch| {
+        for entry in batch {
+            printer.print(entry).await?;
+        }
+        printer.flush().await
+    })
+    .await
+}
+
+/// Hands over an exec's entries as they come; returns how it ended.
+pub(crate) async fn follow(
+    client: &Client,
+    exec: &Exec,
+    mut take: impl AsyncFnMut(&[WireEntry]) -> CommandResult<()>,
+) -> CommandResult<ExecOutcome> {
+    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
     let mut outcome = None;
     loop {
         let batch = entries.next_batch().await?;
         if batch.is_empty() {
             break;
         }
-        for entry in &batch {
-            printer.print(entry).await?;
-            outcome = outcome_of(entry).or(outcome);
-        }
-        printer.flush().await?;
+        take(&batch).await?;
+        outcome = batch.iter().filter_map(outcome_of).next_back().or(outcome);
     }
     match outcome {
         Some(outcome) => Ok(outcome),
@@ -165,7 +177,7 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
 }
 
 /// How it ended, where the entry tells.
-pub(crate) fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
+fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
     if entry.kind != EntryKind::Exited {
         return None;
     }
@@ -174,7 +186,7 @@ pub(crate) fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
 }
 
 /// The log was trimmed or says less than we need; the record knows.
-pub(crate) async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
+async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
     let view = client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), None).await?;
     view.outcome.ok_or_else(|| {
         Error::new(ErrorKind::Internal, format!("exec {} ended without an outcome", exec.id)).into()

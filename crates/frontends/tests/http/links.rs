@@ -81,11 +81,11 @@ fn assert_harmless(answer: &Answer) {
 #[tokio::test]
 async fn a_key_makes_a_link_that_opens_without_one() {
     let world = World::new().await;
-    world.write("/work/plot.png", PNG).await;
+    world.write("/data/plot.png", PNG).await;
     let key = world.server.new_key("ci").await;
     let made = world
         .server
-        .ask_json("POST /v1/sandboxes/box/links", &key, r#"{"path":"/work/plot.png","ttlSeconds":60}"#)
+        .ask_json("POST /v1/sandboxes/box/links", &key, r#"{"path":"/data/plot.png","ttlSeconds":60}"#)
         .await
         .expect(201)
         .json();
@@ -105,12 +105,12 @@ async fn a_key_makes_a_link_that_opens_without_one() {
     world.get(&format!("{bare}/other.html"), &[]).await.expect(200);
     // What is no file, or not there, gets none.
     for (body, status) in [
-        (r#"{"path":"/work"}"#, 409),
+        (r#"{"path":"/data"}"#, 409),
         (r#"{"path":"/nothing"}"#, 404),
         (r#"{"path":"relative"}"#, 400),
-        (r#"{"path":"/work/plot.png","ttlSeconds":0}"#, 400),
-        (r#"{"path":"/work/plot.png","ttlSeconds":604801}"#, 400),
-        (r#"{"path":"/work/plot.png","more":1}"#, 400),
+        (r#"{"path":"/data/plot.png","ttlSeconds":0}"#, 400),
+        (r#"{"path":"/data/plot.png","ttlSeconds":604801}"#, 400),
+        (r#"{"path":"/data/plot.png","more":1}"#, 400),
     ] {
         let refused = world.server.ask_json("POST /v1/sandboxes/box/links", &key, body).await;
         assert_eq!(refused.status(), status, "{body}");

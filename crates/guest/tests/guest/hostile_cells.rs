@@ -161,6 +161,7 @@ fn garbage_on_the_channel_ends_its_interpreter_and_nothing_else() {
     .iter()
     .enumerate()
     {
+        // The code waits a little, so that the guest hears this by itself and not with the driver's own next word.
         let code = format!("{to_all}import time; spray({garbage}); time.sleep(0.05)");
         let mut start = cell(&format!("g{n}"), "python", &code);
         start.timeout_ms = Some(20_000);

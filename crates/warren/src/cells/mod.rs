@@ -17,10 +17,10 @@ pub(crate) use self::{
     show::Screen,
 };
 use crate::{
-    client::{Client, EntryStream},
+    client::Client,
     error::CommandResult,
     output,
-    session::{Asked, Ended, SIGHUP, SIGINT, Signals, outcome_of, recorded_outcome},
+    session::{self, Asked, Ended, SIGHUP, SIGINT, Signals},
 };
 
 const SIGKILL: i32 = 9;
@@ -62,23 +62,13 @@ pub(crate) async fn run(place: &Place, spec: &ExecSpec, screen: &mut Screen) -> 
 }
 
 async fn show(client: &Client, exec: &Exec, screen: &mut Screen) -> CommandResult<ExecOutcome> {
-    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
-    let mut outcome = None;
-    loop {
-        let batch = entries.next_batch().await?;
-        if batch.is_empty() {
-            break;
-        }
-        for entry in &batch {
+    session::follow(client, exec, async |batch| {
+        for entry in batch {
             screen.show(entry).await?;
-            outcome = outcome_of(entry).or(outcome);
         }
-        screen.flush().await?;
-    }
-    match outcome {
-        Some(outcome) => Ok(outcome),
-        None => recorded_outcome(client, exec).await,
-    }
+        screen.flush().await
+    })
+    .await
 }
 
 /// The exit code that passes through. Of code whose time was up it is told what became of the variables.
