@@ -18,11 +18,19 @@ fn plan(number: u64, directories: &Directories) -> SandboxPlan {
     let id = SandboxId::from_random((number | u64::from(std::process::id()) << 32).to_be_bytes());
     let directory = directories.home.join("sandboxes").join(id.as_str());
     let name = "box".parse().expect("a name");
-    sandbox::plan(&id, &name, &SandboxSpec::default(), directory, &Defaults::default()).expect("a plan")
+    sandbox::plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        directory,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+    )
+    .expect("a plan")
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let spawner = jail::start_spawner(guest_main)?;
+    let spawner = jail::start_spawner(guest_main, backends::namespace::worker)?;
     let runs: u64 = std::env::args().nth(1).map_or(Ok(200), |word| word.parse())?;
     let place = tempfile::tempdir()?;
     let mut floor = Vec::new();

@@ -19,7 +19,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 fn plan_in(directory: &Path) -> SandboxPlan {
     let id = SandboxId::from_random([1; 8]);
     let name = "box".parse().unwrap();
-    plan(&id, &name, &SandboxSpec::default(), directory.join(id.as_str()), &Defaults::default()).unwrap()
+    plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        directory.join(id.as_str()),
+        &Defaults::default(),
+        &sandbox::Base::host(),
+    )
+    .unwrap()
 }
 
 /// A sandbox for one test.

@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// The way to package indexes; without one nothing can be installed.
     pub packages: Option<Arc<dyn PackageGateway>>,
+    /// Without, there is only image `host`.
+    pub images: Option<images::Images>,
 }
 
 impl EngineConfig {
@@ -40,6 +42,7 @@ impl EngineConfig {
             stop_grace: DEFAULT_STOP_GRACE,
             deadlines: Deadlines::default(),
             packages: None,
+            images: None,
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
-use sandbox::{Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
+use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView,
+    Engine, Principal, SandboxRef, SandboxView, base,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, names,
@@ -52,7 +52,7 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec)?;
+        let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -75,7 +75,9 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
     {
         return earlier(core, &shared).await;
     }
-    let Birth { shared, recorded, made } = match Driver::create(core, who, new_record(core, who, spec)?)? {
+    let base = base::find(core, spec).await?;
+    let record = new_record(core, who, spec, &base)?;
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
@@ -109,10 +111,10 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     }
 }
 
-fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec) -> Result<SandboxRecord> {
+fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults)?;
+    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

@@ -7,6 +7,7 @@
 mod access;
 mod adopt;
 mod audit;
+mod base;
 mod clerk;
 mod client;
 mod clock;
@@ -22,6 +23,7 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod images;
 mod keys;
 mod lifecycle;
 mod links;
@@ -36,6 +38,10 @@ mod secret;
 mod shared;
 mod view;
 
+pub use ::images::{
+    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
+    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 pub use guest_protocol::{

@@ -92,6 +92,7 @@ impl Engine {
             &SandboxSpec::default(),
             directory.clone(),
             &core.config.defaults,
+            &sandbox::Base::host(),
         )?;
         let place = core.backend.adopt(&plan).await.map_err(|error| error::from_backend(error, &label))?;
         if let Some(place) = place {

@@ -66,7 +66,7 @@ pub(crate) fn decompressed<'a>(
 /// A decoder's complaint is about the bytes; a system call's is about the disk.
 pub(crate) fn unreadable(error: io::Error, what: &str) -> Error {
     match error.raw_os_error() {
-        Some(_) => Error::Io { act: "read", path: what.into(), source: error },
+        Some(_) => Error::Io { act: "read".into(), path: what.into(), source: error },
         None => Error::corrupt(what, "a whole stream", error.to_string()),
     }
 }

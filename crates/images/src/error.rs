@@ -1,13 +1,15 @@
 //! What can go wrong, sorted by what the caller can do next.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{borrow::Cow, io, path::PathBuf, time::Duration};
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources.
-#[derive(Debug, thiserror::Error)]
+/// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources. Can be sent
+/// from a process that unpacks.
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// Malformed: a reference, a platform, an option.
     #[error("{what}")]
@@ -35,7 +37,7 @@ pub enum Error {
     Refused { entry: String, why: String },
     /// Larger than a limit of [`Limits`](crate::Limits), whose name is `limit`.
     #[error("{what} is over the limit {limit} of {most}")]
-    TooLarge { what: String, limit: &'static str, most: u64 },
+    TooLarge { what: String, limit: Cow<'static, str>, most: u64 },
     /// Something holds on to the image.
     #[error("{what} is in use by {}", .by.join(", "))]
     InUse { what: String, by: Vec<String> },
@@ -47,9 +49,10 @@ pub enum Error {
     Unsupported { what: String },
     #[error("could not {act} {}", .path.display())]
     Io {
-        act: &'static str,
+        act: Cow<'static, str>,
         path: PathBuf,
         #[source]
+        #[serde(with = "cause")]
         source: io::Error,
     },
 }
@@ -78,7 +81,7 @@ impl Error {
             if is_full(&source) {
                 Self::NoSpace { what: path.display().to_string() }
             } else {
-                Self::Io { act, path, source }
+                Self::Io { act: act.into(), path, source }
             }
         }
     }
@@ -91,4 +94,26 @@ impl Error {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG))
+}
+
+/// A cause on its way: the kernel's number where there is one, else its words.
+mod cause {
+    use std::io;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Cause {
+        errno: Option<i32>,
+        message: String,
+    }
+
+    pub(super) fn serialize<S: Serializer>(error: &io::Error, serializer: S) -> Result<S::Ok, S::Error> {
+        Cause { errno: error.raw_os_error(), message: error.to_string() }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<io::Error, D::Error> {
+        let Cause { errno, message } = Cause::deserialize(deserializer)?;
+        Ok(errno.map_or_else(|| io::Error::other(message), io::Error::from_raw_os_error))
+    }
 }

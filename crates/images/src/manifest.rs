@@ -82,14 +82,14 @@ fn image(manifest: &ImageManifest, limits: &Limits) -> Result<Manifest> {
     if manifest.layers().len() > limits.max_layers {
         return Err(Error::TooLarge {
             what: "the number of layers".to_owned(),
-            limit: "max_layers",
+            limit: "max_layers".into(),
             most: limits.max_layers as u64,
         });
     }
     if config.size > limits.max_document_bytes {
         return Err(Error::TooLarge {
             what: "the image's configuration".to_owned(),
-            limit: "max_document_bytes",
+            limit: "max_document_bytes".into(),
             most: limits.max_document_bytes,
         });
     }
@@ -103,7 +103,7 @@ fn image(manifest: &ImageManifest, limits: &Limits) -> Result<Manifest> {
         if layer.size > limits.max_blob_bytes {
             return Err(Error::TooLarge {
                 what: format!("layer {}", layer.digest),
-                limit: "max_blob_bytes",
+                limit: "max_blob_bytes".into(),
                 most: limits.max_blob_bytes,
             });
         }

@@ -31,5 +31,5 @@ pub use floor::run_bare;
 pub use packet::{Failure, Reply, ReplySocket, Request};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;
-pub use spawner::{SpawnError, SpawnerHandle, start_spawner};
+pub use spawner::{SpawnError, SpawnerHandle, Worker, start_spawner};
 pub use sys::{limit_heaps, release_free_memory};

@@ -37,6 +37,10 @@ pub enum Request {
     /// Adds up what the files beneath these directories take on disk and, where a guest is named by its pid and start time,
     /// the files without a name that processes beside it hold open. Answered by `Measured`.
     Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)> },
+    /// Work on files of sandboxes, with the spawner's rights over them: what it is and what comes of it is between whoever
+    /// asks and the worker that the spawner was started with. Descriptors beside it are the worker's. Ends with the spawner.
+    /// Answered by `Worked`.
+    Work { job: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,9 @@ pub enum Reply {
         bytes: u64,
         was_moved: bool,
     },
+    Worked {
+        answer: String,
+    },
     Failed(Failure),
 }
 
@@ -71,7 +78,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(step: impl Into<String>, error: &io::Error) -> Self {
+    pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
         Self { step: step.into(), message: error.to_string(), errno: error.raw_os_error() }
     }
 }

@@ -64,9 +64,12 @@ impl SpawnerHandle {
     }
 }
 
+/// Does one [`Request::Work`] in a process of its own: the job, and the descriptors that came with it.
+pub type Worker = fn(&str, Vec<OwnedFd>) -> Result<String, Failure>;
+
 /// Forks the spawner. Must be called before any thread exists. `guest_main` runs in each sandbox as process 1; what it
 /// returns is the exit code of the sandbox.
-pub fn start_spawner(guest_main: fn(Handoff) -> i32) -> Result<SpawnerHandle, SpawnError> {
+pub fn start_spawner(guest_main: fn(Handoff) -> i32, worker: Worker) -> Result<SpawnerHandle, SpawnError> {
     let threads = fs::read_dir("/proc/self/task").map_err(SpawnError::Start)?.count();
     if threads > 1 {
         return Err(SpawnError::Threads(threads));
@@ -86,7 +89,9 @@ pub fn start_spawner(guest_main: fn(Handoff) -> i32) -> Result<SpawnerHandle, Sp
                 Err(failure) => (None, Some(failure)),
             };
             let filter = Filter::workload();
-            sys::exit_now(Spawner { socket: theirs, filter, guest_main, started_with, broken }.serve())
+            sys::exit_now(
+                Spawner { socket: theirs, filter, guest_main, worker, started_with, broken }.serve(),
+            )
         }
     }
 }
@@ -125,6 +130,7 @@ struct Spawner {
     socket: OwnedFd,
     filter: Filter,
     guest_main: fn(Handoff) -> i32,
+    worker: Worker,
     started_with: Option<StartedWith>,
     broken: Option<Failure>,
 }
@@ -160,6 +166,11 @@ impl Spawner {
             }
             Request::Remove { path } => in_fork(&reply, || tree::remove(&path).map(|()| Reply::Done)),
             Request::Measure { paths, guest } => in_fork(&reply, || Ok(tree::measure(&paths, guest))),
+            Request::Work { job } => in_fork(&reply, || {
+                // What a dead daemon wanted is half-made, and the next one clears it away: nobody may go on with it.
+                sys::die_with_parent();
+                (self.worker)(&job, descriptors.collect()).map(|answer| Reply::Worked { answer })
+            }),
         }
     }
 

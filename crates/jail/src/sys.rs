@@ -184,6 +184,12 @@ pub(crate) fn set_process_name(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
+/// Has this process killed when the one that forked it ends.
+pub(crate) fn die_with_parent() {
+    // SAFETY: integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
 /// Where the kernel keeps the words and the environment that this program was started with, which `/proc/<pid>/cmdline` and
 /// `/proc/<pid>/environ` show. A forked child has them at the same place.
 #[derive(Debug)]

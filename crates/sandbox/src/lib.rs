@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod base;
 mod call;
 mod code;
 mod error;
@@ -14,6 +15,7 @@ mod id;
 mod isolation;
 mod key;
 mod limits;
+mod mount;
 mod name;
 mod package;
 mod plan;
@@ -25,6 +27,7 @@ mod usage;
 pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
 };
+pub use base::{Base, BaseConfig};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Result};
@@ -38,12 +41,15 @@ pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
-pub use name::{ContextName, InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName};
+pub use mount::{FileIdentity, MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, check_guest_path};
+pub use name::{
+    ContextName, InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName, SnapshotName, VolumeName,
+};
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
-pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, SandboxSpec};
+pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
 pub use usage::{ProcessEntry, Usage};

@@ -106,6 +106,16 @@ name_type!(
 );
 
 name_type!(
+    /// What a caller calls a volume; unique in its namespace.
+    VolumeName, "volume name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+);
+
+name_type!(
+    /// What a caller calls a snapshot; unique in its namespace.
+    SnapshotName, "snapshot name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+);
+
+name_type!(
     /// Where the variables of one interpreter live; unique in its sandbox.
     ContextName, "context name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuCount, Error, ErrorKind, ImageRef, Label, Limits, LimitsPlan, Result, SandboxId,
-    SandboxName, SandboxSpec, exec::check_env,
+    Base, BaseConfig, ByteSize, CpuCount, Error, ImageRef, Label, Limits, LimitsPlan, MountPlan, Result,
+    SandboxId, SandboxName, SandboxSpec, exec::check_env,
 };
 
 /// Below this no shell starts inside.
@@ -64,6 +64,8 @@ pub enum RootfsPlan {
     Host,
     /// Directories, topmost first.
     Layers { layers: Vec<PathBuf> },
+    /// An ext4 file system in a file, read-only.
+    Disk { image: PathBuf },
 }
 
 /// What was decided: nothing is optional, and a back end needs to ask nobody.
@@ -74,6 +76,22 @@ pub struct SandboxPlan {
     pub hostname: String,
     pub image: ImageRef,
     pub rootfs: RootfsPlan,
+    /// Trees of snapshots between the root file system and the sandbox's own files, the topmost first. Each has what
+    /// `directory` has below `fs`: `root/upper`, and for image `host` `usr/upper`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<PathBuf>,
+    /// Of the image's manifest; none for image `host`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
+    /// Digest of the snapshot it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// What the image brought along, for what is not decided at creation: entry point, stop signal.
+    #[serde(default)]
+    pub config: BaseConfig,
+    /// Filled in by the engine, which knows volumes and which paths may be used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountPlan>,
     /// `sandboxes/<id>`: the sandbox's own files live below.
     pub directory: PathBuf,
     pub limits: LimitsPlan,
@@ -90,11 +108,8 @@ pub fn plan(
     spec: &SandboxSpec,
     directory: PathBuf,
     defaults: &Defaults,
+    base: &Base,
 ) -> Result<SandboxPlan> {
-    if !spec.image.is_host() {
-        return Err(Error::new(ErrorKind::Unsupported, format!("image {} cannot be used yet", spec.image))
-            .with_hint("Use the image `host`; OCI images come with a later release."));
-    }
     let limits = decide_limits(&spec.limits, &defaults.limits)?;
     check_env(&spec.env)?;
     if spec.labels.len() > MAX_LABELS {
@@ -103,22 +118,28 @@ pub fn plan(
     for (key, value) in &spec.labels {
         Label::new(key, value)?;
     }
-    let cwd = spec.cwd.clone().unwrap_or_else(|| defaults.cwd.clone());
+    let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
         return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
             .with_hint("Give a path that begins with /."));
     }
-    let user = spec.user.clone().unwrap_or_else(|| defaults.user.clone());
+    let user = spec.user.as_ref().or(base.config.user.as_ref()).unwrap_or(&defaults.user).clone();
     if user.is_empty() || user.len() > 128 || user.contains(|c: char| c.is_control()) {
         return Err(Error::invalid("the user is not a name or a number"));
     }
     let mut env = defaults.env.clone();
+    env.extend(base.config.env.iter().cloned());
     env.extend(spec.env.clone());
     Ok(SandboxPlan {
         id: id.clone(),
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
         image: spec.image.clone(),
-        rootfs: RootfsPlan::Host,
+        rootfs: base.rootfs.clone(),
+        above: base.above.clone(),
+        image_digest: base.image_digest.clone(),
+        snapshot: base.snapshot.clone(),
+        config: base.config.clone(),
+        mounts: Vec::new(),
         directory,
         limits,
         env,
@@ -173,11 +194,12 @@ fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     fn decide(spec: &SandboxSpec) -> Result<SandboxPlan> {
         let id = SandboxId::from_random([7; 8]);
         let name = "box".parse().unwrap();
-        plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default())
+        plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default(), &Base::host())
     }
 
     #[test]

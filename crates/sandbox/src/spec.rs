@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, Namespace, RequestId, SandboxName};
+use crate::{Limits, MountSpec, Namespace, RequestId, SandboxName};
 
 const MAX_IMAGE_BYTES: usize = 512;
 
@@ -77,6 +77,29 @@ impl From<ImageRef> for String {
     }
 }
 
+/// When a registry is asked for an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PullPolicy {
+    /// Every time, so that a moved tag is noticed.
+    Always,
+    #[default]
+    IfMissing,
+    Never,
+}
+
+/// A root file system that is no image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum RootfsSpec {
+    /// By name, digest or the beginning of that.
+    Snapshot { snapshot: String },
+    /// A directory of the host. Never written to: the sandbox has a layer of its own over it.
+    Directory { path: std::path::PathBuf },
+    /// An ext4 file system in a file of the host. Never written to.
+    Disk { path: std::path::PathBuf },
+}
+
 /// What happens when a lifetime ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -111,6 +134,13 @@ pub struct SandboxSpec {
     pub namespace: Namespace,
     #[serde(default)]
     pub image: ImageRef,
+    #[serde(default)]
+    pub pull: PullPolicy,
+    /// In place of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<RootfsSpec>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountSpec>,
     #[serde(default)]
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use sandbox::{
-    ByteSize, CpuCount, ImageRef, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName,
-    SandboxSpec,
+    ByteSize, CpuCount, ImageRef, Label, Lifetime, Limits, Namespace, OnExpiry, PullPolicy, RequestId,
+    SandboxName, SandboxSpec,
 };
 
 use crate::error::CommandResult;
@@ -123,6 +123,9 @@ impl SandboxArgs {
             name: self.name.clone(),
             namespace,
             image: self.image.clone(),
+            pull: PullPolicy::default(),
+            rootfs: None,
+            mounts: Vec::new(),
             limits: Limits {
                 memory: self.memory,
                 swap: self.swap,

@@ -16,10 +16,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("guest", &["guest-protocol"]),
     ("jail", &[]),
     ("images", &[]),
+    ("trees", &[]),
     ("store", &["sandbox"]),
-    ("backends", &["sandbox", "jail", "guest-protocol"]),
+    ("backends", &["sandbox", "jail", "guest-protocol", "images", "trees"]),
     ("gateway", &[]),
-    ("engine", &["sandbox", "store", "guest-protocol", "gateway"]),
+    ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images"]),
     ("frontends", &["engine", "sandbox"]),
 ];
 

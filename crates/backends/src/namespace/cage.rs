@@ -204,6 +204,7 @@ impl Sources {
                 Self(lowers.into_iter().flatten().collect())
             }
             RootfsPlan::Layers { layers } => Self(layers.clone()),
+            RootfsPlan::Disk { .. } => Self(Vec::new()),
         }
     }
 

@@ -137,6 +137,10 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
         RootfsPlan::Layers { .. } => host.ground.clone(),
+        RootfsPlan::Disk { .. } => {
+            let what = "a root file system on a disk image cannot be used yet".to_owned();
+            return Err(BackendError::Unsupported { what, hint: None });
+        }
     };
     let names = host.directories.place(&plan.id);
     let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);

@@ -17,6 +17,7 @@ mod spawner_watch;
 mod statement;
 mod sweep;
 mod watched;
+mod work;
 
 use std::{
     collections::HashMap,
@@ -40,6 +41,7 @@ pub use names::Directories;
 use skeleton::Skeleton;
 use spawner_watch::SpawnerWatch;
 use statement::Means;
+pub use work::worker;
 
 /// Makes sandboxes on this machine, as root or as an ordinary user.
 #[derive(Debug)]
@@ -86,6 +88,11 @@ impl NamespaceBackend {
     /// leaves then and is started again has a new one.
     pub fn spawner_ended(&self) -> impl Future<Output = ()> + Send + 'static {
         self.0.spawner_watch.ended()
+    }
+
+    /// Unpacks the layers of images with the rights that sandboxes' files need.
+    pub fn unpacker(&self) -> Arc<dyn images::Unpacker> {
+        Arc::new(work::SpawnerUnpacker::new(Arc::clone(&self.0)))
     }
 
     /// The steps that would make this sandbox, as text for people: what `doctor --explain` prints.

@@ -85,9 +85,10 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
 }
 
 fn main() -> ExitCode {
-    let spawner = jail::start_spawner(guest_main).unwrap();
+    let spawner = jail::start_spawner(guest_main, backends::namespace::worker).unwrap();
     // For the stories with a second daemon.
-    let spares = (0..2).map(|_spare| jail::start_spawner(guest_main).unwrap()).collect();
+    let spares =
+        (0..2).map(|_spare| jail::start_spawner(guest_main, backends::namespace::worker).unwrap()).collect();
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

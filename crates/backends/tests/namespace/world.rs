@@ -52,7 +52,15 @@ impl World {
     pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
         let id = fresh_id();
         let directory = self.directories.home.join("sandboxes").join(id.as_str());
-        sandbox::plan(&id, &"box".parse().unwrap(), spec, directory, &Defaults::default()).unwrap()
+        sandbox::plan(
+            &id,
+            &"box".parse().unwrap(),
+            spec,
+            directory,
+            &Defaults::default(),
+            &sandbox::Base::host(),
+        )
+        .unwrap()
     }
 
     pub(crate) fn plan(&self) -> SandboxPlan {

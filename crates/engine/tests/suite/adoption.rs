@@ -102,7 +102,8 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
     let directory = world.home.path().join("sandboxes").join(id.as_str());
     std::fs::create_dir_all(directory.join("logs")).unwrap();
     let spec = SandboxSpec::default();
-    let plan = sandbox::plan(&id, &name, &spec, directory, &world.config.defaults).unwrap();
+    let plan =
+        sandbox::plan(&id, &name, &spec, directory, &world.config.defaults, &sandbox::Base::host()).unwrap();
     let now = jiff::Timestamp::UNIX_EPOCH;
     let record = SandboxRecord {
         id,

@@ -24,6 +24,9 @@ const LOOKING: &[&str] = &[
     "execs",
     "glob",
     "grep",
+    "image",
+    "images",
+    "images_usage",
     "is_idle",
     "languages",
     "list",
@@ -40,6 +43,7 @@ const LOOKING: &[&str] = &[
     "record_unknown_call",
     "sandbox",
     "sandboxes",
+    "save_image",
     "settled",
     "stat",
     "usage",
@@ -98,10 +102,20 @@ fn attempts<'a>(
         install_packages(who, which, package_spec()),
         package_status(who, which, Some(PackageManager::Npm), "left-pad"),
         packages(who, which, None),
+        pull_image(who, &alpine(), Default::default(), engine::Progress::none()),
+        load_images(who, engine::Archive::Path("/no/such".into()), Default::default()),
+        import_image(who, std::io::empty(), Default::default(), Default::default(), alpine()),
+        tag_image(who, "alpine", &alpine()),
+        remove_image(who, "alpine", Force::Yes),
+        prune_images(who),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
     )
+}
+
+fn alpine() -> engine::Reference {
+    "alpine".parse().unwrap()
 }
 
 fn context_name() -> ContextName {

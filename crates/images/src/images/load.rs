@@ -143,7 +143,7 @@ impl Inner {
         if image.layers.len() > limits.max_layers {
             return Err(Error::TooLarge {
                 what: "the number of layers".to_owned(),
-                limit: "max_layers",
+                limit: "max_layers".into(),
                 most: limits.max_layers as u64,
             });
         }
@@ -293,7 +293,7 @@ impl Inner {
         if copied > most {
             return Err(Error::TooLarge {
                 what: "the root file system".to_owned(),
-                limit: "max_blob_bytes",
+                limit: "max_blob_bytes".into(),
                 most,
             });
         }

@@ -163,7 +163,7 @@ impl Images {
                 if record.pins.len() >= MAX_PINS {
                     return Err(Error::TooLarge {
                         what: format!("the number of users of {image}"),
-                        limit: "MAX_PINS",
+                        limit: "MAX_PINS".into(),
                         most: MAX_PINS as u64,
                     });
                 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::future;
 
 use super::{Image, Images, Inner, Ready, paired};
 use crate::{
@@ -66,12 +66,10 @@ impl Images {
         let _lease = self.blocking(move |inner| Ok(inner.lease_parts(documents, wanted))).await?;
         self.make_room_for(&resolved.manifest, reference).await?;
 
-        let layers: Vec<LayerRecord> = stream::iter(&pairs)
-            .map(|(layer, diff_id)| self.pulled_layer(&session, layer, diff_id, &progress))
-            // All at once: how many work at a time is decided over all pulls.
-            .buffered(pairs.len().max(1))
-            .try_collect()
-            .await?;
+        // All at once: how many work at a time is decided over all pulls.
+        let pulled =
+            pairs.iter().map(|(layer, diff_id)| self.pulled_layer(&session, layer, diff_id, &progress));
+        let layers = future::try_join_all(pulled).await?;
 
         let reference = reference.clone();
         self.blocking(move |inner| inner.publish(resolved, &config, layers, &reference)).await

@@ -41,7 +41,7 @@ impl Staged<'_> {
         if bytes.len() as u64 > most {
             return Err(Error::TooLarge {
                 what: format!("{name} in the archive"),
-                limit: "max_document_bytes",
+                limit: "max_document_bytes".into(),
                 most,
             });
         }
@@ -144,7 +144,7 @@ impl<'a> Members<'a> {
             if members.files.len() + members.links.len() >= limits.max_archive_members {
                 return Err(Error::TooLarge {
                     what: "the number of members of the archive".to_owned(),
-                    limit: "max_archive_members",
+                    limit: "max_archive_members".into(),
                     most: limits.max_archive_members as u64,
                 });
             }

@@ -108,7 +108,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// The whole body, unless it is longer than `most`.
 pub(super) async fn body(what: &str, mut response: Response, most: u64, idle: Duration) -> Result<Vec<u8>> {
-    let too_large = || Error::TooLarge { what: what.to_owned(), limit: "max_document_bytes", most };
+    let too_large = || Error::TooLarge { what: what.to_owned(), limit: "max_document_bytes".into(), most };
     if response.content_length().is_some_and(|length| length > most) {
         return Err(too_large());
     }

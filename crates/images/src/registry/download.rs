@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use reqwest::{Response, StatusCode, header::CONTENT_RANGE};
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -88,7 +89,7 @@ impl Session {
     /// Downloads and verifies a blob. After a failure that may pass, the file keeps what came, for the next time; after any
     /// other it is removed.
     pub(crate) async fn blob(&self, wanted: &Wanted<'_>) -> Result<()> {
-        let result = self.at_each_place(async |place| self.blob_at(place, wanted).await).await;
+        let result = self.at_each_place(|place| self.blob_at(place, wanted).boxed()).await;
         if let Err(error) = &result
             && !error.is_retryable()
         {

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use reqwest::{
     Client, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE},
@@ -154,30 +155,48 @@ impl Session {
     }
 
     async fn document(&self, kind: &str, which: &str, on_retry: OnRetry<'_>) -> Result<Document> {
-        let most = self.options.limits.max_document_bytes;
-        let limit = self.timeouts().request;
-        self.at_each_place(async |place| {
-            retrying(&self.options.retry, on_retry, async || {
-                let what = self.describe(place, kind, which);
-                let whole = async {
-                    let response = self.get(place, kind, which, None).await?;
-                    if response.status() != StatusCode::OK {
-                        return Err(client::refused(&what, &response));
-                    }
-                    client::body(&what, response, most, self.timeouts().idle).await
-                };
-                let bytes = tokio::time::timeout(limit, whole)
-                    .await
-                    .map_err(|_elapsed| Error::TimedOut { what: what.clone(), after: limit })??;
-                Ok(Document { digest: Digest::of(&bytes), bytes })
-            })
+        self.at_each_place(|place| self.document_at(place, kind, which, on_retry).boxed()).await
+    }
+
+    /// Asks again after failures that may pass, with longer and longer waits.
+    async fn document_at(
+        &self,
+        place: usize,
+        kind: &str,
+        which: &str,
+        on_retry: OnRetry<'_>,
+    ) -> Result<Document> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.document_once(place, kind, which).await {
+                Ok(document) => return Ok(document),
+                Err(error) => error,
+            };
+            let Some(wait) = wait_after(&error, attempt, &self.options.retry) else { return Err(error) };
+            on_retry(wait, &error);
+            tokio::time::sleep(wait).await;
+            attempt += 1;
+        }
+    }
+
+    async fn document_once(&self, place: usize, kind: &str, which: &str) -> Result<Document> {
+        let (most, limit) = (self.options.limits.max_document_bytes, self.timeouts().request);
+        let what = self.describe(place, kind, which);
+        let whole = async {
+            let response = self.get(place, kind, which, None).await?;
+            if response.status() != StatusCode::OK {
+                return Err(client::refused(&what, &response));
+            }
+            client::body(&what, response, most, self.timeouts().idle).await
+        };
+        let bytes = tokio::time::timeout(limit, whole)
             .await
-        })
-        .await
+            .map_err(|_elapsed| Error::TimedOut { what: what.clone(), after: limit })??;
+        Ok(Document { digest: Digest::of(&bytes), bytes })
     }
 
     /// Mirrors first; the registry itself has the last word.
-    async fn at_each_place<T>(&self, mut ask: impl AsyncFnMut(usize) -> Result<T>) -> Result<T> {
+    async fn at_each_place<'a, T>(&self, ask: impl Fn(usize) -> BoxFuture<'a, Result<T>>) -> Result<T> {
         let last = self.places.len() - 1;
         for place in 0..last {
             match ask(place).await {
@@ -231,25 +250,6 @@ impl Session {
             request = request.header(AUTHORIZATION, authorization);
         }
         request.send().await.map_err(|error| client::failed(what, error, self.timeouts().idle))
-    }
-}
-
-/// Asks again after failures that may pass, with longer and longer waits.
-async fn retrying<T>(
-    retry: &Retry,
-    on_retry: OnRetry<'_>,
-    mut ask: impl AsyncFnMut() -> Result<T>,
-) -> Result<T> {
-    let mut attempt = 1;
-    loop {
-        let error = match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        let Some(wait) = wait_after(&error, attempt, retry) else { return Err(error) };
-        on_retry(wait, &error);
-        tokio::time::sleep(wait).await;
-        attempt += 1;
     }
 }
 

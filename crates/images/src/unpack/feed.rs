@@ -53,7 +53,7 @@ impl Feed {
             if bytes > max_layer_bytes {
                 return Err(Error::TooLarge {
                     what: "the unpacked layer".to_owned(),
-                    limit: "max_layer_bytes",
+                    limit: "max_layer_bytes".into(),
                     most: max_layer_bytes,
                 });
             }

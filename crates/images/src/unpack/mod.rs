@@ -30,7 +30,7 @@ use crate::{
 const MAX_WARNINGS: usize = 32;
 
 /// How a layer is laid out, and what is too much.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpackOptions {
     pub opaque: OpaqueMark,
     /// Most entries of one layer.
@@ -50,7 +50,7 @@ impl Default for UnpackOptions {
 }
 
 /// The extended attribute that makes a directory hide those below it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OpaqueMark {
     /// `user.overlay.opaque`, for overlays mounted with `userxattr`.
     #[default]

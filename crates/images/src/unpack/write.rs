@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
             if self.written.n_entries > self.options.max_entries {
                 return Err(Error::TooLarge {
                     what: "the number of entries in the layer".to_owned(),
-                    limit: "max_entries",
+                    limit: "max_entries".into(),
                     most: self.options.max_entries,
                 });
             }

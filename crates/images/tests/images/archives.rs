@@ -244,6 +244,6 @@ async fn archives_that_lie_leave_nothing() {
     let images = Images::open(small.path(), Options { limits, ..options() }).await.unwrap();
     let archive = Archive::Reader(Box::new(Cursor::new(archive_of(&whole))));
     let error = images.load(archive, Platform::host()).await.unwrap_err();
-    assert!(matches!(error, Error::TooLarge { limit: "max_archive_members", .. }), "{error}");
+    assert!(matches!(error, Error::TooLarge { ref limit, .. } if limit == "max_archive_members"), "{error}");
     assert_eq!(everything_in(small.path()), Vec::<std::path::PathBuf>::new());
 }

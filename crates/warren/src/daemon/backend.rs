@@ -61,9 +61,10 @@ impl Roles {
     pub(super) fn fork(choice: BackendChoice) -> Result<Self> {
         match choice {
             BackendChoice::Namespace => {
-                let spawner = jail::start_spawner(guest_main).map_err(|error| {
-                    Error::new(ErrorKind::Unavailable, "could not start the spawner").with_source(error)
-                })?;
+                let spawner =
+                    jail::start_spawner(guest_main, backends::namespace::worker).map_err(|error| {
+                        Error::new(ErrorKind::Unavailable, "could not start the spawner").with_source(error)
+                    })?;
                 Ok(Self::Namespace(spawner))
             }
             BackendChoice::Fake => Ok(Self::Fake),

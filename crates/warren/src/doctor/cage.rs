@@ -15,7 +15,7 @@ pub(crate) struct CageReader {
 impl CageReader {
     /// Forks, so the process must have one thread.
     pub(crate) fn start() -> Result<Self> {
-        let spawner = jail::start_spawner(guest_main).map_err(|error| {
+        let spawner = jail::start_spawner(guest_main, backends::namespace::worker).map_err(|error| {
             Error::new(ErrorKind::Unavailable, "could not start the spawner").with_source(error)
         })?;
         Ok(Self { spawner })
@@ -33,6 +33,7 @@ impl CageReader {
             &SandboxSpec::default(),
             home.join("sandboxes/example"),
             &Defaults::default(),
+            &sandbox::Base::host(),
         )?;
         let backend = NamespaceBackend::new(self.spawner, NamespaceDirectories { home, run }).await;
         let backend = backend.map_err(|error| {

@@ -14,7 +14,15 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     let id = SandboxId::from_random([7; 8]);
     let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
-    let plan = sandbox::plan(&id, &name, &SandboxSpec::default(), directory, &Defaults::default()).unwrap();
+    let plan = sandbox::plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        directory,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+    )
+    .unwrap();
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
         directory: layer.join("root"),

@@ -72,6 +72,9 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         name: parsed(fields.name.as_deref())?,
         namespace: select::namespace(call),
         image: ImageRef::host(),
+        pull: sandbox::PullPolicy::default(),
+        rootfs: None,
+        mounts: Vec::new(),
         limits,
         env,
         cwd: process.workdir.or(fields.workdir),
@@ -237,6 +240,13 @@ fn check(spec: &SandboxSpec) -> Result<(), Failure> {
     let some_name: SandboxName =
         spec.name.clone().map_or_else(|| "unnamed".parse(), Ok).map_err(Error::from)?;
     let some_id = SandboxId::from_random([0; 8]);
-    sandbox::plan(&some_id, &some_name, spec, PathBuf::from("/"), &Defaults::default())?;
+    sandbox::plan(
+        &some_id,
+        &some_name,
+        spec,
+        PathBuf::from("/"),
+        &Defaults::default(),
+        &sandbox::Base::host(),
+    )?;
     Ok(())
 }

@@ -1,0 +1,99 @@
+//! Work on files that needs the spawner's rights over them, done in forks of it: without root, files of sandboxes belong to
+//! ids that the daemon itself cannot be.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use images::{UnpackOptions, Unpacked};
+use jail::{Failure, Reply, Request};
+use serde::{Deserialize, Serialize};
+
+use super::{Host, unexpected};
+use sandbox::BackendError;
+
+/// What a worker is asked; its descriptors are named with each.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    /// Unpacks the layer in the first descriptor into the directory in the second.
+    Unpack { options: UnpackOptions },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Unpacked(Result<Unpacked, images::Error>),
+}
+
+/// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
+pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
+    let job: Job = serde_json::from_str(job).map_err(|error| Failure::new("read the job", &error.into()))?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || {
+        let missing = || Failure::new("read the job", &io::ErrorKind::UnexpectedEof.into());
+        descriptors.next().map(File::from).ok_or_else(missing)
+    };
+    let answer = match job {
+        Job::Unpack { options } => {
+            let (blob, into) = (next()?, next()?);
+            Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
+        }
+    };
+    serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
+}
+
+impl Host {
+    /// Has a worker do `job` and waits for it, on a thread that may block.
+    pub(crate) fn work(&self, job: &Job, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, BackendError> {
+        let text = |error: serde_json::Error| BackendError::failed("a job cannot be written down", error);
+        let request = Request::Work { job: serde_json::to_string(job).map_err(text)? };
+        match self.spawner.ask(&request, descriptors).map_err(super::spawner_gone)? {
+            Reply::Worked { answer } => serde_json::from_str(&answer).map_err(text),
+            Reply::Failed(failure) => {
+                Err(super::error::from_failure("the work on files failed".to_owned(), failure))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Unpacks layers in a fork of the spawner.
+#[derive(Debug)]
+pub(crate) struct SpawnerUnpacker(Arc<Host>);
+
+impl SpawnerUnpacker {
+    pub(crate) fn new(host: Arc<Host>) -> Self {
+        Self(host)
+    }
+}
+
+impl images::Unpacker for SpawnerUnpacker {
+    fn unpack(&self, blob: File, into: &Path, options: &UnpackOptions) -> images::Result<Unpacked> {
+        let failed = |act| {
+            move |source| images::Error::Io {
+                act: std::borrow::Cow::Borrowed(act),
+                path: into.to_owned(),
+                source,
+            }
+        };
+        let directory = File::open(into).map_err(failed("open"))?;
+        let job = Job::Unpack { options: options.clone() };
+        match self.0.work(&job, &[blob.as_fd(), directory.as_fd()]) {
+            Ok(Answer::Unpacked(unpacked)) => unpacked,
+            Err(error) => Err(failed("unpack into")(io::Error::other(error))),
+        }
+    }
+
+    fn remove(&self, directory: &Path) -> io::Result<()> {
+        match self.0.spawner.ask(&Request::Remove { path: directory.to_owned() }, &[])? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) => Err(failure
+                .errno
+                .map_or_else(|| io::Error::other(failure.to_string()), io::Error::from_raw_os_error)),
+            other => Err(io::Error::other(format!("the spawner answered with {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is mounted inside besides the root file system: what was asked, and what was decided.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteSize, Error, Result, VolumeName};
+
+/// Most mounts of one sandbox: each is a descriptor in one message to the spawner.
+pub const MAX_MOUNTS: usize = 64;
+const MAX_PATH_BYTES: usize = 4095;
+/// A sandbox's own: nothing may be mounted there or beneath.
+const KERNEL_PLACES: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// One mount, as it was asked. Devices and set-user-id programs never work on one; `nosuid` and `nodev` are taken because
+/// others take them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MountSpec {
+    /// Where inside: an absolute path. What is missing on the way there is made.
+    pub guest_path: String,
+    #[serde(flatten)]
+    pub source: MountSource,
+    #[serde(default)]
+    pub readonly: bool,
+    #[serde(default)]
+    pub noexec: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", rename_all_fields = "camelCase", tag = "kind")]
+pub enum MountSource {
+    /// A directory or a file of the host; whether it may be used is the policy's business.
+    Bind { host_path: PathBuf },
+    /// A volume of the sandbox's namespace.
+    Named { name: VolumeName },
+    /// Memory, gone when the sandbox stops.
+    Tmpfs {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<ByteSize>,
+    },
+    /// An ext4 file system in a file of the host.
+    Disk { host_path: PathBuf },
+}
+
+/// One mount, as it was decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MountPlan {
+    /// Absolute and without `.` or `..`; links inside may still lead elsewhere inside.
+    pub guest_path: String,
+    pub source: MountOrigin,
+    pub readonly: bool,
+    pub noexec: bool,
+    /// Most bytes that may be in it, where the back end has to hold that by measuring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<ByteSize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
+pub enum MountOrigin {
+    /// A directory or a file. `identity`: what it must turn out to be once it is open, so that nobody can put another in
+    /// its place after it was allowed.
+    Path {
+        path: PathBuf,
+        identity: Option<FileIdentity>,
+    },
+    /// An ext4 file system in a file; every sandbox that uses it sees the same one.
+    Image {
+        path: PathBuf,
+        identity: Option<FileIdentity>,
+    },
+    Tmpfs {
+        size: ByteSize,
+    },
+}
+
+/// Which file it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// `path` without needless slashes, where something may be mounted on it.
+pub fn check_guest_path(path: &str) -> Result<String> {
+    let refuse = |why: &str| {
+        let shown: String = path.chars().take(80).collect();
+        Err(Error::invalid(format!("nothing can be mounted at {shown:?}: {why}"))
+            .with_hint("Give an absolute path such as /data."))
+    };
+    if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains(char::is_control) {
+        return refuse("it is no absolute path");
+    }
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() {
+        return refuse("it is the root");
+    }
+    if parts.iter().any(|part| matches!(*part, "." | "..")) {
+        return refuse("it has . or .. in it");
+    }
+    if KERNEL_PLACES.iter().any(|place| parts[0] == &place[1..]) {
+        return refuse("/proc, /sys and /dev are the sandbox's own");
+    }
+    Ok(format!("/{}", parts.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_places_of_the_workload_can_be_mounted_on() {
+        assert_eq!(check_guest_path("//data//x/").unwrap(), "/data/x");
+        for path in ["", "/", "data", "/a/../b", "/./a", "/proc", "/proc/self", "/dev/shm", "/sys/x", "/a\0b"]
+        {
+            assert!(check_guest_path(path).is_err(), "{path:?}");
+        }
+        check_guest_path("/devices").unwrap();
+    }
+
+    #[test]
+    fn a_mount_reads_as_callers_write_it() {
+        let text = r#"{"kind":"named","guestPath":"/data","name":"models","readonly":true}"#;
+        let mount: MountSpec = serde_json::from_str(text).unwrap();
+        assert!(mount.readonly && !mount.noexec);
+        assert_eq!(mount.source, MountSource::Named { name: "models".parse().unwrap() });
+    }
+}
