@@ -1,12 +1,12 @@
 //! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{Isolation, SandboxId, SandboxPlan, Usage};
+use crate::{DiffQuery, DiffReport, Isolation, SandboxId, SandboxPlan, TreeCopy, TreeFacts, Usage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +120,44 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Deletes `directory` of a sandbox that is not live, with all files in it, whoever owns them.
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError>;
+
+    /// Copies what the sandbox changed over the layers it is made on into the empty directory `into`, as a tree that
+    /// [`SandboxPlan::above`] takes. The caller has paused or stopped it.
+    async fn copy_files(&self, _plan: &SandboxPlan, _into: PathBuf) -> Result<TreeCopy, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Reads all of a tree.
+    async fn tree_facts(&self, _tree: PathBuf) -> Result<TreeFacts, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Writes a tree as an uncompressed tar, the same bytes for the same tree.
+    async fn pack_tree(&self, _tree: PathBuf, _archive: OwnedFd) -> Result<(), BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Makes a tree in the empty directory `into` from what [`Backend::pack_tree`] wrote, here or elsewhere. The archive may
+    /// be hostile.
+    async fn unpack_tree(&self, _archive: OwnedFd, _into: PathBuf) -> Result<TreeFacts, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Deletes a tree, whoever owns what is in it.
+    async fn remove_tree(&self, _tree: PathBuf) -> Result<(), BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Compares a sandbox's files with what it was made on. It may be running: then what changes meanwhile may be told
+    /// either way.
+    async fn diff(&self, _plan: &SandboxPlan, _query: DiffQuery) -> Result<DiffReport, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+}
+
+fn no_trees(kind: BackendKind) -> BackendError {
+    let what = format!("the back end {kind} keeps no files on disk");
+    BackendError::Unsupported { what, hint: Some("Use the back end namespace.".to_owned()) }
 }
 
 /// One live place, made by a [`Backend`].

@@ -22,6 +22,7 @@ mod plan;
 mod size;
 mod spec;
 mod state;
+mod tree;
 mod usage;
 
 pub use backend::{
@@ -52,4 +53,5 @@ pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
+pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};
