@@ -92,6 +92,11 @@ id_type!(
     PackageJobId,
     "pkg-"
 );
+id_type!(
+    /// Names one snapshot on this host, and its directory.
+    SnapshotId,
+    "snp-"
+);
 
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     let mut bits = u64::from_be_bytes(bytes);

@@ -15,6 +15,7 @@ mod packages;
 mod record;
 mod row;
 mod sandboxes;
+mod snapshots;
 mod store;
 
 pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
@@ -27,6 +28,6 @@ pub use ledger::{
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
     CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
-    SandboxRows,
+    SandboxRows, SnapshotRecord, SnapshotRows,
 };
 pub use store::Store;
