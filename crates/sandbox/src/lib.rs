@@ -25,6 +25,7 @@ mod spec;
 mod state;
 mod tree;
 mod usage;
+mod volume;
 
 pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
@@ -39,7 +40,7 @@ pub use exec::{
     RLIMIT_RESOURCES, Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, VolumeId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -57,3 +58,4 @@ pub use spec::{ImageRef, InitSpec, InvalidImage, Lifetime, OnExpiry, PullPolicy,
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};
+pub use volume::{VolumeKind, VolumeSpec, VolumeStorage, check_volume};

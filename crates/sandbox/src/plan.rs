@@ -132,12 +132,7 @@ pub fn plan(
         init.exec().check().map_err(|invalid| Error::invalid(format!("init: {invalid}")))?;
     }
     check_env(&spec.env)?;
-    if spec.labels.len() > MAX_LABELS {
-        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", spec.labels.len())));
-    }
-    for (key, value) in &spec.labels {
-        Label::new(key, value)?;
-    }
+    check_labels(&spec.labels)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
         return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
@@ -169,6 +164,16 @@ pub fn plan(
         rlimits: spec.rlimits.clone(),
         init: spec.init.clone(),
     })
+}
+
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+    if labels.len() > MAX_LABELS {
+        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", labels.len())));
+    }
+    for (key, value) in labels {
+        Label::new(key, value)?;
+    }
+    Ok(())
 }
 
 /// An entry point that was asked for stands for the image's, and the image's command was meant for that one.

@@ -16,6 +16,7 @@ mod record;
 mod row;
 mod sandboxes;
 mod store;
+mod volumes;
 
 pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
@@ -27,6 +28,6 @@ pub use ledger::{
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
     CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
-    SandboxRows,
+    SandboxRows, VolumeRecord, VolumeRows, VolumeState,
 };
 pub use store::Store;
