@@ -39,6 +39,7 @@ pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NameTaken { .. }
         | StoreError::LabelTaken { .. }
+        | StoreError::VolumeTaken { .. }
         | StoreError::RequestKnown { .. }
         | StoreError::RequestKnownExec { .. } => ErrorKind::AlreadyExists,
         StoreError::Missing { .. } => ErrorKind::NotFound,

@@ -28,6 +28,7 @@ mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod mounts;
 mod names;
 mod outcome;
 mod packages;
@@ -38,6 +39,8 @@ mod rich;
 mod secret;
 mod shared;
 mod view;
+mod volume_files;
+mod volumes;
 
 pub use ::images::{
     Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
@@ -72,6 +75,7 @@ pub use crate::{
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},
+    volumes::{VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

@@ -23,6 +23,7 @@ use crate::{
     core::Core,
     create::check_directory,
     error::{self, Refusal},
+    mounts,
     patches::Patches,
     shared::Gone,
 };
@@ -148,8 +149,10 @@ impl Driver {
                         None
                     }
                 };
-                let _making = core.making.read().await;
+                let plan = mounts::resolve(&core, &plan).await?;
+                let making = core.making.read().await;
                 let place = core.backend.create(&plan).await;
+                drop(making);
                 let place = place.map_err(|error| error::from_backend(error, &label))?;
                 match patches {
                     Some(patches) => patched(&core, Arc::from(place), patches, label).await,

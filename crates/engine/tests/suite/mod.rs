@@ -22,3 +22,4 @@ mod read_only;
 mod silent_guests;
 mod support;
 mod unclear_start;
+mod volumes;
