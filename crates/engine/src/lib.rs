@@ -32,6 +32,7 @@ mod mounts;
 mod names;
 mod outcome;
 mod packages;
+mod patches;
 mod pump;
 mod reference;
 mod rich;
@@ -71,6 +72,7 @@ pub use crate::{
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},
