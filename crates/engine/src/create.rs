@@ -11,6 +11,7 @@ use crate::{
     driver::{Birth, Conceived, Driver},
     error, names,
     shared::{Gone, Shared},
+    snapshots,
 };
 
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
@@ -52,7 +53,7 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
+        let planned = new_record(core, who, spec, &base::find(core, who, spec).await?)?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -75,7 +76,7 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
     {
         return earlier(core, &shared).await;
     }
-    let base = base::find(core, spec).await?;
+    let base = base::find(core, who, spec).await?;
     let record = new_record(core, who, spec, &base)?;
     let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
         Conceived::New(birth) => birth,
@@ -114,7 +115,10 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    if let Some(image) = snapshots::base::image_of(core, base) {
+        plan.image = image;
+    }
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

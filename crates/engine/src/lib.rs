@@ -36,6 +36,7 @@ mod reference;
 mod rich;
 mod secret;
 mod shared;
+mod snapshots;
 mod view;
 
 pub use ::images::{
@@ -69,6 +70,10 @@ pub use crate::{
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    snapshots::{
+        DiffSpec, ForkSpec, MAX_FORKS, RestoreSpec, SaveOptions, Since, SnapshotCheck, SnapshotFate,
+        SnapshotRef, SnapshotSpec, SnapshotView,
+    },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
 };
 

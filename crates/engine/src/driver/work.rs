@@ -14,13 +14,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Driver, Reply, ending, refuse};
+use super::{Driver, Reply, capture::Capture, ending, refuse};
 use crate::{
     Force, clock,
     config::MAX_STOP_GRACE,
     create::check_directory,
     error::{self, Refusal},
     shared::Gone,
+    snapshots,
 };
 
 pub(super) struct Work {
@@ -34,6 +35,7 @@ pub(super) enum WorkKind {
     Stopping { then: Then },
     Pausing,
     Resuming,
+    Capturing,
     Removing,
 }
 
@@ -65,6 +67,7 @@ pub(super) enum Done {
     },
     Paused(Result<()>),
     Resumed(Result<()>),
+    Captured(Box<Capture>),
     /// `not_made`: why it goes, when it never came to be.
     Removed {
         not_made: Option<Refusal>,
@@ -77,7 +80,7 @@ fn deadline_after(grace: Duration) -> Instant {
 }
 
 impl Driver {
-    fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
+    pub(super) fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
         self.work = Some(Work { kind, future: future.boxed() });
         self.publish();
     }
@@ -90,6 +93,7 @@ impl Driver {
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
             Done::Resumed(result) => self.resumed(result).await,
+            Done::Captured(capture) => self.captured(*capture).await,
             Done::Removed { not_made, result } => self.removed(not_made, result).await,
         }
     }
@@ -376,12 +380,14 @@ impl Driver {
         match (not_made, result) {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
                 self.vanish(Gone::Removed);
                 self.reply_to_all(&Ok(()));
                 self.tell(EventKind::SandboxRemoved, "").await;
             }
             (Some(refusal), Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
                 self.vanish(Gone::NotMade(refusal.clone()));
                 self.reply_to_all(&Err(refusal));
             }
