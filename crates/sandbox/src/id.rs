@@ -98,6 +98,12 @@ id_type!(
     "snp-"
 );
 
+id_type!(
+    /// Names one volume for ever, whatever it is called.
+    VolumeId,
+    "vol-"
+);
+
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     let mut bits = u64::from_be_bytes(bytes);
     let mut text = [0_u8; 13];

@@ -25,6 +25,7 @@ mod spec;
 mod state;
 mod tree;
 mod usage;
+mod volume;
 
 pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
@@ -39,7 +40,7 @@ pub use exec::{
     Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -60,3 +61,4 @@ pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpe
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};
+pub use volume::{VolumeKind, VolumeSpec, VolumeStorage, check_volume};

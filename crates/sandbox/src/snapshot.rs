@@ -62,10 +62,14 @@ impl SnapshotManifest {
             }
         }
         if self.image.is_host() != self.image_digest.is_none() {
-            return refuse(format!("names the image {} {}", self.image, match self.image_digest {
-                Some(_) => "and a digest for it",
-                None => "without its digest",
-            }));
+            return refuse(format!(
+                "names the image {} {}",
+                self.image,
+                match self.image_digest {
+                    Some(_) => "and a digest for it",
+                    None => "without its digest",
+                }
+            ));
         }
         check_snapshot_labels(&self.labels)
     }

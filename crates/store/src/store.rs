@@ -3,13 +3,16 @@
 use std::{fmt, path::Path};
 
 use jiff::Timestamp;
-use sandbox::{Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SnapshotId};
+use sandbox::{
+    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SnapshotId,
+    VolumeId,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    SnapshotRecord, SnapshotRows, StoreError, calls, database::Database, events, execs, keys, packages,
-    sandboxes, snapshots,
+    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls, database::Database, events,
+    execs, keys, packages, sandboxes, snapshots, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -222,6 +225,26 @@ impl Store {
 
     pub async fn calls(&self, query: CallQuery) -> Result<Vec<Call>, StoreError> {
         self.run(move |database| calls::read(database, &query)).await
+    }
+
+    /// Fails with `VolumeTaken` when the namespace has one of the same name.
+    pub async fn insert_volume(&self, record: VolumeRecord) -> Result<(), StoreError> {
+        self.run(move |database| volumes::insert(database, &record)).await
+    }
+
+    /// Replaces the whole record; `Missing` when there is none of that id.
+    pub async fn update_volume(&self, record: VolumeRecord) -> Result<(), StoreError> {
+        self.run(move |database| volumes::update(database, &record)).await
+    }
+
+    /// Those of all namespaces, oldest first.
+    pub async fn volumes(&self) -> Result<VolumeRows, StoreError> {
+        self.run(|database| volumes::all(database)).await
+    }
+
+    /// Works for a corrupt record too.
+    pub async fn remove_volume(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.run(move |database| volumes::remove(database, &id)).await
     }
 
     /// Waits for what was asked before, then closes the database. Later calls fail with `Closed`. Safe to call twice.
