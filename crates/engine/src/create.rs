@@ -9,7 +9,7 @@ use crate::{
     Engine, Principal, SandboxRef, SandboxView, base,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, names,
+    error, mounts, names,
     shared::{Gone, Shared},
 };
 
@@ -53,6 +53,7 @@ impl Engine {
         self.check_caller(who, spec)?;
         let core = self.core();
         let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
+        mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -76,7 +77,8 @@ async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Resul
         return earlier(core, &shared).await;
     }
     let base = base::find(core, spec).await?;
-    let record = new_record(core, who, spec, &base)?;
+    let mut record = new_record(core, who, spec, &base)?;
+    record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
     let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,

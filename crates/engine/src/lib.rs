@@ -28,6 +28,7 @@ mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod mounts;
 mod names;
 mod outcome;
 mod packages;
@@ -37,10 +38,13 @@ mod rich;
 mod secret;
 mod shared;
 mod view;
+mod volume_files;
+mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
-    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+    Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
+    Platform, Progress, PullOptions, Reference,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -70,6 +74,7 @@ pub use crate::{
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},
+    volumes::{VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

@@ -20,10 +20,12 @@ mod name;
 mod package;
 mod plan;
 mod size;
+mod snapshot;
 mod spec;
 mod state;
 mod tree;
 mod usage;
+mod volume;
 
 pub use backend::{
     Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
@@ -38,7 +40,7 @@ pub use exec::{
     Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -51,7 +53,12 @@ pub use package::{
 };
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
+pub use snapshot::{
+    MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,
+    check_snapshot_labels, is_digest, is_hex,
+};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};
+pub use volume::{VolumeKind, VolumeSpec, VolumeStorage, check_volume};

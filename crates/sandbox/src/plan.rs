@@ -112,12 +112,7 @@ pub fn plan(
 ) -> Result<SandboxPlan> {
     let limits = decide_limits(&spec.limits, &defaults.limits)?;
     check_env(&spec.env)?;
-    if spec.labels.len() > MAX_LABELS {
-        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", spec.labels.len())));
-    }
-    for (key, value) in &spec.labels {
-        Label::new(key, value)?;
-    }
+    check_labels(&spec.labels)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
         return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
@@ -146,6 +141,16 @@ pub fn plan(
         cwd,
         user,
     })
+}
+
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+    if labels.len() > MAX_LABELS {
+        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", labels.len())));
+    }
+    for (key, value) in labels {
+        Label::new(key, value)?;
+    }
+    Ok(())
 }
 
 fn decide_limits(asked: &Limits, defaults: &LimitsPlan) -> Result<LimitsPlan> {

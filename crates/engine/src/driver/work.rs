@@ -20,6 +20,7 @@ use crate::{
     config::MAX_STOP_GRACE,
     create::check_directory,
     error::{self, Refusal},
+    mounts,
     shared::Gone,
 };
 
@@ -116,6 +117,7 @@ impl Driver {
                     Files::New(made) => made?,
                     Files::Kept => check_directory(&plan.directory, &label)?,
                 }
+                let plan = mounts::resolve(&core, &plan).await?;
                 let _making = core.making.read().await;
                 core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
             };

@@ -21,3 +21,4 @@ mod read_only;
 mod silent_guests;
 mod support;
 mod unclear_start;
+mod volumes;
