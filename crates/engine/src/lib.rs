@@ -39,8 +39,9 @@ mod shared;
 mod view;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
-    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+    Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat,
+    Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Mirror,
+    Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;

@@ -26,7 +26,7 @@ pub use crate::{
     images::{
         Archive, DiskUsage, Format, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail, PullOptions,
     },
-    options::{Auth, Credentials, Limits, Mirror, Options, Retry, Timeouts},
+    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
     platform::Platform,
     progress::{Event, LayerState, Progress},
     reference::Reference,
