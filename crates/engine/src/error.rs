@@ -38,6 +38,7 @@ impl Refusal {
 pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NameTaken { .. }
+        | StoreError::VolumeTaken { .. }
         | StoreError::LabelTaken { .. }
         | StoreError::SnapshotTaken { .. }
         | StoreError::RequestKnown { .. }
