@@ -25,6 +25,7 @@ use crate::{
     packages,
     pump::ExecTask,
     shared::{Life, Shared},
+    volumes,
 };
 
 /// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
@@ -59,6 +60,7 @@ pub(crate) async fn open(
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
     packages::take_up(&core).await;
+    volumes::take_up(&core).await?;
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.
@@ -107,7 +109,9 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
     let all = core.all();
     let ids = |live_only: bool| -> Vec<SandboxId> {
         let wanted = all.iter().filter(|shared| !live_only || shared.state().is_live());
-        wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned()).collect()
+        let wanted = wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned());
+        // Places that show volumes to callers who did not wait for us.
+        wanted.chain(core.volumes.places.ids()).collect()
     };
     match core.backend.sweep(&ids(true), &ids(false)).await {
         Ok(swept) if swept.is_empty() => {}

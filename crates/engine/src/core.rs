@@ -8,6 +8,7 @@ use std::{
 
 use sandbox::{
     Backend, ByteSize, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+    VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -16,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
     events::EventLog, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which, shared::Shared,
+    volumes::Volumes,
 };
 
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
+    pub(crate) volumes: Volumes,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -152,6 +155,7 @@ impl Core {
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
+            volumes: Volumes::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -225,6 +229,19 @@ impl Core {
             (shared.status.borrow().record.created_at, shared.subject.id.clone())
         });
         all
+    }
+
+    /// The sandboxes that mount a volume, running or not, and those that are about to.
+    pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
+        let registry = self.registry();
+        let uses = |place: &&Place| {
+            let mounts = &place.shared.status.borrow().record.plan.mounts;
+            mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume))
+        };
+        let mut users: Vec<_> =
+            registry.by_id.values().filter(uses).map(|place| place.shared.subject.name.clone()).collect();
+        users.sort();
+        users
     }
 
     /// Whether a sandbox is being made that has no record yet.

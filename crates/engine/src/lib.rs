@@ -28,15 +28,19 @@ mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod mounts;
 mod names;
 mod outcome;
 mod packages;
+mod patches;
 mod pump;
 mod reference;
 mod rich;
 mod secret;
 mod shared;
 mod view;
+mod volume_files;
+mod volumes;
 
 pub use ::images::{
     Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
@@ -68,9 +72,11 @@ pub use crate::{
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     view::{CellView, ExecView, SandboxFilter, SandboxView},
+    volumes::{VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.
