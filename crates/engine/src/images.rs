@@ -65,9 +65,12 @@ impl Engine {
     ) -> Result<Vec<ImageDetail>> {
         let images = self.core().images_to_name(who).await?;
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
-        let mut details = Vec::with_capacity(loaded.len());
+        let mut details: Vec<ImageDetail> = Vec::with_capacity(loaded.len());
         for image in &loaded {
-            details.push(detail(images, image).await?);
+            // One with several names may come once for each.
+            if details.iter().all(|known| known.summary.digest != image.digest) {
+                details.push(detail(images, image).await?);
+            }
         }
         Ok(details)
     }
