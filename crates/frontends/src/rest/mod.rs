@@ -18,6 +18,7 @@ mod links;
 mod openapi;
 mod output;
 pub(crate) mod packages;
+mod patches;
 mod ports;
 mod sandboxes;
 mod stream;

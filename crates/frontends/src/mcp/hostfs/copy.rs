@@ -59,6 +59,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn copied(self) -> Copied {
+        self.copied
+    }
+
     pub(super) fn room_for(&self, n_more: u64) -> Result<(), Failure> {
         let Copied { files, directories, links, skipped, .. } = &self.copied;
         if files + directories + links + skipped + n_more > MAX_ENTRIES {
@@ -110,7 +114,7 @@ pub(super) fn too_deep(path: &impl std::fmt::Display) -> Failure {
     Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.").into()
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work).await.map_err(broken)?
@@ -120,7 +124,7 @@ fn broken(error: tokio::task::JoinError) -> Failure {
     Error::new(ErrorKind::Internal, "the copy broke off").with_source(error).into()
 }
 
-async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
+pub(super) async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
     let shown = meant(call, path)?;
     if access == Access::Write {
         // The engine never sees this write, so it cannot refuse it.
@@ -135,7 +139,7 @@ async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place
 
 /// What is allowed comes from the command line of `warren mcp` for clients on stdio, who say where they stand, and from
 /// that of the daemon for those on HTTP.
-fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
+pub(super) fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
     if failure.code == HOST_PATH_DENIED && call.settings.host.working_directory.is_none() {
         failure.hint = failure.hint.map(|hint| hint.replace("`warren mcp ", "`warren serve "));
     }
@@ -146,8 +150,8 @@ fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
 /// by then.
 #[derive(Debug)]
 pub(crate) struct Source {
-    shown: PathBuf,
-    opened: Opened,
+    pub(super) shown: PathBuf,
+    pub(super) opened: Opened,
 }
 
 impl Source {
@@ -158,8 +162,15 @@ impl Source {
         Ok(Self { shown, opened })
     }
 
-    pub(crate) fn is_directory(&self) -> bool {
-        matches!(self.opened, Opened::Directory(_))
+    /// Refuses a directory where a patch of a file was asked for, and the other way round.
+    pub(crate) fn check_kind(&self, wants_directory: bool) -> Result<(), Failure> {
+        let (is, right) = match self.opened {
+            Opened::Directory(_) if !wants_directory => ("a directory", "copyDir"),
+            Opened::File { .. } if wants_directory => ("a file", "copyFile"),
+            _ => return Ok(()),
+        };
+        Err(Failure::invalid(format!("{} on the host is {is}", self.shown.display()))
+            .with_hint(format!("Use a patch of kind {right}.")))
     }
 
     /// Copies into a sandbox. A file becomes `path`; what is in a directory comes beneath `path`. Missing directories are
@@ -214,13 +225,13 @@ fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Sto
     result
 }
 
-fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) -> ByteStream {
+pub(super) fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) -> ByteStream {
     stream::unfold(incoming, |mut incoming| async { incoming.recv().await.map(|chunk| (chunk, incoming)) })
         .boxed()
 }
 
 /// Tells a caller who waits how far the bytes are.
-fn told(call: &Call, bytes: ByteStream) -> ByteStream {
+pub(super) fn told(call: &Call, bytes: ByteStream) -> ByteStream {
     if !call.progress.is_wanted() {
         return bytes;
     }

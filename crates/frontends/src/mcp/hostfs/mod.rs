@@ -5,15 +5,18 @@
 
 mod beneath;
 mod copy;
+mod patch;
 mod place;
 mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::copy::{Copied, Source, copy_out};
-#[cfg(test)]
-use self::place::Access;
+pub(crate) use self::{
+    copy::{Copied, Source, copy_out},
+    patch::{Report, for_call, identify},
+    place::Access,
+};
 
 /// Files, directories and links that one copy takes at most.
 const MAX_ENTRIES: u64 = 100_000;
