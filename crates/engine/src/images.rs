@@ -16,14 +16,18 @@ use crate::{Engine, Force, Principal, Scope, core::Core};
 impl Engine {
     /// All images, by their first name.
     pub async fn images(&self, who: &Principal) -> Result<Vec<ImageSummary>> {
-        self.core().images_of(who)?.list().await.map_err(from_images)
+        let mut images = self.core().images_of(who)?.list().await.map_err(from_images)?;
+        images.iter_mut().for_each(|image| hide_strangers(who, image));
+        Ok(images)
     }
 
     pub async fn image(&self, who: &Principal, name: &str) -> Result<ImageDetail> {
-        self.core().images_of(who)?.inspect(name).await.map_err(from_images)
+        let mut image = self.core().images_of(who)?.inspect(name).await.map_err(from_images)?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
-    /// Gets what `reference` stands for in its registry now.
+    /// Gets what `reference` stands for in its registry now. Dropping the future gives it up; what was downloaded is kept.
     pub async fn pull_image(
         &self,
         who: &Principal,
@@ -31,9 +35,16 @@ impl Engine {
         options: PullOptions,
         progress: Progress,
     ) -> Result<ImageDetail> {
-        let images = self.core().images_to_change(who)?;
+        // Whoever sits between us and such a registry decides what all namespaces get under this name.
+        let images = if options.insecure {
+            self.core().images_to_name(who)?
+        } else {
+            self.core().images_to_change(who)?
+        };
         let image = images.pull(reference, options, progress).await.map_err(from_images)?;
-        detail(images, &image).await
+        let mut image = detail(images, &image).await?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
     pub async fn load_images(
@@ -65,15 +76,15 @@ impl Engine {
         detail(images, &image).await
     }
 
-    /// Writes the image as a tar.
-    pub async fn save_image(
+    /// Writes images as one tar.
+    pub async fn save_images(
         &self,
         who: &Principal,
-        name: &str,
+        names: &[String],
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        self.core().images_of(who)?.save(name, writer, format).await.map_err(from_images)
+        self.core().images_of(who)?.save_all(names, writer, format).await.map_err(from_images)
     }
 
     pub async fn tag_image(&self, who: &Principal, name: &str, further: &Reference) -> Result<()> {
@@ -96,6 +107,13 @@ impl Engine {
 
     pub async fn images_usage(&self, who: &Principal) -> Result<DiskUsage> {
         self.core().images_of(who)?.disk_usage().await.map_err(from_images)
+    }
+}
+
+/// Who uses an image is nobody's business who is of one namespace.
+fn hide_strangers(who: &Principal, image: &mut ImageSummary) {
+    if who.scope != Scope::All {
+        image.used_by.clear();
     }
 }
 

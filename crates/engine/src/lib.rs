@@ -43,8 +43,9 @@ mod volume_files;
 mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
-    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+    Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
+    Platform, Progress, PullOptions, Reference,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;

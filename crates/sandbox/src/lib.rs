@@ -21,6 +21,7 @@ mod package;
 mod patch;
 mod plan;
 mod size;
+mod snapshot;
 mod spec;
 mod state;
 mod tree;
@@ -40,7 +41,7 @@ pub use exec::{
     RLIMIT_RESOURCES, Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, VolumeId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -54,6 +55,10 @@ pub use package::{
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
+pub use snapshot::{
+    MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,
+    check_snapshot_labels, is_digest, is_hex,
+};
 pub use spec::{ImageRef, InitSpec, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};

@@ -217,7 +217,7 @@ impl Source {
 }
 
 /// A copy that stopped must not look like one that is complete.
-fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Stop> {
+pub(super) fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Stop> {
     if result.is_err() {
         let broken = Error::new(ErrorKind::Cancelled, "the host's files could not be read to the end");
         chunks.blocking_send(Err(broken)).unwrap_or(());

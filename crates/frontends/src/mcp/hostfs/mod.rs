@@ -3,6 +3,7 @@
 //! A path is text only until the directory it lies beneath is found. From there the kernel resolves it and refuses to
 //! leave; nothing is checked first and opened later.
 
+mod archive;
 mod beneath;
 mod copy;
 mod patch;
@@ -13,6 +14,7 @@ mod source;
 mod tests;
 
 pub(crate) use self::{
+    archive::NewFile,
     copy::{Copied, Source, copy_out},
     patch::{Report, for_call, identify},
     place::Access,
