@@ -12,6 +12,7 @@ use crate::{
     error, mounts, names,
     patches::Pending,
     shared::{Gone, Shared},
+    snapshots,
 };
 
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
@@ -61,7 +62,7 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
+        let planned = new_record(core, who, spec, &base::find(core, who, spec).await?)?;
         mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
@@ -90,7 +91,7 @@ async fn attempt(
     {
         return earlier(core, &shared).await;
     }
-    let base = base::find(core, spec).await?;
+    let base = base::find(core, who, spec).await?;
     let mut record = new_record(core, who, spec, &base)?;
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
@@ -135,7 +136,10 @@ fn check_once(spec: &SandboxSpec) -> Result<()> {
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    if let Some(image) = snapshots::base::image_of(core, base) {
+        plan.image = image;
+    }
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

@@ -38,6 +38,7 @@ mod reference;
 mod rich;
 mod secret;
 mod shared;
+mod snapshots;
 mod view;
 mod volume_files;
 mod volumes;
@@ -75,6 +76,10 @@ pub use crate::{
     patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    snapshots::{
+        DiffSpec, ForkSpec, MAX_FORKS, RestoreSpec, SaveOptions, Since, SnapshotCheck, SnapshotFate,
+        SnapshotRef, SnapshotSpec, SnapshotView,
+    },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
     volumes::{VolumeRef, VolumeView},
 };

@@ -4,13 +4,14 @@
 //! the inbox, so that the driver always answers; what talks to the guest runs in tasks of its own. A caller who goes away
 //! changes nothing: the work is here, not in the request.
 
+mod capture;
 mod ending;
 mod exec;
 mod expiry;
 mod init;
 mod work;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
@@ -23,6 +24,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use self::capture::Captured;
 use self::work::{Files, Then, Work, WorkKind};
 use crate::{
     Force, Principal,
@@ -84,6 +86,11 @@ pub(crate) enum Command {
     Exec {
         spec: Box<ExecSpec>,
         reply: Reply<ExecRecord>,
+    },
+    /// Copy its files into an empty directory, while nothing in it moves.
+    Capture {
+        into: PathBuf,
+        reply: Reply<Captured>,
     },
     /// Let go of the sandbox; it lives on.
     Close {
@@ -333,7 +340,7 @@ impl Driver {
                     | Command::Close { .. }
                     | Command::Remove { force: Force::Yes, .. }
             ),
-            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing, _) => true,
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Capturing | WorkKind::Removing, _) => true,
         };
         if !is_deferred {
             return Some(command);
@@ -368,6 +375,7 @@ impl Driver {
                 reply.send(self.renew(lifetime).await).unwrap_or(());
             }
             Command::Exec { spec, reply } => self.exec(*spec, reply),
+            Command::Capture { into, reply } => self.capture(into, reply),
             Command::Close { reply } => self.close(reply).await,
         }
     }
@@ -527,6 +535,7 @@ impl Command {
             | Self::Renew { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
+            Self::Capture { reply, .. } => refuse(reply, error),
             Self::EndDrain { .. } => {}
         }
     }

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Driver, Reply, ending, refuse};
+use super::{Driver, Reply, capture::Capture, ending, refuse};
 use crate::{
     Force,
     client::GuestClient,
@@ -26,6 +26,7 @@ use crate::{
     mounts,
     patches::Patches,
     shared::Gone,
+    snapshots,
 };
 
 pub(super) struct Work {
@@ -39,6 +40,7 @@ pub(super) enum WorkKind {
     Stopping { then: Then },
     Pausing,
     Resuming,
+    Capturing,
     Removing,
 }
 
@@ -75,6 +77,7 @@ pub(super) enum Done {
     },
     Paused(Result<()>),
     Resumed(Result<()>),
+    Captured(Box<Capture>),
     /// `not_made`: why it goes, when it never came to be.
     Removed {
         not_made: Option<Refusal>,
@@ -117,6 +120,7 @@ impl Driver {
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
             Done::Resumed(result) => self.resumed(result).await,
+            Done::Captured(capture) => self.captured(*capture).await,
             Done::Removed { not_made, result } => self.removed(not_made, result).await,
         }
     }
@@ -424,12 +428,14 @@ impl Driver {
         match (not_made, result) {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
                 self.vanish(Gone::Removed);
                 self.reply_to_all(&Ok(()));
                 self.tell(EventKind::SandboxRemoved, "").await;
             }
             (Some(refusal), Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
                 self.vanish(Gone::NotMade(refusal.clone()));
                 self.reply_to_all(&Err(refusal));
             }

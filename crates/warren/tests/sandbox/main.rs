@@ -12,5 +12,6 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod packages;
+mod patches;
 mod refusals;
 mod work;
