@@ -1,5 +1,7 @@
 //! Values that several commands take: spans, variables, what a new sandbox and an exec are asked.
 
+mod inside;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
@@ -8,6 +10,7 @@ use sandbox::{
     SandboxName, SandboxSpec,
 };
 
+use self::inside::InsideArgs;
 use crate::error::CommandResult;
 
 /// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
@@ -115,17 +118,18 @@ pub(crate) struct SandboxArgs {
     /// The same id again returns the first sandbox
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
+    #[command(flatten)]
+    inside: InsideArgs,
 }
 
 impl SandboxArgs {
-    pub(crate) fn spec(&self, namespace: Namespace) -> SandboxSpec {
-        SandboxSpec {
+    pub(crate) fn spec(&self, namespace: Namespace) -> CommandResult<SandboxSpec> {
+        let mut spec = SandboxSpec {
             name: self.name.clone(),
             namespace,
             image: self.image.clone(),
             pull: PullPolicy::default(),
             rootfs: None,
-            mounts: Vec::new(),
             limits: Limits {
                 memory: self.memory,
                 swap: self.swap,
@@ -148,7 +152,9 @@ impl SandboxArgs {
             },
             request_id: self.request_id.clone(),
             ..SandboxSpec::default()
-        }
+        };
+        self.inside.fill(&mut spec)?;
+        Ok(spec)
     }
 }
 

@@ -205,7 +205,7 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
     ];
     for mounts in tries {
-        let spec = serde_json::from_value(json!({"mounts": mounts.clone()})).unwrap();
+        let spec: SandboxSpec = serde_json::from_value(json!({"mounts": mounts.clone()})).unwrap();
         let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{mounts}: {error}");
         assert!(error.message().contains("/a"), "{error}");

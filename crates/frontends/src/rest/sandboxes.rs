@@ -15,6 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Rest,
     extract::{Ask, Caller, JsonBody},
+    patches,
     v1::{self, schema},
 };
 use crate::http::{About, ApiError, ApiResult};
@@ -48,6 +49,12 @@ impl From<SandboxView> for v1::Sandbox {
             env: view.plan.env,
             cwd: view.plan.cwd,
             user: view.plan.user,
+            shell: view.plan.shell,
+            entrypoint: view.plan.config.entrypoint,
+            cmd: view.plan.config.cmd,
+            init: view.plan.init,
+            rlimits: view.plan.rlimits,
+            mounts: view.spec.mounts,
             hostname: view.plan.hostname,
             labels: view.spec.labels,
             lifetime: view.lifetime,
@@ -109,7 +116,9 @@ async fn create(
     Caller(who): Caller,
     JsonBody(request): JsonBody<CreateRequest>,
 ) -> ApiResult<(StatusCode, Extension<About>, Json<v1::Sandbox>)> {
-    let view = rest.engine.create_sandbox(&who, request.spec(&who)).await?;
+    let (request, reports) = patches::open(&who, request.spec(&who)).await?;
+    let mut view = rest.engine.create_sandbox(&who, request).await?;
+    view.warnings.extend(patches::warnings(&reports));
     let about = About::Sandbox { name: view.name.clone(), namespace: view.namespace.clone() };
     Ok((StatusCode::CREATED, Extension(about), Json(view.into())))
 }

@@ -14,5 +14,6 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod packages;
+mod patches;
 mod refusals;
 mod work;

@@ -118,26 +118,27 @@ pub(crate) enum RegistryAuthKind {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Mount {
-    kind: MountKind,
-    guest_path: String,
-    host_path: Option<String>,
-    name: Option<String>,
-    source: Option<String>,
-    readonly: Option<bool>,
-    noexec: Option<bool>,
-    nosuid: Option<bool>,
-    nodev: Option<bool>,
+    pub(super) kind: MountKind,
+    pub(super) guest_path: String,
+    pub(super) host_path: Option<String>,
+    /// Of a volume.
+    pub(super) name: Option<String>,
+    /// In place of hostPath or name.
+    pub(super) source: Option<String>,
+    pub(super) readonly: Option<bool>,
+    pub(super) noexec: Option<bool>,
+    pub(super) nosuid: Option<bool>,
+    pub(super) nodev: Option<bool>,
     #[schemars(range(min = 1))]
-    size_mib: Option<u64>,
-    format: Option<DiskFormat>,
-    fstype: Option<String>,
-    stat_virtualization: Option<StatVirtualization>,
-    host_permissions: Option<HostPermissions>,
+    pub(super) size_mib: Option<u64>,
+    pub(super) format: Option<DiskFormat>,
+    pub(super) fstype: Option<String>,
+    pub(super) stat_virtualization: Option<StatVirtualization>,
+    pub(super) host_permissions: Option<HostPermissions>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MountKind {
     Bind,
@@ -146,7 +147,7 @@ pub(crate) enum MountKind {
     Disk,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DiskFormat {
     Raw,
@@ -254,12 +255,12 @@ pub(crate) struct RlimitField {
     pub(crate) hard: Option<u64>,
 }
 
+/// Started with the sandbox, each time.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Init {
-    path: String,
-    args: Option<Vec<String>>,
-    env: Option<BTreeMap<String, String>>,
+    pub(crate) path: String,
+    pub(crate) args: Option<Vec<String>>,
+    pub(crate) env: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
