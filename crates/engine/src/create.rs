@@ -6,7 +6,7 @@ use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, 
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView, base,
+    Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, names,
@@ -29,6 +29,16 @@ impl Engine {
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
     pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
+        build::check_labels(&spec)?;
+        self.create_sandbox_of_build(who, spec).await
+    }
+
+    /// The same for a build, whose sandboxes carry a label that nobody else may give.
+    pub(crate) async fn create_sandbox_of_build(
+        &self,
+        who: &Principal,
+        spec: SandboxSpec,
+    ) -> Result<SandboxView> {
         self.check_caller(who, &spec)?;
         for _ in 0..MAX_TRIES {
             match attempt(self.core(), who, &spec).await? {

@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// For what changes what a name stands for, in every namespace.
-    fn images_to_name(&self, who: &Principal) -> Result<&Images> {
+    pub(crate) fn images_to_name(&self, who: &Principal) -> Result<&Images> {
         who.may_change()?;
         if who.scope != Scope::All {
             let message = format!("{} may not name or remove images, which all namespaces share", who.name);
