@@ -19,6 +19,7 @@ use crate::{
     driver::{Driver, Enrolled},
     error,
     events::EventLog,
+    images,
     keys::Keys,
     live::LiveExec,
     outcome::ExitEntry,
@@ -98,6 +99,7 @@ async fn take_up_all(core: Arc<Core>, mut found: Vec<Found>, unreadable: Vec<San
     stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
     sweep(&core, &unreadable).await;
     core.is_settled.send_replace(true);
+    images::open_behind(&core).await;
 }
 
 /// What is not adopted and belongs to one of our ids is taken off the host.

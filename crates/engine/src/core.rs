@@ -15,7 +15,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which, shared::Shared,
+    events::EventLog, images::ImageStore, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which,
+    shared::Shared,
 };
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(crate) struct Core {
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
+    pub(crate) images: ImageStore,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -152,6 +154,7 @@ impl Core {
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
+            images: ImageStore::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -225,6 +228,11 @@ impl Core {
             (shared.status.borrow().record.created_at, shared.subject.id.clone())
         });
         all
+    }
+
+    /// Calls `look` with every sandbox, also those that are just being made.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Shared)) {
+        self.registry().by_id.values().for_each(|place| look(&place.shared));
     }
 
     /// Whether a sandbox is being made that has no record yet.

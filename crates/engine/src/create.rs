@@ -2,6 +2,7 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
+use images::Progress;
 use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
@@ -29,19 +30,30 @@ impl Engine {
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
     pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
-        build::check_labels(&spec)?;
-        self.create_sandbox_of_build(who, spec).await
+        self.create_sandbox_with(who, spec, Progress::none()).await
     }
 
-    /// The same for a build, whose sandboxes carry a label that nobody else may give.
-    pub(crate) async fn create_sandbox_of_build(
+    /// As [`Engine::create_sandbox`], and tells how the pull of its image goes on, where there is one.
+    pub async fn create_sandbox_with(
         &self,
         who: &Principal,
         spec: SandboxSpec,
+        progress: Progress,
+    ) -> Result<SandboxView> {
+        build::check_labels(&spec)?;
+        self.create_any(who, spec, progress).await
+    }
+
+    /// The same for a build too, whose sandboxes carry a label that nobody else may give.
+    pub(crate) async fn create_any(
+        &self,
+        who: &Principal,
+        spec: SandboxSpec,
+        progress: Progress,
     ) -> Result<SandboxView> {
         self.check_caller(who, &spec)?;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec).await? {
+            match attempt(self.core(), who, &spec, &progress).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -62,7 +74,8 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
+        let found = base::find(core, who, spec, &Progress::none()).await?;
+        let planned = new_record(core, who, spec, &found.base)?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -79,18 +92,25 @@ impl Engine {
     }
 }
 
-async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Result<Attempt> {
+async fn attempt(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    progress: &Progress,
+) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }
-    let base = base::find(core, spec).await?;
-    let record = new_record(core, who, spec, &base)?;
+    // Holds on to the image until the sandbox is known to use it.
+    let found = base::find(core, who, spec, progress).await?;
+    let record = new_record(core, who, spec, &found.base)?;
     let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
+    drop(found);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;

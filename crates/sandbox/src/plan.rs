@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Base, BaseConfig, ByteSize, CpuCount, Error, ImageRef, Label, Limits, LimitsPlan, MountPlan, Result,
-    SandboxId, SandboxName, SandboxSpec, exec::check_env,
+    Base, BaseConfig, ByteSize, CpuCount, Error, FileIdentity, ImageRef, Label, Limits, LimitsPlan,
+    MountPlan, Result, SandboxId, SandboxName, SandboxSpec, exec::check_env,
 };
 
 /// Below this no shell starts inside.
@@ -64,8 +64,18 @@ pub enum RootfsPlan {
     Host,
     /// Directories, topmost first.
     Layers { layers: Vec<PathBuf> },
+    /// A directory of the host, read-only. `identity`: which one it must turn out to be, where that was decided.
+    Directory {
+        path: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
     /// An ext4 file system in a file, read-only.
-    Disk { image: PathBuf },
+    Disk {
+        image: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
 }
 
 /// What was decided: nothing is optional, and a back end needs to ask nobody.
@@ -98,6 +108,9 @@ pub struct SandboxPlan {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
+    /// What whoever asked should know of what was decided, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Decides. Pure: same input, same plan. A limit that the host cannot hold is not refused here: the isolation statement
@@ -128,7 +141,8 @@ pub fn plan(
     Ok(SandboxPlan {
         id: id.clone(),
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
-        image: spec.image.clone(),
+        // What stands in for an image that cannot be had is `host`.
+        image: if base.rootfs == RootfsPlan::Host { ImageRef::host() } else { spec.image.clone() },
         rootfs: base.rootfs.clone(),
         above: base.above.clone(),
         image_digest: base.image_digest.clone(),
@@ -140,6 +154,7 @@ pub fn plan(
         env,
         cwd,
         user,
+        warnings: base.warnings.clone(),
     })
 }
 

@@ -140,7 +140,7 @@ impl Engine {
         context: ByteStream,
         events: mpsc::Sender<BuildEvent>,
     ) -> Result<BuiltImage> {
-        self.core().images_to_name(who)?;
+        self.core().images_to_name(who).await?;
         let time = check(&spec)?;
         let engine = self.clone();
         let id = crate::names::random_exec_id()?.to_string();

@@ -2,6 +2,7 @@
 
 use std::{fs::File, os::fd::OwnedFd, sync::Arc, time::Duration};
 
+use ::images::Progress;
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, ImageRef, PullPolicy, Result, SandboxSpec};
 use store::{EntryKind, Item};
 
@@ -9,13 +10,12 @@ use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 
 use super::{BuildEvent, Builder, OutputStream, label, utf8::Decoder};
-use crate::{Engine, Follow, Force, SandboxRef, SandboxView, error};
+use crate::{Engine, Follow, Force, SandboxRef, error};
 
 /// A sandbox that ends with the instruction it was made for.
 pub(super) struct Place<'a> {
     builder: &'a Arc<Builder>,
     pub(super) which: SandboxRef,
-    view: SandboxView,
 }
 
 impl Engine {
@@ -47,7 +47,7 @@ impl<'a> Place<'a> {
         let worker = Arc::clone(builder);
         // Goes on to its end when nobody waits any more, since only then it is known what there is to take away.
         builder.engine.core().drivers.spawn(async move {
-            let made = worker.engine.create_sandbox_of_build(&worker.who, spec).await;
+            let made = worker.engine.create_any(&worker.who, spec, Progress::none()).await;
             let which = made.as_ref().ok().map(|view| SandboxRef::from(&view.id));
             if let Some(which) = &which {
                 worker.remember(which.clone());
@@ -59,7 +59,7 @@ impl<'a> Place<'a> {
             }
         });
         let view = made.await.map_err(|_dropped| error::closing())??;
-        Ok(Self { builder, which: SandboxRef::from(&view.id), view })
+        Ok(Self { builder, which: SandboxRef::from(&view.id) })
     }
 
     pub(super) async fn end(self) {
@@ -100,10 +100,6 @@ impl<'a> Place<'a> {
         let packed = core.backend.pack_layer(&plan, archive).await;
         packed.map_err(|error| error::from_backend(error, &shared.label()))?;
         has_members(&file).map(|has| has.then_some(file))
-    }
-
-    pub(super) fn label(&self) -> String {
-        self.view.name.to_string()
     }
 }
 

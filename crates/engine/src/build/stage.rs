@@ -53,7 +53,7 @@ pub(super) async fn build(
     context: ByteStream,
 ) -> Result<BuiltImage> {
     let core = builder.engine.core();
-    let images = core.images_to_name(&builder.who)?.clone();
+    let images = core.images_to_name(&builder.who).await?.clone();
     let platform = platform(spec.platform.clone())?;
     let mut context = builder.read_context(context).await?;
     let dockerfile = Dockerfile::parse(&dockerfile(&context, &spec.dockerfile)?).map_err(from_build)?;

@@ -20,6 +20,7 @@ use crate::{
     config::MAX_STOP_GRACE,
     create::check_directory,
     error::{self, Refusal},
+    images,
     shared::Gone,
 };
 
@@ -376,12 +377,14 @@ impl Driver {
         match (not_made, result) {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::Removed);
                 self.reply_to_all(&Ok(()));
                 self.tell(EventKind::SandboxRemoved, "").await;
             }
             (Some(refusal), Ok(())) => {
                 self.core.forget(&self.shared);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::NotMade(refusal.clone()));
                 self.reply_to_all(&Err(refusal));
             }
