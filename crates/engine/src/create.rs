@@ -144,7 +144,11 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    if build::is_of_builds(spec) {
+        // What one instruction puts into /tmp, the next one finds.
+        plan.limits.tmp = sandbox::ByteSize(0);
+    }
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

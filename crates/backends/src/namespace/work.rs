@@ -5,11 +5,11 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use images::{UnpackOptions, Unpacked};
+use images::{PackOptions, UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,15 @@ use sandbox::BackendError;
 pub(crate) enum Job {
     /// Unpacks the layer in the first descriptor into the directory in the second.
     Unpack { options: UnpackOptions },
+    /// Writes the upper directory of an overlay as a layer into the first descriptor.
+    PackLayer { upper: PathBuf, options: PackOptions },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Unpacked(Result<Unpacked, images::Error>),
+    /// The number of entries.
+    LayerPacked(Result<u64, images::Error>),
 }
 
 /// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
@@ -40,6 +44,15 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
         Job::Unpack { options } => {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
+        }
+        Job::PackLayer { upper, options } => {
+            let archive = next()?;
+            let opened = File::open(&upper).map_err(|source| images::Error::Io {
+                act: "open".into(),
+                path: upper,
+                source,
+            });
+            Answer::LayerPacked(opened.and_then(|upper| images::pack_layer(upper.as_fd(), archive, &options)))
         }
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
@@ -83,6 +96,9 @@ impl images::Unpacker for SpawnerUnpacker {
         let job = Job::Unpack { options: options.clone() };
         match self.0.work(&job, &[blob.as_fd(), directory.as_fd()]) {
             Ok(Answer::Unpacked(unpacked)) => unpacked,
+            Ok(other) => {
+                Err(failed("unpack into")(io::Error::other(format!("the worker answered {other:?}"))))
+            }
             Err(error) => Err(failed("unpack into")(io::Error::other(error))),
         }
     }
