@@ -1,11 +1,14 @@
 //! What a new sandbox is made on: from a name to layers on disk.
 
-use sandbox::{Base, Error, ErrorKind, Result, SandboxSpec};
+use sandbox::{Base, Error, ErrorKind, Result, RootfsSpec, SandboxSpec};
 
-use crate::core::Core;
+use crate::{Principal, core::Core, snapshots};
 
 /// Finds the image, the snapshot or the directory that was asked for.
-pub(crate) async fn find(_core: &Core, spec: &SandboxSpec) -> Result<Base> {
+pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec) -> Result<Base> {
+    if let Some(RootfsSpec::Snapshot { snapshot }) = &spec.rootfs {
+        return snapshots::base::find(core, who, spec, snapshot).await;
+    }
     let hint = "Use the image `host`, which has the programs of this machine.";
     if !spec.image.is_host() {
         let message = format!("image {} cannot be used yet", spec.image);

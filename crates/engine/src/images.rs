@@ -129,6 +129,38 @@ impl Core {
         })
     }
 
+    /// The image with exactly this manifest, if it is here.
+    pub(crate) async fn image_by_digest(&self, digest: &str) -> Result<Image> {
+        self.images()?.get(digest).await.map_err(from_images)
+    }
+
+    pub(crate) async fn save_image_to(
+        &self,
+        name: &str,
+        writer: impl Write + Send + 'static,
+        format: Format,
+    ) -> Result<()> {
+        self.images()?.save(name, writer, format).await.map_err(from_images)
+    }
+
+    /// Takes in the image with this digest, for a snapshot that is made on it.
+    pub(crate) async fn load_image_from(
+        &self,
+        who: &Principal,
+        digest: &str,
+        reader: impl Read + Send + 'static,
+    ) -> Result<()> {
+        let images = self.images_to_name(who)?;
+        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::default()).await;
+        let loaded = loaded.map_err(from_images)?;
+        match loaded.iter().any(|image| image.digest.as_str() == digest) {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+            }
+        }
+    }
+
     fn images_of(&self, who: &Principal) -> Result<&Images> {
         self.keys.admit(who, self.clock.now())?;
         self.images()

@@ -1,0 +1,56 @@
+//! A snapshot as what a new sandbox is made on, and a sandbox's spec from a snapshot.
+
+use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Result, RootfsPlan, SandboxSpec};
+use store::SandboxRecord;
+
+use super::{SnapshotRef, registry::Snapshot};
+use crate::{Principal, core::Core};
+
+/// What the snapshot called `text` stands for, for a sandbox in the same namespace.
+pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Base> {
+    let which = SnapshotRef::new(text, Some(spec.namespace.clone()))?;
+    let snapshot = core.snapshots.find(who, &which)?;
+    if snapshot.record.namespace != spec.namespace {
+        let message = format!("{} is in another namespace: {}", snapshot.label(), snapshot.record.namespace);
+        return Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Create the sandbox in the snapshot's namespace."));
+    }
+    let chain = core.snapshots.chain(&snapshot)?;
+    Ok(Base {
+        rootfs: rootfs(core, &snapshot).await?,
+        above: chain.iter().map(|snapshot| snapshot.tree.clone()).collect(),
+        image_digest: snapshot.manifest.image_digest.clone(),
+        snapshot: Some(snapshot.record.digest.clone()),
+        config: snapshot.manifest.config.clone(),
+    })
+}
+
+async fn rootfs(core: &Core, snapshot: &Snapshot) -> Result<RootfsPlan> {
+    let Some(digest) = &snapshot.manifest.image_digest else { return Ok(RootfsPlan::Host) };
+    let image = &snapshot.manifest.image;
+    let missing = |source: Error| {
+        let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
+        let hint =
+            format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
+        Error::new(ErrorKind::NotFound, message).with_hint(hint).with_source(source)
+    };
+    let image = core.image_by_digest(digest).await.map_err(missing)?;
+    Ok(RootfsPlan::Layers { layers: image.lowers.clone() })
+}
+
+/// How what comes from a sandbox is run: as its image says, where its spec did not say otherwise.
+pub(crate) fn config_of(source: &SandboxRecord) -> BaseConfig {
+    let mut config = source.plan.config.clone();
+    let is_said = |name: &String| source.spec.env.contains_key(name);
+    config.env.retain(|(name, _)| !is_said(name));
+    config.env.extend(source.spec.env.clone());
+    config.cwd = source.spec.cwd.clone().or(config.cwd);
+    config.user = source.spec.user.clone().or(config.user);
+    config
+}
+
+/// The image beneath a snapshot, by the name it had then.
+pub(crate) fn image_of(core: &Core, base: &Base) -> Option<ImageRef> {
+    let tree = base.above.first()?;
+    core.snapshots.by_tree(tree).map(|snapshot| snapshot.manifest.image.clone())
+}
