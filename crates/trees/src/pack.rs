@@ -43,7 +43,7 @@ pub fn pack(directory: BorrowedFd<'_>, archive: impl Write) -> Result<Packed> {
         packer.add(&walk, step)?;
     }
     packer.write(&END)?;
-    packer.archive.flush().map_err(|error| Error::Archive(error.to_string()))?;
+    packer.archive.flush().map_err(|error| Error::archive(&error))?;
     Ok(packer.packed)
 }
 
@@ -242,6 +242,6 @@ impl<W: Write> Packer<W> {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.packed.bytes += bytes.len() as u64;
-        self.archive.write_all(bytes).map_err(|error| Error::Archive(error.to_string()))
+        self.archive.write_all(bytes).map_err(|error| Error::archive(&error))
     }
 }

@@ -235,6 +235,18 @@ impl Sources {
     }
 }
 
+/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
+/// topmost first.
+pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let mut lowers = Sources::of(plan, ground).0;
+    if plan.rootfs != RootfsPlan::Host {
+        return vec![("root", lowers)];
+    }
+    let usr = lowers.split_off(lowers.len().min(1));
+    let overlays = [("root", lowers), ("usr", usr)];
+    overlays.into_iter().filter(|(_, lowers)| !lowers.is_empty()).collect()
+}
+
 fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, steps: &mut Vec<Step>) {
     let mut overlay = |at: &Path, name: &str, lower: &[PathBuf]| {
         let own = own.join(name);

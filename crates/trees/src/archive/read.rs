@@ -234,12 +234,12 @@ fn available(archive: &mut impl BufRead) -> Result<&[u8]> {
     loop {
         match archive.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::Archive(error.to_string())),
+            Err(error) => return Err(Error::archive(&error)),
             // The buffer is asked for again: a loop may not give away what it borrowed.
             Ok(_) => break,
         }
     }
-    archive.fill_buf().map_err(|error| Error::Archive(error.to_string()))
+    archive.fill_buf().map_err(|error| Error::archive(&error))
 }
 
 fn is_whiteout(header: &Header) -> bool {

@@ -40,7 +40,7 @@ pub(crate) fn write_header(member: &Member) -> Result<Vec<u8>> {
         Kind::Whiteout => {
             header.set_entry_type(EntryType::Char);
             for set in [Header::set_device_major, Header::set_device_minor] {
-                set(&mut header, 0).map_err(|error| Error::Archive(error.to_string()))?;
+                set(&mut header, 0).map_err(|error| Error::archive(&error))?;
             }
         }
     }

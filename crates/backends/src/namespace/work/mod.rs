@@ -15,7 +15,7 @@ use images::{UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::trees::{Answer as TreeAnswer, Job as TreeJob, Own};
+pub(crate) use self::trees::{Answer as TreeAnswer, DiffJob, Job as TreeJob, Layer, OverlayJob, Own};
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
@@ -48,7 +48,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
-        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)?),
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }
