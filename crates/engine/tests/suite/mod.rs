@@ -19,5 +19,6 @@ mod packages;
 mod quotas;
 mod read_only;
 mod silent_guests;
+mod snapshots;
 mod support;
 mod unclear_start;
