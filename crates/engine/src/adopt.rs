@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use futures_util::{StreamExt, stream};
 use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
 use sandbox::{
-    Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId, SandboxState,
+    Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId,
+    SandboxState,
 };
 use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ use crate::{
     packages,
     pump::ExecTask,
     shared::{Life, Shared},
-    snapshots,
+    snapshots, volumes,
 };
 
 /// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
@@ -61,6 +62,7 @@ pub(crate) async fn open(
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
     packages::take_up(&core).await;
     let leftovers = snapshots::take_up(&core).await?;
+    volumes::take_up(&core).await?;
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable, leftovers);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.
@@ -115,7 +117,9 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
     let all = core.all();
     let ids = |live_only: bool| -> Vec<SandboxId> {
         let wanted = all.iter().filter(|shared| !live_only || shared.state().is_live());
-        wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned()).collect()
+        let wanted = wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned());
+        // Places that show volumes to callers who did not wait for us.
+        wanted.chain(core.volumes.places.ids()).collect()
     };
     match core.backend.sweep(&ids(true), &ids(false)).await {
         Ok(swept) if swept.is_empty() => {}

@@ -17,9 +17,5 @@ pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec) -> Re
     if spec.rootfs.is_some() {
         return Err(Error::new(ErrorKind::Unsupported, "rootfs cannot be used yet").with_hint(hint));
     }
-    if !spec.mounts.is_empty() {
-        let error = Error::new(ErrorKind::Unsupported, "mounts cannot be used yet");
-        return Err(error.with_hint("Leave mounts out, and copy files in."));
-    }
     Ok(Base::host())
 }

@@ -8,13 +8,19 @@ use std::{
 
 use sandbox::{
     Backend, ByteSize, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+    VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
+    Principal, Quota, SandboxRef,
+    audit::AuditLog,
+    clock::Clock,
+    config::EngineConfig,
+    disk::Disk,
+    error,
     events::EventLog,
     keys::Keys,
     links::LinkSecret,
@@ -22,6 +28,7 @@ use crate::{
     reference::Which,
     shared::Shared,
     snapshots::{Snapshots, TreeUsers},
+    volumes::Volumes,
 };
 
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub(crate) struct Core {
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) volumes: Volumes,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -161,6 +169,7 @@ impl Core {
             disk: Disk::new(),
             jobs: Jobs::default(),
             snapshots,
+            volumes: Volumes::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -246,6 +255,19 @@ impl Core {
                 users.entry(tree.clone()).or_default().push(place.shared.label());
             }
         }
+        users
+    }
+
+    /// The sandboxes that mount a volume, running or not, and those that are about to.
+    pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
+        let registry = self.registry();
+        let uses = |place: &&Place| {
+            let mounts = &place.shared.status.borrow().record.plan.mounts;
+            mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume))
+        };
+        let mut users: Vec<_> =
+            registry.by_id.values().filter(uses).map(|place| place.shared.subject.name.clone()).collect();
+        users.sort();
         users
     }
 

@@ -6,10 +6,11 @@ use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, 
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView, base,
+    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, names,
+    error, mounts, names,
+    patches::Pending,
     shared::{Gone, Shared},
     snapshots,
 };
@@ -25,14 +26,22 @@ enum Attempt {
 }
 
 impl Engine {
-    /// Makes a sandbox and returns when it runs. A failure leaves nothing behind. The same `requestId` again returns the
-    /// sandbox of the first request, waiting for it where it is not ready.
+    /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. The same
+    /// `requestId` again returns the sandbox of the first request, waiting for it where it is not ready.
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
-    pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
-        self.check_caller(who, &spec)?;
+    pub async fn create_sandbox(
+        &self,
+        who: &Principal,
+        request: impl Into<CreateRequest>,
+    ) -> Result<SandboxView> {
+        let mut request = request.into();
+        self.check_caller(who, &request.spec)?;
+        check_once(&request.spec)?;
+        let pending = Pending::take_from(who, &mut request)?;
+        let spec = request.spec;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec).await? {
+            match attempt(self.core(), who, &spec, &pending).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -54,6 +63,7 @@ impl Engine {
         self.check_caller(who, spec)?;
         let core = self.core();
         let planned = new_record(core, who, spec, &base::find(core, who, spec).await?)?;
+        mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -70,15 +80,21 @@ impl Engine {
     }
 }
 
-async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Result<Attempt> {
+async fn attempt(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    pending: &Pending,
+) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }
     let base = base::find(core, who, spec).await?;
-    let record = new_record(core, who, spec, &base)?;
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
+    let mut record = new_record(core, who, spec, &base)?;
+    record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
@@ -110,6 +126,11 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
         Some(Gone::NotMade(refusal)) => Err(refusal.to_error()),
         Some(Gone::Removed) => Ok(Attempt::Again),
     }
+}
+
+/// What is done once is checked before it is taken out of the spec.
+fn check_once(spec: &SandboxSpec) -> Result<()> {
+    sandbox::check_patches(&spec.patches, &spec.scripts, &spec.mounts)
 }
 
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {

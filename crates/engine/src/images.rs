@@ -16,11 +16,15 @@ use crate::{Engine, Force, Principal, Scope, core::Core};
 impl Engine {
     /// All images, by their first name.
     pub async fn images(&self, who: &Principal) -> Result<Vec<ImageSummary>> {
-        self.core().images_of(who)?.list().await.map_err(from_images)
+        let mut images = self.core().images_of(who)?.list().await.map_err(from_images)?;
+        images.iter_mut().for_each(|image| hide_strangers(who, image));
+        Ok(images)
     }
 
     pub async fn image(&self, who: &Principal, name: &str) -> Result<ImageDetail> {
-        self.core().images_of(who)?.inspect(name).await.map_err(from_images)
+        let mut image = self.core().images_of(who)?.inspect(name).await.map_err(from_images)?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
     /// Gets what `reference` stands for in its registry now. Dropping the future gives it up; what was downloaded is kept.
@@ -38,7 +42,9 @@ impl Engine {
             self.core().images_to_change(who)?
         };
         let image = images.pull(reference, options, progress).await.map_err(from_images)?;
-        detail(images, &image).await
+        let mut image = detail(images, &image).await?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
     pub async fn load_images(
@@ -104,6 +110,13 @@ impl Engine {
     }
 }
 
+/// Who uses an image is nobody's business who is of one namespace.
+fn hide_strangers(who: &Principal, image: &mut ImageSummary) {
+    if who.scope != Scope::All {
+        image.used_by.clear();
+    }
+}
+
 async fn detail(images: &Images, image: &Image) -> Result<ImageDetail> {
     images.inspect(image.digest.as_str()).await.map_err(from_images)
 }
@@ -142,7 +155,9 @@ impl Core {
         let loaded = loaded.map_err(from_images)?;
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),
-            false => Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not"))),
+            false => {
+                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+            }
         }
     }
 

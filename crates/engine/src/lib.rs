@@ -28,9 +28,11 @@ mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod mounts;
 mod names;
 mod outcome;
 mod packages;
+mod patches;
 mod pump;
 mod reference;
 mod rich;
@@ -38,10 +40,13 @@ mod secret;
 mod shared;
 mod snapshots;
 mod view;
+mod volume_files;
+mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
-    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+    Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
+    Platform, Progress, PullOptions, Reference,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -68,6 +73,7 @@ pub use crate::{
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     snapshots::{
@@ -75,6 +81,7 @@ pub use crate::{
         SnapshotRef, SnapshotSpec, SnapshotView,
     },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
+    volumes::{VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

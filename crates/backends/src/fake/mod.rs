@@ -16,21 +16,22 @@ mod search;
 mod shell;
 mod switches;
 mod trees;
+mod volumes;
 mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, DiffQuery, DiffReport, Instance, SandboxId,
-    SandboxPlan, TreeCopy, TreeFacts,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
+    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -39,6 +40,7 @@ use self::{
     guest::{Guest, lock},
     instance::FakeInstance,
     switches::Switches,
+    volumes::Volumes,
 };
 
 /// Makes simulated sandboxes. Clones are the same back end.
@@ -48,6 +50,7 @@ pub struct FakeBackend {
     places: Arc<Mutex<BTreeMap<SandboxId, FakeInstance>>>,
     /// Files outlive their place: a stopped sandbox keeps them.
     files: Arc<Mutex<BTreeMap<SandboxId, Arc<Mutex<Files>>>>>,
+    volumes: Arc<Volumes>,
     switches: Arc<Switches>,
 }
 
@@ -74,6 +77,7 @@ impl FakeBackend {
             capabilities: Arc::new(Mutex::new(capabilities)),
             places: Arc::default(),
             files: Arc::default(),
+            volumes: Arc::default(),
             switches: Arc::default(),
         }
     }
@@ -261,5 +265,32 @@ impl Backend for FakeBackend {
             }
             _ => Ok(()),
         }
+    }
+
+    async fn make_volume(
+        &self,
+        directory: &Path,
+        kind: VolumeKind,
+        _limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        Volumes::make(directory, kind)
+            .map_err(|source| BackendError::failed("could not make a volume", source))
+    }
+
+    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
+        Ok(self.volumes.used(origin))
+    }
+
+    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
+        let removed = self.volumes.remove(directory);
+        removed.map_err(|source| BackendError::failed("could not remove a volume", source))
+    }
+
+    async fn open_volume(
+        &self,
+        id: &SandboxId,
+        origin: &MountOrigin,
+    ) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(self.volumes.open(id, origin, Arc::clone(&self.switches))?))
     }
 }

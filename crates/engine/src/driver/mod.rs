@@ -8,6 +8,7 @@ mod capture;
 mod ending;
 mod exec;
 mod expiry;
+mod init;
 mod work;
 
 use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
@@ -33,6 +34,7 @@ use crate::{
     create::{make_directory, unmake_directory},
     disk::may_block,
     error::{self, Refusal},
+    patches::Pending,
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -194,7 +196,12 @@ impl Driver {
     }
 
     /// Makes a new sandbox: its record first, then its place.
-    pub(crate) fn create(core: &Arc<Core>, who: &Principal, record: SandboxRecord) -> Result<Conceived> {
+    pub(crate) fn create(
+        core: &Arc<Core>,
+        who: &Principal,
+        record: SandboxRecord,
+        pending: Pending,
+    ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
@@ -207,7 +214,7 @@ impl Driver {
             let lived = async {
                 if let Some(files) = driver.write_down(recorded).await {
                     driver.waiting.push(reply);
-                    driver.begin_making(Files::New(files));
+                    driver.begin_making(Files::New { made: files, patches: pending.take() });
                     driver.run().await;
                 }
             };
@@ -333,10 +340,7 @@ impl Driver {
                     | Command::Close { .. }
                     | Command::Remove { force: Force::Yes, .. }
             ),
-            (
-                WorkKind::Pausing | WorkKind::Resuming | WorkKind::Capturing | WorkKind::Removing,
-                _,
-            ) => true,
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Capturing | WorkKind::Removing, _) => true,
         };
         if !is_deferred {
             return Some(command);
@@ -453,8 +457,9 @@ impl Driver {
         reply.send(Ok(())).unwrap_or(());
     }
 
+    /// Without the program that the sandbox begins with: it ends with the sandbox.
     fn n_running_execs(&self) -> usize {
-        self.shared.execs.count(|exec| exec.state != ExecState::Done)
+        self.shared.execs.count(|exec| exec.state != ExecState::Done && !self.is_init(exec))
     }
 
     /// Writes the record before something is done that it must tell of.

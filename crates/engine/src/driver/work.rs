@@ -16,10 +16,15 @@ use tokio::{
 
 use super::{Driver, Reply, capture::Capture, ending, refuse};
 use crate::{
-    Force, clock,
+    Force,
+    client::GuestClient,
+    clock,
     config::MAX_STOP_GRACE,
+    core::Core,
     create::check_directory,
     error::{self, Refusal},
+    mounts,
+    patches::Patches,
     shared::Gone,
     snapshots,
 };
@@ -49,8 +54,8 @@ pub(super) enum Then {
 
 /// What a place is made from.
 pub(super) enum Files {
-    /// A directory that was made for it, or could not be.
-    New(Result<()>),
+    /// A directory that was made for it, or could not be, and what its files are changed by.
+    New { made: Result<()>, patches: Option<Patches> },
     /// What an earlier life left.
     Kept,
 }
@@ -59,7 +64,12 @@ pub(super) enum Done {
     /// `first`: the sandbox is new, so a failure leaves nothing behind.
     Made {
         first: bool,
-        place: Result<Box<dyn Instance>>,
+        place: Result<Arc<dyn Instance>>,
+    },
+    /// Its first program runs, or does not.
+    Begun {
+        first: bool,
+        result: Result<()>,
     },
     Stopped {
         then: Then,
@@ -79,6 +89,21 @@ fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
+/// Gives a new place its files, or takes it away again. Nothing of the workload runs in it yet, and nobody knows it.
+async fn patched(
+    core: &Core,
+    place: Arc<dyn Instance>,
+    patches: Patches,
+    label: String,
+) -> Result<Arc<dyn Instance>> {
+    let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
+    let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
+    if let Err(error) = place.stop().await {
+        tracing::warn!(sandbox = client.label(), %error, "what could not be patched could not be stopped");
+    }
+    Err(error)
+}
+
 impl Driver {
     pub(super) fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
         self.work = Some(Work { kind, future: future.boxed() });
@@ -87,7 +112,9 @@ impl Driver {
 
     pub(super) async fn finish(&mut self, done: Done) {
         match done {
-            Done::Made { place: Ok(instance), .. } => self.made(Arc::from(instance)).await,
+            Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
+            Done::Begun { result: Ok(()), .. } => self.runs().await,
+            Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
             Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(Refusal::from(&error))),
             Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
@@ -112,33 +139,54 @@ impl Driver {
     }
 
     pub(super) fn begin_making(&mut self, files: Files) {
-        let first = matches!(files, Files::New(_));
+        let first = matches!(files, Files::New { .. });
         let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
         self.begin(WorkKind::Making, async move {
             let made = async {
-                match files {
-                    Files::New(made) => made?,
-                    Files::Kept => check_directory(&plan.directory, &label)?,
+                let patches = match files {
+                    Files::New { made, patches } => {
+                        made?;
+                        patches
+                    }
+                    Files::Kept => {
+                        check_directory(&plan.directory, &label)?;
+                        None
+                    }
+                };
+                let plan = mounts::resolve(&core, &plan).await?;
+                let making = core.making.read().await;
+                let place = core.backend.create(&plan).await;
+                drop(making);
+                let place = place.map_err(|error| error::from_backend(error, &label))?;
+                match patches {
+                    Some(patches) => patched(&core, Arc::from(place), patches, label).await,
+                    None => Ok(Arc::from(place)),
                 }
-                let _making = core.making.read().await;
-                core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
             };
             Done::Made { first, place: made.await }
         });
     }
 
-    async fn made(&mut self, instance: Arc<dyn Instance>) {
+    /// There is a place. Whatever it is to begin with is begun before anyone is told.
+    async fn made(&mut self, first: bool, instance: Arc<dyn Instance>) {
+        self.record.isolation = Some(instance.isolation().clone());
+        self.life = Some(self.new_life(instance));
+        match self.record.plan.init.clone() {
+            Some(init) => self.begin_init(first, &init),
+            None => self.runs().await,
+        }
+    }
+
+    async fn runs(&mut self) {
         let now = self.core.clock.now();
         let is_new = self.record.started_at.is_none();
         self.record.state = SandboxState::Running;
         self.record.reason = None;
-        self.record.isolation = Some(instance.isolation().clone());
         self.record.started_at = Some(now);
         self.record.stopped_at = None;
         self.record.last_active_at = now;
         self.record.expires_at = self.record.lifetime.ttl.map(|ttl| clock::later(now, ttl));
         self.shared.activity.touch(now);
-        self.life = Some(self.new_life(instance));
         if let Err(error) = self.save().await {
             // Nobody was told that it runs, and no record would tell either: take it back.
             let refusal = Refusal::from(&error);
@@ -154,7 +202,7 @@ impl Driver {
         self.tell(EventKind::SandboxStarted, "").await;
     }
 
-    async fn not_started(&mut self, error: &sandbox::Error) {
+    pub(super) async fn not_started(&mut self, error: &sandbox::Error) {
         self.record.state = SandboxState::Stopped;
         self.record.reason = Some(format!("it could not be started: {error}"));
         self.save_if_possible().await;

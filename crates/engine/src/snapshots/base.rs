@@ -30,7 +30,8 @@ async fn rootfs(core: &Core, snapshot: &Snapshot) -> Result<RootfsPlan> {
     let image = &snapshot.manifest.image;
     let missing = |source: Error| {
         let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
-        let hint = format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
+        let hint =
+            format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
         Error::new(ErrorKind::NotFound, message).with_hint(hint).with_source(source)
     };
     let image = core.image_by_digest(digest).await.map_err(missing)?;

@@ -135,8 +135,11 @@ fn not_all(label: &str, n_asked: usize, n_made: usize, left: &[String], error: E
 fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
     let n = spec.count.unwrap_or(if spec.names.is_empty() { 1 } else { spec.names.len() });
     if n == 0 || n > MAX_FORKS || spec.names.len() > MAX_FORKS {
-        return Err(Error::invalid(format!("{} forks; it goes from 1 to {MAX_FORKS}", n.max(spec.names.len())))
-            .with_hint("Fork in several calls."));
+        return Err(Error::invalid(format!(
+            "{} forks; it goes from 1 to {MAX_FORKS}",
+            n.max(spec.names.len())
+        ))
+        .with_hint("Fork in several calls."));
     }
     if !spec.names.is_empty() {
         if n != spec.names.len() || spec.name_prefix.is_some() {

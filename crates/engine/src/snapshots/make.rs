@@ -35,12 +35,7 @@ pub(super) struct Wish {
 }
 
 /// Makes one, whether or not the caller waits for it: whole or not at all.
-pub(super) async fn make(
-    core: &Arc<Core>,
-    who: &Principal,
-    sandbox: Changeable,
-    wish: Wish,
-) -> Result<Hold> {
+pub(super) async fn make(core: &Arc<Core>, who: &Principal, sandbox: Changeable, wish: Wish) -> Result<Hold> {
     let room = core.snapshots.make_room(who)?;
     let (tell, told) = oneshot::channel();
     let (task_core, owner) = (Arc::clone(core), who.key.clone());
@@ -180,7 +175,8 @@ fn check_base(plan: &SandboxPlan, label: &str) -> Result<()> {
     if is_named {
         return Ok(());
     }
-    let message = format!("{label} is made on a directory of the host, which a snapshot cannot name by digest");
+    let message =
+        format!("{label} is made on a directory of the host, which a snapshot cannot name by digest");
     Err(Error::new(ErrorKind::Unsupported, message)
         .with_hint("Import the directory as an image, and create a sandbox from that."))
 }

@@ -51,9 +51,8 @@ fn write(value: &Value) -> String {
         Value::Object(map) => {
             let mut members: Vec<_> = map.iter().collect();
             members.sort_by_key(|(key, _)| *key);
-            let member = |(key, value): (&String, &Value)| {
-                format!("{}:{}", Value::String(key.clone()), write(value))
-            };
+            let member =
+                |(key, value): (&String, &Value)| format!("{}:{}", Value::String(key.clone()), write(value));
             format!("{{{}}}", members.into_iter().map(member).collect::<Vec<_>>().join(","))
         }
         plain => plain.to_string(),

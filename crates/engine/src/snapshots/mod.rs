@@ -26,10 +26,6 @@ use sandbox::{
 };
 use store::{NewEvent, SnapshotRecord};
 
-pub(crate) use self::{
-    disk::Leftovers,
-    registry::{Snapshots, TreeUsers},
-};
 pub use self::{
     archive::SaveOptions,
     diff::{DiffSpec, Since},
@@ -37,6 +33,10 @@ pub use self::{
     reference::SnapshotRef,
     restore::RestoreSpec,
     view::{SnapshotCheck, SnapshotFate, SnapshotSpec, SnapshotView},
+};
+pub(crate) use self::{
+    disk::Leftovers,
+    registry::{Snapshots, TreeUsers},
 };
 use self::{
     make::Wish,

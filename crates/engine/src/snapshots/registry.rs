@@ -30,7 +30,8 @@ impl Snapshot {
     pub(crate) fn new(record: SnapshotRecord, directory: PathBuf) -> Result<Self> {
         let manifest = manifest::parse(record.manifest.as_bytes())?;
         if manifest::digest_of(record.manifest.as_bytes()) != record.digest {
-            let message = format!("the record of snapshot {} has another digest than its manifest", record.id);
+            let message =
+                format!("the record of snapshot {} has another digest than its manifest", record.id);
             return Err(Error::new(ErrorKind::Internal, message));
         }
         let tree = directory.join("tree");
@@ -159,11 +160,8 @@ impl Snapshots {
 
     /// All of them, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Snapshot>> {
-        let mut all: Vec<_> =
-            self.inner().by_id.values().map(|kept| Arc::clone(&kept.snapshot)).collect();
-        all.sort_by(|a, b| {
-            (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id))
-        });
+        let mut all: Vec<_> = self.inner().by_id.values().map(|kept| Arc::clone(&kept.snapshot)).collect();
+        all.sort_by(|a, b| (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id)));
         all
     }
 
@@ -202,9 +200,7 @@ impl Snapshots {
                 (found, _) => found,
             },
         };
-        found
-            .filter(|snapshot| who.sees(&snapshot.record.namespace))
-            .ok_or_else(|| no_such_snapshot(which))
+        found.filter(|snapshot| who.sees(&snapshot.record.namespace)).ok_or_else(|| no_such_snapshot(which))
     }
 
     fn by_digits(&self, namespace: &Namespace, hex: &str) -> Result<Option<Arc<Snapshot>>> {
@@ -302,9 +298,10 @@ impl Snapshots {
     /// Names of snapshots by the digest of the image they are made on.
     pub(crate) fn of_image(&self, digest: &str) -> Vec<String> {
         let inner = self.inner();
-        let using = inner.by_id.values().filter(|kept| {
-            kept.snapshot.manifest.image_digest.as_deref() == Some(digest)
-        });
+        let using = inner
+            .by_id
+            .values()
+            .filter(|kept| kept.snapshot.manifest.image_digest.as_deref() == Some(digest));
         using.map(|kept| kept.snapshot.label()).collect()
     }
 }
@@ -324,9 +321,8 @@ pub(crate) fn no_such_snapshot(which: impl std::fmt::Display) -> Error {
 
 pub(crate) fn too_deep(label: &str) -> Error {
     let message = format!("{label} lies on {MAX_SNAPSHOT_CHAIN} snapshots already, which is the most");
-    Error::new(ErrorKind::LimitReached, message).with_hint(
-        "Save an archive of its files (`warren cp`), and begin again from the image with those.",
-    )
+    Error::new(ErrorKind::LimitReached, message)
+        .with_hint("Save an archive of its files (`warren cp`), and begin again from the image with those.")
 }
 
 /// Which sandboxes use which trees.

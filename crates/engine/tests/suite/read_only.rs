@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, path::Path};
 
 use engine::{
-    Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, SnapshotSpec, Target,
+    Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, SnapshotSpec,
+    Target, VolumeRef,
 };
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
     ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, Result,
-    SandboxSpec, SandboxState, TerminalSize,
+    SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
 };
 
 use super::support::{World, bytes};
@@ -54,6 +55,11 @@ const LOOKING: &[&str] = &[
     "stat",
     "usage",
     "verify_snapshot",
+    "volume",
+    "volume_list",
+    "volume_read_file",
+    "volume_stat",
+    "volumes",
     "wait_exec",
     "wait_package_job",
     "wait_sandbox",
@@ -121,6 +127,13 @@ fn attempts<'a>(
         reindex_snapshots(who),
         load_snapshot(who, &Default::default(), None, std::io::empty()),
         fork_sandbox(who, which, Default::default()),
+        create_volume(who, volume_spec()),
+        remove_volume(who, &volume()),
+        volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
+        volume_mkdir(who, &volume(), "/made", true, None),
+        volume_remove_path(who, &volume(), "/kept", true),
+        volume_copy_path(who, &volume(), "/kept", "/made", true),
+        volume_rename_path(who, &volume(), "/kept", "/made", true),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
@@ -129,6 +142,14 @@ fn attempts<'a>(
 
 fn alpine() -> engine::Reference {
     "alpine".parse().unwrap()
+}
+
+fn volume() -> VolumeRef {
+    VolumeRef { namespace: None, name: "models".parse().unwrap() }
+}
+
+fn volume_spec() -> VolumeSpec {
+    serde_json::from_value(serde_json::json!({"name": "models"})).unwrap()
 }
 
 fn context_name() -> ContextName {

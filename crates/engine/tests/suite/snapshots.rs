@@ -7,8 +7,8 @@ use std::{
 };
 
 use engine::{
-    DiffSpec, ForkSpec, Force, Principal, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotFate, SnapshotRef,
-    SnapshotSpec, SnapshotView,
+    DiffSpec, Force, ForkSpec, Principal, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotFate,
+    SnapshotRef, SnapshotSpec, SnapshotView,
 };
 use sandbox::{BackendError, ChangeKind, ErrorKind, EventKind, RootfsSpec, SandboxSpec, SandboxState};
 
@@ -203,7 +203,10 @@ async fn removing_what_is_used_is_refused_by_name_and_by_force_it_loses_its_name
     assert_eq!(child.parent, Some(base.digest));
     let error = world.engine.remove_snapshot(&world.who, &which("base"), Force::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongState);
-    assert!(error.message().contains("sandbox again") && error.message().contains("snapshot child"), "{error}");
+    assert!(
+        error.message().contains("sandbox again") && error.message().contains("snapshot child"),
+        "{error}"
+    );
 
     let fate = world.engine.remove_snapshot(&world.who, &which("base"), Force::Yes).await.unwrap();
     assert_eq!(fate, SnapshotFate::Unnamed);
@@ -213,7 +216,10 @@ async fn removing_what_is_used_is_refused_by_name_and_by_force_it_loses_its_name
     assert_eq!(world.snapshots_on_disk().len(), 2);
     let fate = world.engine.remove_snapshot(&world.who, &which("child"), Force::No).await.unwrap();
     assert_eq!((fate, world.snapshots_on_disk().len()), (SnapshotFate::Removed, 0));
-    assert_eq!(world.engine.snapshot(&world.who, &which("child")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        world.engine.snapshot(&world.who, &which("child")).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[tokio::test]

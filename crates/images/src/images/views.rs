@@ -98,7 +98,7 @@ impl Inner {
         })
     }
 
-    fn known(&self, manifest: &Digest) -> Result<Record> {
+    pub(super) fn known(&self, manifest: &Digest) -> Result<Record> {
         let record = self.store.index().images.get(manifest).cloned();
         record.ok_or_else(|| Error::NotFound { what: format!("image {manifest}") })
     }
@@ -131,6 +131,7 @@ impl Inner {
         let images = self.store.index().images.clone();
         let mut summaries = images
             .iter()
+            .filter(|(_, record)| !record.is_of_builds())
             .map(|(manifest, record)| self.summary(manifest, record))
             .collect::<Result<Vec<_>>>()?;
         summaries.sort_by(|a, b| a.names.first().cmp(&b.names.first()));

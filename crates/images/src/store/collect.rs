@@ -48,7 +48,7 @@ impl Store {
     /// Removes what no image needs: images without a name and a user, then blobs and layers without an image.
     pub(crate) fn collect(&self) -> Result<Freed> {
         let mut freed = Freed::default();
-        if self.index().images.values().any(|record| record.names.is_empty() && record.pins.is_empty()) {
+        if self.index().images.values().any(|record| record.is_nameless() && record.pins.is_empty()) {
             freed.images = self.change_index(|index| Ok(self.forget_nameless(index)))?;
         }
         let trash = self.unlink_garbage(&mut freed)?;
@@ -63,7 +63,7 @@ impl Store {
         let garbage = index
             .images
             .iter()
-            .filter(|(digest, record)| record.names.is_empty() && record.pins.is_empty() && !is_held(digest))
+            .filter(|(digest, record)| record.is_nameless() && record.pins.is_empty() && !is_held(digest))
             .map(|(digest, _)| digest.clone())
             .collect::<Vec<_>>();
         for digest in &garbage {

@@ -116,7 +116,8 @@ impl Loader {
                 self.settle(content.inner, image)
             }
             Format::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::new(sealed).map_err(unreadable)?.single_frame();
+                let mut decoder =
+                    zstd::stream::read::Decoder::new(sealed).map_err(unreadable)?.single_frame();
                 decoder.window_log_max(MAX_WINDOW_LOG).map_err(unreadable)?;
                 let mut content = Bounded { inner: decoder, left: most };
                 let image = self.members(&mut content, taken)?;
@@ -177,8 +178,9 @@ impl Loader {
         })?;
         if index.format != FORMAT {
             let message = format!("the archive has format {}; this program knows {FORMAT}", index.format);
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("Use the newer warren that wrote it."));
+            return Err(
+                Error::new(ErrorKind::Unsupported, message).with_hint("Use the newer warren that wrote it.")
+            );
         }
         let n = index.snapshots.len();
         if n == 0 || n > MAX_SNAPSHOT_CHAIN {
@@ -277,7 +279,8 @@ impl Loader {
         match (&self.name, indexed, is_top) {
             (Some(name), _, true) if is_free(name) => Ok(Some(name.clone())),
             (Some(name), _, true) => {
-                let message = format!("there is a snapshot {name} in the namespace {} already", self.namespace);
+                let message =
+                    format!("there is a snapshot {name} in the namespace {} already", self.namespace);
                 Err(Error::new(ErrorKind::AlreadyExists, message)
                     .with_hint("Choose another name, or remove the snapshot that has it."))
             }
@@ -464,9 +467,10 @@ fn changed() -> Error {
 
 fn unreadable(source: io::Error) -> Error {
     let (kind, hint) = match source.kind() {
-        io::ErrorKind::FileTooLarge => {
-            (ErrorKind::LimitReached, "Raise the daemon's limit for archives if the archive is to be trusted.")
-        }
+        io::ErrorKind::FileTooLarge => (
+            ErrorKind::LimitReached,
+            "Raise the daemon's limit for archives if the archive is to be trusted.",
+        ),
         _ => (ErrorKind::InvalidRequest, "Copy it again from where it was saved."),
     };
     Error::new(kind, format!("the archive cannot be read: {source}")).with_hint(hint).with_source(source)

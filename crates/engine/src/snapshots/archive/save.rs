@@ -152,9 +152,8 @@ impl Saver {
 }
 
 fn pipe() -> Result<(PipeReader, OwnedFd)> {
-    let (from, into) = io::pipe().map_err(|source| {
-        Error::new(ErrorKind::Unavailable, "the host gave no pipe").with_source(source)
-    })?;
+    let (from, into) = io::pipe()
+        .map_err(|source| Error::new(ErrorKind::Unavailable, "the host gave no pipe").with_source(source))?;
     Ok((from, into.into()))
 }
 
@@ -176,5 +175,7 @@ fn written(source: io::Error) -> Error {
         io::ErrorKind::BrokenPipe => (ErrorKind::Cancelled, "Read the archive to its end."),
         _ => (ErrorKind::Unavailable, "Look at where it was to be written."),
     };
-    Error::new(kind, format!("the archive could not be written: {source}")).with_hint(hint).with_source(source)
+    Error::new(kind, format!("the archive could not be written: {source}"))
+        .with_hint(hint)
+        .with_source(source)
 }
