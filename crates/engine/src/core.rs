@@ -44,8 +44,8 @@ pub(crate) struct Core {
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
-    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) volumes: Volumes,
+    pub(crate) snapshots: Arc<Snapshots>,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -168,8 +168,8 @@ impl Core {
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
-            snapshots,
             volumes: Volumes::default(),
+            snapshots,
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -247,17 +247,6 @@ impl Core {
         all
     }
 
-    /// Which sandboxes use which trees of snapshots, also those that are just being made.
-    pub(crate) fn tree_users(&self) -> TreeUsers {
-        let mut users = TreeUsers::new();
-        for place in self.registry().by_id.values() {
-            for tree in &place.shared.status.borrow().record.plan.above {
-                users.entry(tree.clone()).or_default().push(place.shared.label());
-            }
-        }
-        users
-    }
-
     /// The sandboxes that mount a volume, running or not, and those that are about to.
     pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
         let registry = self.registry();
@@ -268,6 +257,17 @@ impl Core {
         let mut users: Vec<_> =
             registry.by_id.values().filter(uses).map(|place| place.shared.subject.name.clone()).collect();
         users.sort();
+        users
+    }
+
+    /// Which sandboxes use which trees of snapshots, also those that are just being made.
+    pub(crate) fn tree_users(&self) -> TreeUsers {
+        let mut users = TreeUsers::new();
+        for place in self.registry().by_id.values() {
+            for tree in &place.shared.status.borrow().record.plan.above {
+                users.entry(tree.clone()).or_default().push(place.shared.label());
+            }
+        }
         users
     }
 

@@ -360,22 +360,6 @@ impl Engine {
     }
 }
 
-/// Whether the guest itself changes files for it.
-fn writes_files(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write { .. }
-            | Request::Mkdir { .. }
-            | Request::Remove { .. }
-            | Request::Copy { .. }
-            | Request::Rename { .. }
-            | Request::Symlink { .. }
-            | Request::Chmod { .. }
-            | Request::Chown { .. }
-            | Request::TarIn { .. }
-    )
-}
-
 pub(crate) fn stat_request(path: &str, follow: bool) -> Result<Request> {
     Ok(Request::Stat { path: checked(path)?, follow })
 }
@@ -413,6 +397,22 @@ pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
         }
         answer => Err(answer.wrong()),
     }
+}
+
+/// Whether the guest itself changes files for it.
+fn writes_files(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write { .. }
+            | Request::Mkdir { .. }
+            | Request::Remove { .. }
+            | Request::Copy { .. }
+            | Request::Rename { .. }
+            | Request::Symlink { .. }
+            | Request::Chmod { .. }
+            | Request::Chown { .. }
+            | Request::TarIn { .. }
+    )
 }
 
 /// What the guest said, and whose guest it is.
