@@ -33,7 +33,9 @@ impl World {
 
     async fn snapshot_names(&self) -> Vec<Option<String>> {
         let all = self.engine.snapshots(&self.who, None).await.unwrap();
-        all.into_iter().map(|view| view.name.map(String::from)).collect()
+        let mut names: Vec<_> = all.into_iter().map(|view| view.name.map(String::from)).collect();
+        names.sort();
+        names
     }
 
     async fn restore(&self, snapshot: &str, name: &str) -> SandboxRef {
@@ -51,6 +53,16 @@ impl World {
     async fn load(&self, bytes: Vec<u8>) -> sandbox::Result<SnapshotView> {
         let archive = io::Cursor::new(bytes);
         in_time(self.engine.load_snapshot(&self.who, &Default::default(), None, archive)).await
+    }
+
+    /// What nobody uses any more is taken away behind the last user's back.
+    async fn until_no_snapshots(&self) {
+        in_time(async {
+            while !self.snapshots_on_disk().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     /// What lies in `snapshots/`.
@@ -255,12 +267,7 @@ async fn forks_go_apart_and_their_snapshot_goes_with_the_last_of_them() {
     assert_eq!(world.snapshots_on_disk().len(), 2);
     world.remove(&deeper).await;
     world.remove(&source).await;
-    in_time(async {
-        while !world.snapshots_on_disk().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.until_no_snapshots().await;
     world.assert_nothing_left().await;
 }
 
@@ -275,7 +282,7 @@ async fn all_forks_or_none() {
     assert_eq!(error.kind(), ErrorKind::LimitReached);
     assert!(error.message().contains("3 of 4 forks"), "{error}");
     assert_eq!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap().len(), 1);
-    assert!(world.snapshots_on_disk().is_empty());
+    world.until_no_snapshots().await;
     // A taken name is found before anything is copied.
     world.create_named("try-3").await;
     let error = world.engine.fork_sandbox(&world.who, &source, spec).await.unwrap_err();

@@ -15,6 +15,7 @@ mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
+mod snapshots;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
