@@ -40,6 +40,7 @@ pub(super) fn all() -> Vec<Tool> {
         files::tools(),
         metrics::tools(),
         images::tools(),
+        snapshots::tools(),
         runtime::tools(),
         toolsets::tools(),
     ];
