@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, stream};
 use sandbox::{
-    Error, ErrorKind, ImageRef, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec, check_snapshot_labels,
+    Error, ErrorKind, ImageRef, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec,
+    check_snapshot_labels,
 };
 
 use super::make::{self, Wish};

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::StatusCode, response::Response};
 use engine::{
-    DiffSpec, ForkSpec, Force, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotCheck, SnapshotFate,
+    DiffSpec, Force, ForkSpec, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotCheck, SnapshotFate,
     SnapshotSpec, SnapshotView,
 };
 use futures_util::{StreamExt as _, stream};

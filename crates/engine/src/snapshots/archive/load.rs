@@ -6,8 +6,8 @@ use std::{
 };
 
 use sandbox::{
-    BackendError, Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest, SnapshotName,
-    TreeFacts,
+    BackendError, Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest,
+    SnapshotName, TreeFacts,
 };
 use store::SnapshotRecord;
 use tokio::{

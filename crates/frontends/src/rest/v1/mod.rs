@@ -53,7 +53,7 @@ pub use sandboxes::{
 };
 pub use snapshots::{
     Diff, DiffQuery, FileChange, ForkList, ForkSandboxRequest, LoadSnapshotQuery, RemoveSnapshotQuery,
-    RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest, SnapshotVerified,
-    SnapshotsIndexed, VerifySnapshotQuery,
+    RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest,
+    SnapshotVerified, SnapshotsIndexed, VerifySnapshotQuery,
 };
 pub use system::{Capabilities, Health, Version};

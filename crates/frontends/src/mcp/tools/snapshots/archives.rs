@@ -51,8 +51,7 @@ pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Sav
     let work = call.engine().save_snapshot(&call.who, &which, file.writer(), options);
     let warnings = waiting(&call, work).await?;
     let (out, bytes) = file.commit().await?;
-    let saved =
-        Saved { path_or_name: arguments.path_or_name, out, bytes, saved: true, exported: true };
+    let saved = Saved { path_or_name: arguments.path_or_name, out, bytes, saved: true, exported: true };
     Ok(Answer::new(saved).warn_all(warnings))
 }
 

@@ -63,7 +63,8 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
 pub(super) fn elsewhere(field: &str) -> Failure {
     let error =
         Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: snapshots stay with the daemon"));
-    Failure::from(error).with_hint(format!("Leave {field} out, and call snapshot_save to write one to a path."))
+    Failure::from(error)
+        .with_hint(format!("Leave {field} out, and call snapshot_save to write one to a path."))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -74,7 +74,11 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
         Err(Failure::from(error).with_hint(next.to_owned()))
     };
     if arguments.vsock.is_some_and(|all| !all.is_empty()) {
-        return unsupported("vsock", "sandboxes here have no vsock", "Leave vsock out and use sandbox_ports.");
+        return unsupported(
+            "vsock",
+            "sandboxes here have no vsock",
+            "Leave vsock out and use sandbox_ports.",
+        );
     }
     if arguments.ports.is_some_and(|all| !all.is_empty()) {
         return unsupported(
@@ -109,11 +113,8 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
         ..RestoreSpec::default()
     };
     let view = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await?;
-    let restored = Restored {
-        name: view.name.to_string(),
-        id: view.id.to_string(),
-        status: Status::of(&view),
-    };
+    let restored =
+        Restored { name: view.name.to_string(), id: view.id.to_string(), status: Status::of(&view) };
     Ok(Answer::new(restored).warn_all(warnings).warn_all(view.warnings))
 }
 
@@ -126,5 +127,6 @@ async fn restored_mounts(
         return Ok((Vec::new(), Vec::new()));
     }
     let error = Error::new(ErrorKind::Unsupported, "volumes cannot be used here yet");
-    Err(Failure::from(error).with_hint("Leave volumes out, or call sandbox_create with rootfs.kind snapshot."))
+    Err(Failure::from(error)
+        .with_hint("Leave volumes out, or call sandbox_create with rootfs.kind snapshot."))
 }
