@@ -26,14 +26,18 @@ use crate::{
 impl Engine {
     /// All images, by their first name.
     pub async fn images(&self, who: &Principal) -> Result<Vec<ImageSummary>> {
-        self.core().images_of(who).await?.list().await.map_err(from_images)
+        let mut images = self.core().images_of(who).await?.list().await.map_err(from_images)?;
+        images.iter_mut().for_each(|image| hide_strangers(who, image));
+        Ok(images)
     }
 
     pub async fn image(&self, who: &Principal, name: &str) -> Result<ImageDetail> {
-        self.core().images_of(who).await?.inspect(name).await.map_err(from_images)
+        let mut image = self.core().images_of(who).await?.inspect(name).await.map_err(from_images)?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
-    /// Gets what `reference` stands for in its registry now.
+    /// Gets what `reference` stands for in its registry now. Dropping the future gives it up; what was downloaded is kept.
     pub async fn pull_image(
         &self,
         who: &Principal,
@@ -41,9 +45,16 @@ impl Engine {
         options: PullOptions,
         progress: Progress,
     ) -> Result<ImageDetail> {
-        let images = self.core().images_to_change(who).await?;
+        // Whoever sits between us and such a registry decides what all namespaces get under this name.
+        let images = if options.insecure {
+            self.core().images_to_name(who).await?
+        } else {
+            self.core().images_to_change(who).await?
+        };
         let image = images.pull(reference, options, progress).await.map_err(from_images)?;
-        detail(images, &image).await
+        let mut image = detail(images, &image).await?;
+        hide_strangers(who, &mut image.summary);
+        Ok(image)
     }
 
     pub async fn load_images(
@@ -54,9 +65,12 @@ impl Engine {
     ) -> Result<Vec<ImageDetail>> {
         let images = self.core().images_to_name(who).await?;
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
-        let mut details = Vec::with_capacity(loaded.len());
+        let mut details: Vec<ImageDetail> = Vec::with_capacity(loaded.len());
         for image in &loaded {
-            details.push(detail(images, image).await?);
+            // One with several names may come once for each.
+            if details.iter().all(|known| known.summary.digest != image.digest) {
+                details.push(detail(images, image).await?);
+            }
         }
         Ok(details)
     }
@@ -75,15 +89,15 @@ impl Engine {
         detail(images, &image).await
     }
 
-    /// Writes the image as a tar.
-    pub async fn save_image(
+    /// Writes images as one tar.
+    pub async fn save_images(
         &self,
         who: &Principal,
-        name: &str,
+        names: &[String],
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        self.core().images_of(who).await?.save(name, writer, format).await.map_err(from_images)
+        self.core().images_of(who).await?.save_all(names, writer, format).await.map_err(from_images)
     }
 
     pub async fn tag_image(&self, who: &Principal, name: &str, further: &Reference) -> Result<()> {
@@ -106,6 +120,13 @@ impl Engine {
 
     pub async fn images_usage(&self, who: &Principal) -> Result<DiskUsage> {
         self.core().images_of(who).await?.disk_usage().await.map_err(from_images)
+    }
+}
+
+/// Who uses an image is nobody's business who is of one namespace.
+fn hide_strangers(who: &Principal, image: &mut ImageSummary) {
+    if who.scope != Scope::All {
+        image.used_by.clear();
     }
 }
 
@@ -199,6 +220,38 @@ impl Core {
         self.images.opened.get_or_try_init(open).await.map_err(from_images)
     }
 
+    /// The image with exactly this manifest, if it is here.
+    pub(crate) async fn image_by_digest(self: &Arc<Self>, digest: &str) -> Result<Image> {
+        self.images().await?.get(digest).await.map_err(from_images)
+    }
+
+    pub(crate) async fn save_image_to(
+        self: &Arc<Self>,
+        name: &str,
+        writer: impl Write + Send + 'static,
+        format: Format,
+    ) -> Result<()> {
+        self.images().await?.save(name, writer, format).await.map_err(from_images)
+    }
+
+    /// Takes in the image with this digest, for a snapshot that is made on it.
+    pub(crate) async fn load_image_from(
+        self: &Arc<Self>,
+        who: &Principal,
+        digest: &str,
+        reader: impl Read + Send + 'static,
+    ) -> Result<()> {
+        let images = self.images_to_name(who).await?;
+        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::default()).await;
+        let loaded = loaded.map_err(from_images)?;
+        match loaded.iter().any(|image| image.digest.as_str() == digest) {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+            }
+        }
+    }
+
     /// Everybody who uses an image, by its digest. Sandboxes that are just being made count: from the moment they have a
     /// place in the registry nobody else needs to hold the image for them.
     fn image_users(&self) -> BTreeMap<Digest, Vec<String>> {
@@ -211,6 +264,11 @@ impl Core {
         self.each(|shared| {
             if let Some(digest) = &shared.image_digest {
                 uses(digest, shared.label());
+            }
+        });
+        self.snapshots.each(|snapshot| {
+            if let Some(digest) = &snapshot.manifest.image_digest {
+                uses(digest, snapshot.label());
             }
         });
         users.values_mut().for_each(|users| users.sort_unstable());

@@ -24,7 +24,8 @@ pub use crate::{
     digest::Digest,
     error::{Error, Result},
     images::{
-        Archive, DiskUsage, Format, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail, PullOptions,
+        Archive, Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse,
+        LayerDetail, Origin, PullOptions,
     },
     options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
     platform::Platform,

@@ -1,12 +1,20 @@
 //! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
 
-use std::{fmt, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{DiffQuery, DiffReport, Isolation, SandboxId, SandboxPlan, TreeCopy, TreeFacts, Usage};
+use crate::{
+    ByteSize, DiffQuery, DiffReport, Isolation, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts,
+    Usage, VolumeKind, VolumeStorage,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +128,37 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Deletes `directory` of a sandbox that is not live, with all files in it, whoever owns them.
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError>;
+
+    /// Makes what a volume's files are kept in, in the empty directory `directory`: its root belongs to root inside. A
+    /// `limit` of a directory is held as well as this host can; a disk is refused where it cannot be had.
+    async fn make_volume(
+        &self,
+        _directory: &Path,
+        _kind: VolumeKind,
+        _limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Bytes that a volume takes on disk now.
+    async fn volume_used(&self, _origin: &MountOrigin) -> Result<u64, BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Deletes the directory of a volume that nobody uses, with all files in it, whoever owns them.
+    async fn remove_volume(&self, _directory: &Path) -> Result<(), BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
+    /// Makes a place that shows a volume as its root and in which nothing runs but our guest. It has a fresh `id` of its own,
+    /// so that what is left of it is swept like any place.
+    async fn open_volume(
+        &self,
+        _id: &SandboxId,
+        _origin: &MountOrigin,
+    ) -> Result<Box<dyn Instance>, BackendError> {
+        Err(no_trees(self.kind()))
+    }
 
     /// Copies what the sandbox changed over the layers it is made on into the empty directory `into`, as a tree that
     /// [`SandboxPlan::above`] takes. The caller has paused or stopped it.

@@ -92,6 +92,17 @@ id_type!(
     PackageJobId,
     "pkg-"
 );
+id_type!(
+    /// Names one snapshot on this host, and its directory.
+    SnapshotId,
+    "snp-"
+);
+
+id_type!(
+    /// Names one volume for ever, whatever it is called.
+    VolumeId,
+    "vol-"
+);
 
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     let mut bits = u64::from_be_bytes(bytes);

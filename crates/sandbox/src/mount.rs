@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Error, Result, VolumeName};
+use crate::{ByteSize, Error, Result, VolumeId, VolumeName};
 
 /// Most mounts of one sandbox: each is a descriptor in one message to the spawner.
 pub const MAX_MOUNTS: usize = 64;
@@ -30,8 +30,13 @@ pub struct MountSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum MountSource {
-    /// A directory or a file of the host; whether it may be used is the policy's business.
-    Bind { host_path: PathBuf },
+    /// A directory or a file of the host; whether it may be used is the policy's business. `allowed`: what the policy of a
+    /// front end has seen there and lets callers use who do not own the daemon. Never read from a caller's text.
+    Bind {
+        host_path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
     /// A volume of the sandbox's namespace.
     Named { name: VolumeName },
     /// Memory, gone when the sandbox stops.
@@ -39,8 +44,12 @@ pub enum MountSource {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<ByteSize>,
     },
-    /// An ext4 file system in a file of the host.
-    Disk { host_path: PathBuf },
+    /// An ext4 file system in a file of the host. `allowed` as above.
+    Disk {
+        host_path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
 }
 
 /// One mount, as it was decided.
@@ -55,6 +64,9 @@ pub struct MountPlan {
     /// Most bytes that may be in it, where the back end has to hold that by measuring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
+    /// The volume that it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,5 +138,9 @@ mod tests {
         let mount: MountSpec = serde_json::from_str(text).unwrap();
         assert!(mount.readonly && !mount.noexec);
         assert_eq!(mount.source, MountSource::Named { name: "models".parse().unwrap() });
+        // Whoever could write this themselves would be their own policy.
+        let text = r#"{"kind":"bind","guestPath":"/x","hostPath":"/etc","allowed":{"device":1,"inode":2}}"#;
+        let mount: MountSpec = serde_json::from_str(text).unwrap();
+        assert_eq!(mount.source, MountSource::Bind { host_path: "/etc".into(), allowed: None });
     }
 }

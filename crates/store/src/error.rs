@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
-use sandbox::{ExecId, KeyLabel, Namespace, SandboxId, SandboxName};
+use sandbox::{ExecId, KeyLabel, Namespace, SandboxId, SandboxName, VolumeName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -17,6 +17,10 @@ pub enum StoreError {
     RequestKnownExec { id: ExecId },
     #[error("the label {label} is taken by another key")]
     LabelTaken { label: KeyLabel },
+    #[error("there is a volume {name} in the namespace {namespace} already")]
+    VolumeTaken { name: VolumeName, namespace: Namespace },
+    #[error("there is a snapshot {name} in the namespace {namespace} already")]
+    SnapshotTaken { name: String, namespace: Namespace },
     #[error("there is no record of {what} {id}")]
     Missing { what: &'static str, id: String },
     /// One row cannot be read; the others can.
@@ -57,8 +61,12 @@ impl StoreError {
             Self::NameTaken { .. } => {
                 Some("Choose another name, or remove the sandbox that has it.".to_owned())
             }
+            Self::VolumeTaken { .. } => Some("Use it, choose another name, or remove it.".to_owned()),
             Self::LabelTaken { label } => {
                 Some(format!("Choose another label, or run `warren key revoke {label}` first."))
+            }
+            Self::SnapshotTaken { .. } => {
+                Some("Choose another name, or remove the snapshot that has it.".to_owned())
             }
             Self::Corrupt { what: "sandbox", id, .. } => {
                 Some(format!("Remove it with `warren rm --force {id}`; other sandboxes are not affected."))

@@ -15,7 +15,9 @@ mod packages;
 mod record;
 mod row;
 mod sandboxes;
+mod snapshots;
 mod store;
+mod volumes;
 
 pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
@@ -27,6 +29,6 @@ pub use ledger::{
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
     CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
-    SandboxRows,
+    SandboxRows, SnapshotRecord, SnapshotRows, VolumeRecord, VolumeRows, VolumeState,
 };
 pub use store::Store;

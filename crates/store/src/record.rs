@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use sandbox::{
     EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, InstalledPackage, Isolation, KeyId,
     KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
-    SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    SandboxName, SandboxPlan, SandboxSpec, SandboxState, SnapshotId, SnapshotName, VolumeId, VolumeSpec,
+    VolumeStorage,
 };
+use serde::{Deserialize, Serialize};
 
 /// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +69,32 @@ pub struct PackageJobRecord {
     pub ended_at: Option<Timestamp>,
 }
 
+/// All that is known of one snapshot but its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    pub id: SnapshotId,
+    pub namespace: Namespace,
+    /// None: kept for whoever uses it, and removed with the last of them.
+    pub name: Option<SnapshotName>,
+    /// Of `manifest`.
+    pub digest: String,
+    /// A [`sandbox::SnapshotManifest`] as canonical JSON, byte for byte as on disk.
+    pub manifest: String,
+    /// How long its source stood still for it, where it ran.
+    pub held_micros: Option<u64>,
+    /// The key that made it; none for the daemon's owner.
+    pub owner: Option<KeyId>,
+    /// When it came to be on this host.
+    pub created_at: Timestamp,
+}
+
+/// What a listing found, oldest first. One bad row never hides the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotRows {
+    pub records: Vec<SnapshotRecord>,
+    pub corrupt: Vec<CorruptRow>,
+}
+
 /// A [`sandbox::Event`] before it has a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
@@ -116,6 +144,35 @@ pub struct CallQuery {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxRows {
     pub records: Vec<SandboxRecord>,
+    pub corrupt: Vec<CorruptRow>,
+}
+
+/// All that is known of one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRecord {
+    pub id: VolumeId,
+    pub spec: VolumeSpec,
+    pub state: VolumeState,
+    /// How its files are kept; absent until they are.
+    pub storage: Option<VolumeStorage>,
+    pub created_at: Timestamp,
+    /// The key that made it; none for the daemon's owner.
+    pub owner: Option<KeyId>,
+}
+
+/// How far a volume has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeState {
+    Making,
+    Ready,
+    Removing,
+}
+
+/// As [`SandboxRows`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VolumeRows {
+    pub records: Vec<VolumeRecord>,
     pub corrupt: Vec<CorruptRow>,
 }
 

@@ -3,12 +3,16 @@
 use std::{fmt, path::Path};
 
 use jiff::Timestamp;
-use sandbox::{Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName};
+use sandbox::{
+    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SnapshotId,
+    VolumeId,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    StoreError, calls, database::Database, events, execs, keys, packages, sandboxes,
+    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls, database::Database, events,
+    execs, keys, packages, sandboxes, snapshots, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -161,6 +165,25 @@ impl Store {
         self.run(|database| packages::unfinished(database)).await
     }
 
+    /// Fails with `SnapshotTaken` when the namespace has one of the same name, or the same one.
+    pub async fn insert_snapshot(&self, record: SnapshotRecord) -> Result<(), StoreError> {
+        self.run(move |database| snapshots::insert(database, &record)).await
+    }
+
+    pub async fn update_snapshot(&self, record: SnapshotRecord) -> Result<(), StoreError> {
+        self.run(move |database| snapshots::update(database, &record)).await
+    }
+
+    /// Whether there was one.
+    pub async fn remove_snapshot(&self, id: SnapshotId) -> Result<bool, StoreError> {
+        self.run(move |database| snapshots::remove(database, &id)).await
+    }
+
+    /// Oldest first.
+    pub async fn snapshots(&self) -> Result<SnapshotRows, StoreError> {
+        self.run(|database| snapshots::all(database)).await
+    }
+
     /// Gives the event its number. The oldest events go when there are more than [`crate::MAX_EVENTS`].
     pub async fn append_event(&self, event: NewEvent) -> Result<Event, StoreError> {
         self.run(move |database| events::append(database, event)).await
@@ -202,6 +225,26 @@ impl Store {
 
     pub async fn calls(&self, query: CallQuery) -> Result<Vec<Call>, StoreError> {
         self.run(move |database| calls::read(database, &query)).await
+    }
+
+    /// Fails with `VolumeTaken` when the namespace has one of the same name.
+    pub async fn insert_volume(&self, record: VolumeRecord) -> Result<(), StoreError> {
+        self.run(move |database| volumes::insert(database, &record)).await
+    }
+
+    /// Replaces the whole record; `Missing` when there is none of that id.
+    pub async fn update_volume(&self, record: VolumeRecord) -> Result<(), StoreError> {
+        self.run(move |database| volumes::update(database, &record)).await
+    }
+
+    /// Those of all namespaces, oldest first.
+    pub async fn volumes(&self) -> Result<VolumeRows, StoreError> {
+        self.run(|database| volumes::all(database)).await
+    }
+
+    /// Works for a corrupt record too.
+    pub async fn remove_volume(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.run(move |database| volumes::remove(database, &id)).await
     }
 
     /// Waits for what was asked before, then closes the database. Later calls fail with `Closed`. Safe to call twice.

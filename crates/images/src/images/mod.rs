@@ -1,5 +1,6 @@
 //! The images of one host, and everything that can be done with them.
 
+mod commit;
 mod keyed;
 mod layers;
 mod load;
@@ -15,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use self::keyed::KeyedLocks;
 pub use self::{
+    commit::{Commit, History, Origin},
     load::Archive,
     pull::PullOptions,
     save::Format,
@@ -206,6 +208,7 @@ impl Inner {
                 config: ready.config,
                 indexes: BTreeSet::new(),
                 layers: Vec::new(),
+                build_keys: BTreeSet::new(),
                 added_at: Timestamp::now(),
             });
             record.indexes.extend(ready.indexes);

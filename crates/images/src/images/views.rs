@@ -98,7 +98,7 @@ impl Inner {
         })
     }
 
-    fn known(&self, manifest: &Digest) -> Result<Record> {
+    pub(super) fn known(&self, manifest: &Digest) -> Result<Record> {
         let record = self.store.index().images.get(manifest).cloned();
         record.ok_or_else(|| Error::NotFound { what: format!("image {manifest}") })
     }
@@ -132,6 +132,7 @@ impl Inner {
         let mut users = self.options.users.of_images().unwrap_or_default();
         let mut summaries = images
             .iter()
+            .filter(|(_, record)| !record.is_of_builds())
             .map(|(manifest, record)| {
                 self.summary(manifest, record, users.remove(manifest).unwrap_or_default())
             })

@@ -73,7 +73,7 @@ impl Store {
     }
 
     fn nameless(&self, index: &Index) -> Vec<Digest> {
-        let nameless = index.images.iter().filter(|(_, record)| record.names.is_empty());
+        let nameless = index.images.iter().filter(|(_, record)| record.is_nameless());
         self.unused(nameless.map(|(digest, _)| digest))
     }
 
