@@ -191,17 +191,20 @@ impl Store {
 
     /// Whether nothing of the layers beneath is seen through it.
     pub(crate) fn hides_lower(&self, diff_id: &Digest) -> Result<bool> {
-        let known = |store: &Self| store.hides_lower.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hides) = known(self).get(diff_id) {
+        if let Some(hides) = self.known_layers().get(diff_id) {
             return Ok(*hides);
         }
         let hides = self.layer_facts(diff_id)?.unpacked.hides_lower;
-        let mut known = known(self);
+        let mut known = self.known_layers();
         if known.len() >= MAX_KNOWN_LAYERS {
             known.clear();
         }
         known.insert(diff_id.clone(), hides);
         Ok(hides)
+    }
+
+    fn known_layers(&self) -> MutexGuard<'_, HashMap<Digest, bool>> {
+        self.hides_lower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Unpacks a blob as the layer `expected`, or as whatever it turns out to be.
