@@ -173,9 +173,12 @@ pub enum Request {
     KillAll {
         disk: bool,
     },
-    /// Ends everything: SIGTERM to the workload, SIGKILL after `grace_ms`, last events flushed, then the guest exits.
+    /// Ends everything: SIGTERM to the workload, or the signal that it wants to be ended by; SIGKILL after `grace_ms`, last
+    /// events flushed, then the guest exits.
     Shutdown {
         grace_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
     },
 }
 

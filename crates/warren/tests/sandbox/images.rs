@@ -48,6 +48,44 @@ fn a_sandbox_on_an_image_sees_the_image_and_what_it_says_of_itself() {
 }
 
 #[test]
+fn an_image_is_ended_by_the_signal_it_wants() {
+    let registry = Registry::start();
+    let run = json!({"Env": ["PATH=/bin"], "StopSignal": "SIGUSR1"});
+    let name = registry.push("polite", &TestImage::new(vec![Layer::busybox()], &run));
+    let daemon = Daemon::start();
+    daemon.create("polite", &["--image", &name]);
+    let script = "trap 'echo asked nicely > /word; exit 0' USR1; trap 'echo told to go > /word; exit 0' TERM; \
+                  echo ready > /ready; while :; do sleep 1000 & wait; done";
+    daemon.json(["exec", "--detach", "--json", "polite", "/bin/sh", "-c", script]);
+    until("it listens", || daemon.sh("polite", "test -e /ready").0 == 0);
+    daemon.ok(["stop", "polite"]);
+    daemon.ok(["start", "polite"]);
+    assert_eq!(daemon.sh_ok("polite", "cat /word"), "asked nicely");
+}
+
+#[test]
+fn an_image_in_use_is_removed_only_by_force_and_goes_with_its_last_sandbox() {
+    let registry = Registry::start();
+    let name = registry.push("used", &small("used"));
+    let daemon = Daemon::start();
+    for sandbox in ["one", "two"] {
+        daemon.create(sandbox, &["--image", &name]);
+    }
+    // One copy on disk for both.
+    let n_layers = stored(&daemon.home()).iter().filter(|name| name.starts_with("layers/")).count();
+    assert_eq!(n_layers, 1);
+    let (_, err) = daemon.fails(["image", "rm", &name]);
+    assert!(err.contains("sandbox one") && err.contains("sandbox two"), "{err}");
+    daemon.ok(["image", "prune"]);
+    daemon.ok(["image", "rm", "--force", &name]);
+    daemon.ok(["rm", "--force", "one"]);
+    daemon.ok(["restart", "two"]);
+    assert_eq!(daemon.sh_ok("two", "cat /etc/marker"), "used");
+    daemon.ok(["rm", "--force", "two"]);
+    until("the image is gone", || stored(&daemon.home()).is_empty());
+}
+
+#[test]
 fn what_upper_layers_took_away_is_gone_and_owners_are_as_in_the_image() {
     let registry = Registry::start();
     let bottom = Layer::busybox()
@@ -291,7 +329,8 @@ fn stored(home: &Path) -> Vec<String> {
     for directory in ["images/blobs/sha256", "images/partial", "layers"] {
         for entry in fs::read_dir(home.join(directory)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if !name.starts_with("host-") && !name.starts_with("ext4-") {
+            // Made for image `host`, which is not our business here.
+            if !["host-", "ext4-", ".unfinished-"].iter().any(|prefix| name.starts_with(prefix)) {
                 found.push(format!("{directory}/{name}"));
             }
         }
