@@ -187,7 +187,7 @@ pub enum Request {
 pub struct ExecStart {
     pub id: String,
     pub command: Vec<String>,
-    /// The whole environment; nothing is added.
+    /// The whole environment; only `HOME` is added where it is missing, as the sandbox's own files say.
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     /// As written by the caller; looked up in `/etc/passwd` and `/etc/group` inside.

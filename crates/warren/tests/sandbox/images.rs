@@ -20,7 +20,7 @@ fn a_sandbox_on_an_image_sees_the_image_and_what_it_says_of_itself() {
     let registry = Registry::start();
     let layer = Layer::busybox()
         .directory("etc", 0o755)
-        .file("etc/passwd", b"root:x:0:0::/:/bin/sh\nana:x:0:0::/:/bin/sh\n")
+        .file("etc/passwd", b"root:x:0:0::/home/of-root:/bin/sh\nana:x:0:0::/:/bin/sh\n")
         .file("etc/marker", b"one");
     let run = json!({
         "Env": ["PATH=/bin", "GREETING=hello there", "COLOUR=blue"],
@@ -35,7 +35,8 @@ fn a_sandbox_on_an_image_sees_the_image_and_what_it_says_of_itself() {
     let daemon = Daemon::start();
     daemon.create("app", &["--image", &name, "--env", "COLOUR=red"]);
     assert_eq!(daemon.sh_ok("app", "cat /etc/marker"), "one");
-    assert_eq!(daemon.sh_ok("app", "echo $GREETING $COLOUR; pwd"), "hello there red\n/not/there/yet");
+    let said = daemon.sh_ok("app", "echo $GREETING $COLOUR $HOME; pwd");
+    assert_eq!(said, "hello there red /home/of-root\n/not/there/yet");
     assert_eq!(daemon.sh_ok("app", "cat /etc/hostname"), "app");
     // None of the host's programs or files.
     assert_eq!(daemon.sh_ok("app", "ls /"), "bin\ndev\netc\nnot\nproc\nrun\nsys\ntmp");
