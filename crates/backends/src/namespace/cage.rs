@@ -281,7 +281,13 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
         Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
         Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+    ]);
+    // Builds have none: what one instruction puts there, the next one finds.
+    if limits.tmp.bytes() > 0 {
+        let (at, flags) = (root.join("tmp"), quiet.clone());
+        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    }
+    steps.extend([
         Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },

@@ -8,6 +8,7 @@ mod error;
 mod hello;
 mod ids;
 mod instance;
+mod layer;
 mod names;
 mod record;
 mod remains;
@@ -360,6 +361,10 @@ impl Backend for NamespaceBackend {
 
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
         sweep::sweep(&self.0, alive, known).await
+    }
+
+    async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
+        layer::pack(&self.0, plan, archive).await
     }
 
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
