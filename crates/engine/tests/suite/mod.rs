@@ -10,6 +10,7 @@ mod exec;
 mod expiry;
 mod files;
 mod hostile;
+mod images;
 mod keys;
 mod ledger;
 mod lifecycle;
