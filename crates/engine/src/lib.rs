@@ -39,6 +39,7 @@ mod secret;
 mod shared;
 mod view;
 
+pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
     Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,

@@ -5,6 +5,7 @@
 //! share in [`crate::http`].
 
 mod archives;
+mod builds;
 mod calls;
 mod code;
 mod contexts;
@@ -83,6 +84,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())
+        .merge(builds::routes())
         .merge(packages::routes())
         .merge(ports::routes())
         .merge(events::routes())
