@@ -95,7 +95,7 @@ impl Principal {
             return Ok(());
         }
         let own = self.home_namespace();
-        let message = format!("{} may not create sandboxes in namespace {namespace}", self.name);
+        let message = format!("{} may not create anything in namespace {namespace}", self.name);
         Err(Error::new(ErrorKind::Denied, message).with_hint(format!("Use the namespace {own}.")))
     }
 

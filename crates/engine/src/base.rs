@@ -10,7 +10,7 @@ use sandbox::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::{Principal, Progress, core::Core, images::from_images};
+use crate::{Principal, Progress, core::Core, images::from_images, snapshots};
 
 /// Where execs begin in an image that does not say.
 const DEFAULT_CWD: &str = "/";
@@ -21,6 +21,12 @@ pub(crate) struct Found {
     pub(crate) base: Base,
     /// While this exists nothing of the image is collected.
     _image: Option<Image>,
+}
+
+impl Found {
+    pub(crate) fn new(base: Base, image: Option<Image>) -> Self {
+        Self { base, _image: image }
+    }
 }
 
 impl From<Base> for Found {
@@ -36,10 +42,6 @@ pub(crate) async fn find(
     spec: &SandboxSpec,
     progress: &Progress,
 ) -> Result<Found> {
-    if !spec.mounts.is_empty() {
-        let error = Error::new(ErrorKind::Unsupported, "mounts cannot be used yet");
-        return Err(error.with_hint("Leave mounts out, and copy files in."));
-    }
     match &spec.rootfs {
         None if spec.image.is_host() => Ok(Base::host().into()),
         None => find_image(core, spec, progress).await,
@@ -47,7 +49,7 @@ pub(crate) async fn find(
             Err(Error::invalid("a sandbox is made on an image or on a rootfs, not on both")
                 .with_hint("Leave one of image and rootfs out."))
         }
-        Some(RootfsSpec::Snapshot { snapshot }) => find_snapshot(core, who, snapshot).await,
+        Some(RootfsSpec::Snapshot { snapshot }) => snapshots::base::find(core, who, spec, snapshot).await,
         Some(RootfsSpec::Directory { path, allowed }) => {
             check_host_path(who, path, *allowed)?;
             let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
@@ -60,13 +62,6 @@ pub(crate) async fn find(
             Ok(on_host_path(RootfsPlan::Disk { image: path.clone(), identity: *allowed }))
         }
     }
-}
-
-/// A snapshot by its name, its digest or the beginning of that, as this caller sees snapshots.
-async fn find_snapshot(_core: &Arc<Core>, _who: &Principal, snapshot: &str) -> Result<Found> {
-    let message = format!("snapshot {snapshot} cannot be used yet");
-    Err(Error::new(ErrorKind::Unsupported, message)
-        .with_hint("Use an image, or the image `host`, which has the programs of this machine."))
 }
 
 async fn find_image(core: &Arc<Core>, spec: &SandboxSpec, progress: &Progress) -> Result<Found> {

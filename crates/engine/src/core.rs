@@ -8,15 +8,28 @@ use std::{
 
 use sandbox::{
     Backend, ByteSize, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
+    VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, images::ImageStore, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which,
+    Principal, Quota, SandboxRef,
+    audit::AuditLog,
+    clock::Clock,
+    config::EngineConfig,
+    disk::Disk,
+    error,
+    events::EventLog,
+    images::ImageStore,
+    keys::Keys,
+    links::LinkSecret,
+    packages::Jobs,
+    reference::Which,
     shared::Shared,
+    snapshots::{Snapshots, TreeUsers},
+    volumes::Volumes,
 };
 
 #[derive(Debug)]
@@ -32,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
+    pub(crate) volumes: Volumes,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) images: ImageStore,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
@@ -142,6 +157,7 @@ impl Core {
     ) -> Self {
         let audit = AuditLog::start(store.clone(), closing.clone());
         let link_secret = LinkSecret::load(&config.home);
+        let snapshots = Snapshots::new(&config);
         Self {
             config,
             store,
@@ -154,6 +170,8 @@ impl Core {
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
+            volumes: Volumes::default(),
+            snapshots,
             images: ImageStore::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
@@ -174,6 +192,8 @@ impl Core {
             return Ok(Some(known));
         }
         registry.check_room(self.config.max_sandboxes, who, shared.memory, None)?;
+        // With the registry locked: whoever removes a snapshot looks for its users in here afterwards.
+        self.snapshots.check_trees(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(None)
     }
@@ -228,6 +248,30 @@ impl Core {
             (shared.status.borrow().record.created_at, shared.subject.id.clone())
         });
         all
+    }
+
+    /// The sandboxes that mount a volume, running or not, and those that are about to.
+    pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
+        let mut users = Vec::new();
+        self.each(|shared| {
+            let mounts = &shared.status.borrow().record.plan.mounts;
+            if mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume)) {
+                users.push(shared.subject.name.clone());
+            }
+        });
+        users.sort();
+        users
+    }
+
+    /// Which sandboxes use which trees of snapshots, also those that are just being made.
+    pub(crate) fn tree_users(&self) -> TreeUsers {
+        let mut users = TreeUsers::new();
+        self.each(|shared| {
+            for tree in &shared.status.borrow().record.plan.above {
+                users.entry(tree.clone()).or_default().push(shared.label());
+            }
+        });
+        users
     }
 
     /// Calls `look` with every sandbox, also those that are just being made.

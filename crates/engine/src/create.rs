@@ -7,11 +7,13 @@ use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, 
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView, base, build,
+    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, names,
+    error, mounts, names,
+    patches::Pending,
     shared::{Gone, Shared},
+    snapshots,
 };
 
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
@@ -25,35 +27,43 @@ enum Attempt {
 }
 
 impl Engine {
-    /// Makes a sandbox and returns when it runs. A failure leaves nothing behind. The same `requestId` again returns the
-    /// sandbox of the first request, waiting for it where it is not ready.
+    /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. The same
+    /// `requestId` again returns the sandbox of the first request, waiting for it where it is not ready.
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
-    pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
-        self.create_sandbox_with(who, spec, Progress::none()).await
+    pub async fn create_sandbox(
+        &self,
+        who: &Principal,
+        request: impl Into<CreateRequest>,
+    ) -> Result<SandboxView> {
+        self.create_sandbox_with(who, request, Progress::none()).await
     }
 
     /// As [`Engine::create_sandbox`], and tells how the pull of its image goes on, where there is one.
     pub async fn create_sandbox_with(
         &self,
         who: &Principal,
-        spec: SandboxSpec,
+        request: impl Into<CreateRequest>,
         progress: Progress,
     ) -> Result<SandboxView> {
-        build::check_labels(&spec)?;
-        self.create_any(who, spec, progress).await
+        let request = request.into();
+        build::check_labels(&request.spec)?;
+        self.create_any(who, request, progress).await
     }
 
     /// The same for a build too, whose sandboxes carry a label that nobody else may give.
     pub(crate) async fn create_any(
         &self,
         who: &Principal,
-        spec: SandboxSpec,
+        mut request: CreateRequest,
         progress: Progress,
     ) -> Result<SandboxView> {
-        self.check_caller(who, &spec)?;
+        self.check_caller(who, &request.spec)?;
+        check_once(&request.spec)?;
+        let pending = Pending::take_from(who, &mut request)?;
+        let spec = request.spec;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec, &progress).await? {
+            match attempt(self.core(), who, &spec, &pending, &progress).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -76,6 +86,7 @@ impl Engine {
         let core = self.core();
         let found = base::find(core, who, spec, &Progress::none()).await?;
         let planned = new_record(core, who, spec, &found.base)?;
+        mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -96,6 +107,7 @@ async fn attempt(
     core: &Arc<Core>,
     who: &Principal,
     spec: &SandboxSpec,
+    pending: &Pending,
     progress: &Progress,
 ) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
@@ -105,8 +117,9 @@ async fn attempt(
     }
     // Holds on to the image until the sandbox is known to use it.
     let found = base::find(core, who, spec, progress).await?;
-    let record = new_record(core, who, spec, &found.base)?;
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
+    let mut record = new_record(core, who, spec, &found.base)?;
+    record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
@@ -141,6 +154,11 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     }
 }
 
+/// What is done once is checked before it is taken out of the spec.
+fn check_once(spec: &SandboxSpec) -> Result<()> {
+    sandbox::check_patches(&spec.patches, &spec.scripts, &spec.mounts)
+}
+
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
@@ -148,6 +166,9 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     if build::is_of_builds(spec) {
         // What one instruction puts into /tmp, the next one finds.
         plan.limits.tmp = sandbox::ByteSize(0);
+    }
+    if let Some(image) = snapshots::base::image_of(core, base) {
+        plan.image = image;
     }
     let now = core.clock.now();
     Ok(SandboxRecord {

@@ -58,7 +58,9 @@ impl Engine {
             return Vec::new();
         }
         let corrupt = self.core.corrupt();
-        corrupt.iter().map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
+        let volumes = self.core.volumes.corrupt();
+        let all = corrupt.iter().chain(volumes.iter());
+        all.map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
     }
 
     /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.
@@ -75,6 +77,8 @@ impl Engine {
         if timeout(CLOSE_WITHIN, futures_util::future::join_all(closed)).await.is_err() {
             tracing::warn!("closing does not wait any longer for work under way");
         }
+        // Nobody would end them until the next daemon comes.
+        self.core.volumes.places.close_all().await;
         self.core.closing.cancel();
         self.core.drivers.close();
         self.core.drivers.wait().await;
@@ -108,6 +112,7 @@ impl Engine {
         };
         *self.core.is_settled.borrow()
             && !self.core.has_unrecorded()
+            && !self.core.volumes.is_at_work()
             && self.core.all().iter().all(is_at_rest)
     }
 

@@ -68,11 +68,7 @@ impl Engine {
         path: &str,
         follow: bool,
     ) -> Result<FileEntry> {
-        let request = Request::Stat { path: checked(path)?, follow };
-        match self.ask_guest(who, which, &request).await? {
-            Answer(Response::Entry { entry }, _) => Ok(file_entry(entry)),
-            answer => Err(answer.wrong()),
-        }
+        entry(self.ask_guest(who, which, &stat_request(path, follow)?).await?)
     }
 
     /// Entries of a directory, or of all beneath it, sorted; at most `limit`.
@@ -84,15 +80,8 @@ impl Engine {
         recursive: bool,
         limit: u32,
     ) -> Result<Listing> {
-        let limit = limit.min(MAX_RESULTS);
-        let request = Request::List { path: checked(path)?, recursive, limit };
-        match self.ask_guest(who, which, &request).await? {
-            Answer(Response::Entries { entries, truncated }, _) => {
-                let (entries, truncated) = cut(entries, truncated, limit);
-                Ok(Listing { entries: entries.into_iter().map(file_entry).collect(), truncated })
-            }
-            answer => Err(answer.wrong()),
-        }
+        let request = list_request(path, recursive, limit)?;
+        listing(self.ask_guest(who, which, &request).await?, limit)
     }
 
     pub async fn glob(
@@ -164,13 +153,7 @@ impl Engine {
         options: WriteOptions,
         bytes: ByteStream,
     ) -> Result<u64> {
-        let write = match options.mode {
-            WriteMode::Replace => guest_protocol::WriteMode::Replace,
-            WriteMode::Append => guest_protocol::WriteMode::Append,
-            WriteMode::CreateNew => guest_protocol::WriteMode::CreateNew,
-        };
-        let mode = options.permissions.map(checked_mode).transpose()?;
-        let request = Request::Write { path: checked(path)?, write, mode, parents: options.parents };
+        let request = write_request(path, options)?;
         self.upload(who, which, &request, bytes, self.core().config.deadlines.answer).await
     }
 
@@ -182,8 +165,7 @@ impl Engine {
         parents: bool,
         mode: Option<u32>,
     ) -> Result<()> {
-        let mode = mode.map(checked_mode).transpose()?;
-        self.order(who, which, Request::Mkdir { path: checked(path)?, parents, mode }).await
+        self.order(who, which, mkdir_request(path, parents, mode)?).await
     }
 
     pub async fn remove_path(
@@ -332,7 +314,12 @@ impl Engine {
             who.may_change()?;
         }
         let action = if runs_something(request) { Action::Exec } else { Action::Files };
-        self.core().find_to_look(who, which).await?.enter(action, &self.core().clock)
+        let shared = self.core().find_to_look(who, which).await?;
+        let (life, mut guard) = shared.enter(action, &self.core().clock)?;
+        if writes_files(request) {
+            guard.begin_writing(&shared).await;
+        }
+        Ok((life, guard))
     }
 
     pub(crate) async fn ask_guest(
@@ -371,6 +358,61 @@ impl Engine {
             other => Err(Answer(other, label.to_owned()).wrong()),
         }
     }
+}
+
+pub(crate) fn stat_request(path: &str, follow: bool) -> Result<Request> {
+    Ok(Request::Stat { path: checked(path)?, follow })
+}
+
+pub(crate) fn list_request(path: &str, recursive: bool, limit: u32) -> Result<Request> {
+    Ok(Request::List { path: checked(path)?, recursive, limit: limit.min(MAX_RESULTS) })
+}
+
+pub(crate) fn write_request(path: &str, options: WriteOptions) -> Result<Request> {
+    let write = match options.mode {
+        WriteMode::Replace => guest_protocol::WriteMode::Replace,
+        WriteMode::Append => guest_protocol::WriteMode::Append,
+        WriteMode::CreateNew => guest_protocol::WriteMode::CreateNew,
+    };
+    let mode = options.permissions.map(checked_mode).transpose()?;
+    Ok(Request::Write { path: checked(path)?, write, mode, parents: options.parents })
+}
+
+pub(crate) fn mkdir_request(path: &str, parents: bool, mode: Option<u32>) -> Result<Request> {
+    Ok(Request::Mkdir { path: checked(path)?, parents, mode: mode.map(checked_mode).transpose()? })
+}
+
+pub(crate) fn entry(answer: Answer) -> Result<FileEntry> {
+    match answer {
+        Answer(Response::Entry { entry }, _) => Ok(file_entry(entry)),
+        answer => Err(answer.wrong()),
+    }
+}
+
+pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
+    match answer {
+        Answer(Response::Entries { entries, truncated }, _) => {
+            let (entries, truncated) = cut(entries, truncated, limit.min(MAX_RESULTS));
+            Ok(Listing { entries: entries.into_iter().map(file_entry).collect(), truncated })
+        }
+        answer => Err(answer.wrong()),
+    }
+}
+
+/// Whether the guest itself changes files for it.
+fn writes_files(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write { .. }
+            | Request::Mkdir { .. }
+            | Request::Remove { .. }
+            | Request::Copy { .. }
+            | Request::Rename { .. }
+            | Request::Symlink { .. }
+            | Request::Chmod { .. }
+            | Request::Chown { .. }
+            | Request::TarIn { .. }
+    )
 }
 
 /// What the guest said, and whose guest it is.
@@ -445,7 +487,7 @@ fn checked_mode(mode: u32) -> Result<u32> {
     Ok(mode)
 }
 
-fn file_entry(entry: guest_protocol::FileEntry) -> FileEntry {
+pub(crate) fn file_entry(entry: guest_protocol::FileEntry) -> FileEntry {
     let kind = match entry.kind {
         EntryKind::File => FileKind::File,
         EntryKind::Directory => FileKind::Directory,

@@ -65,9 +65,12 @@ impl Engine {
     ) -> Result<Vec<ImageDetail>> {
         let images = self.core().images_to_name(who).await?;
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
-        let mut details = Vec::with_capacity(loaded.len());
+        let mut details: Vec<ImageDetail> = Vec::with_capacity(loaded.len());
         for image in &loaded {
-            details.push(detail(images, image).await?);
+            // One with several names may come once for each.
+            if details.iter().all(|known| known.summary.digest != image.digest) {
+                details.push(detail(images, image).await?);
+            }
         }
         Ok(details)
     }
@@ -217,6 +220,38 @@ impl Core {
         self.images.opened.get_or_try_init(open).await.map_err(from_images)
     }
 
+    /// The image with exactly this manifest, if it is here.
+    pub(crate) async fn image_by_digest(self: &Arc<Self>, digest: &str) -> Result<Image> {
+        self.images().await?.get(digest).await.map_err(from_images)
+    }
+
+    pub(crate) async fn save_image_to(
+        self: &Arc<Self>,
+        name: &str,
+        writer: impl Write + Send + 'static,
+        format: Format,
+    ) -> Result<()> {
+        self.images().await?.save(name, writer, format).await.map_err(from_images)
+    }
+
+    /// Takes in the image with this digest, for a snapshot that is made on it.
+    pub(crate) async fn load_image_from(
+        self: &Arc<Self>,
+        who: &Principal,
+        digest: &str,
+        reader: impl Read + Send + 'static,
+    ) -> Result<()> {
+        let images = self.images_to_name(who).await?;
+        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::default()).await;
+        let loaded = loaded.map_err(from_images)?;
+        match loaded.iter().any(|image| image.digest.as_str() == digest) {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+            }
+        }
+    }
+
     /// Everybody who uses an image, by its digest. Sandboxes that are just being made count: from the moment they have a
     /// place in the registry nobody else needs to hold the image for them.
     fn image_users(&self) -> BTreeMap<Digest, Vec<String>> {
@@ -229,6 +264,11 @@ impl Core {
         self.each(|shared| {
             if let Some(digest) = &shared.image_digest {
                 uses(digest, shared.label());
+            }
+        });
+        self.snapshots.each(|snapshot| {
+            if let Some(digest) = &snapshot.manifest.image_digest {
+                uses(digest, snapshot.label());
             }
         });
         users.values_mut().for_each(|users| users.sort_unstable());

@@ -29,15 +29,20 @@ mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod mounts;
 mod names;
 mod outcome;
 mod packages;
+mod patches;
 mod pump;
 mod reference;
 mod rich;
 mod secret;
 mod shared;
+mod snapshots;
 mod view;
+mod volume_files;
+mod volumes;
 
 pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
@@ -74,9 +79,15 @@ pub use crate::{
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    snapshots::{
+        DiffSpec, ForkSpec, MAX_FORKS, RestoreSpec, SaveOptions, Since, SnapshotCheck, SnapshotFate,
+        SnapshotRef, SnapshotSpec, SnapshotView,
+    },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
+    volumes::{VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

@@ -16,7 +16,7 @@ use sandbox::{
 };
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, OwnedRwLockReadGuard, RwLock, mpsc, watch},
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) n_ended: AtomicUsize,
     /// Callers who ever waited for it to run dry; each has a number.
     pub(crate) n_drains: AtomicU64,
+    /// Held to read by whoever writes files through the guest, to write while they are copied.
+    pub(crate) still: Arc<RwLock<()>>,
     /// Rung when an exec ends.
     pub(crate) exec_ended: Notify,
     logs: PathBuf,
@@ -111,6 +113,7 @@ impl Shared {
             is_settled: watch::Sender::new(true),
             n_ended: AtomicUsize::new(0),
             n_drains: AtomicU64::new(0),
+            still: Arc::default(),
             exec_ended: Notify::new(),
             logs,
             ledger_limits,
@@ -251,7 +254,7 @@ impl Activity {
     pub(crate) fn begin(activity: &Arc<Self>, clock: Arc<dyn Clock>) -> ActivityGuard {
         activity.n_in_flight.fetch_add(1, Ordering::Relaxed);
         activity.touch(clock.now());
-        ActivityGuard { activity: Arc::clone(activity), clock }
+        ActivityGuard { activity: Arc::clone(activity), clock, writing: None }
     }
 
     pub(crate) fn touch(&self, now: Timestamp) {
@@ -272,6 +275,15 @@ impl Activity {
 pub(crate) struct ActivityGuard {
     activity: Arc<Activity>,
     clock: Arc<dyn Clock>,
+    /// While it writes files, they are not copied.
+    writing: Option<OwnedRwLockReadGuard<()>>,
+}
+
+impl ActivityGuard {
+    /// Waits while the sandbox's files are being copied, and keeps them from being copied from then on.
+    pub(crate) async fn begin_writing(&mut self, shared: &Shared) {
+        self.writing = Some(Arc::clone(&shared.still).read_owned().await);
+    }
 }
 
 impl Drop for ActivityGuard {

@@ -3,6 +3,8 @@
 //! The loop device frees itself, and the mount is attached nowhere on the host, so both vanish with the sandbox's last
 //! process, however it ends.
 
+mod look;
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
@@ -19,6 +21,7 @@ use rustix::{
     },
 };
 
+pub use self::look::{LookedInto, look_into};
 use crate::{
     cage::{FileIdentity, HandedLayer},
     sys,

@@ -28,6 +28,7 @@ mod tree;
 pub use cage::{Cage, FileIdentity, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
+pub use image::{LookedInto as ImageView, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;

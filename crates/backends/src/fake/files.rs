@@ -89,15 +89,18 @@ pub(super) fn is_beneath(root: &str, path: &str) -> bool {
 }
 
 impl Files {
-    pub(super) fn new(hostname: &str, max_bytes: u64) -> Self {
-        let mut files = Self {
-            nodes: BTreeMap::new(),
+    /// The root and nothing in it.
+    pub(super) fn empty(max_bytes: u64) -> Self {
+        Self {
+            nodes: [("/".to_owned(), Node::new(Content::Directory, 0o755))].into(),
             max_bytes: max_bytes.min(MAX_FILES_BYTES),
             watchers: broadcast::Sender::new(MAX_WATCH_EVENTS),
-        };
-        for path in
-            ["/", "/bin", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/usr", "/usr/bin", "/var"]
-        {
+        }
+    }
+
+    pub(super) fn new(hostname: &str, max_bytes: u64) -> Self {
+        let mut files = Self::empty(max_bytes);
+        for path in ["/bin", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/usr", "/usr/bin", "/var"] {
             files.nodes.insert(path.to_owned(), Node::new(Content::Directory, 0o755));
         }
         files.nodes.insert("/tmp".to_owned(), Node::new(Content::Directory, 0o1777));

@@ -15,19 +15,21 @@ mod instance;
 mod search;
 mod shell;
 mod switches;
+mod volumes;
 mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, Instance, MountOrigin, SandboxId,
+    SandboxPlan, VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -36,6 +38,7 @@ use self::{
     guest::{Guest, lock},
     instance::FakeInstance,
     switches::Switches,
+    volumes::Volumes,
 };
 
 /// Makes simulated sandboxes. Clones are the same back end.
@@ -45,6 +48,7 @@ pub struct FakeBackend {
     places: Arc<Mutex<BTreeMap<SandboxId, FakeInstance>>>,
     /// Files outlive their place: a stopped sandbox keeps them.
     files: Arc<Mutex<BTreeMap<SandboxId, Arc<Mutex<Files>>>>>,
+    volumes: Arc<Volumes>,
     switches: Arc<Switches>,
 }
 
@@ -71,6 +75,7 @@ impl FakeBackend {
             capabilities: Arc::new(Mutex::new(capabilities)),
             places: Arc::default(),
             files: Arc::default(),
+            volumes: Arc::default(),
             switches: Arc::default(),
         }
     }
@@ -201,5 +206,32 @@ impl Backend for FakeBackend {
             }
             _ => Ok(()),
         }
+    }
+
+    async fn make_volume(
+        &self,
+        directory: &Path,
+        kind: VolumeKind,
+        _limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        Volumes::make(directory, kind)
+            .map_err(|source| BackendError::failed("could not make a volume", source))
+    }
+
+    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
+        Ok(self.volumes.used(origin))
+    }
+
+    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
+        let removed = self.volumes.remove(directory);
+        removed.map_err(|source| BackendError::failed("could not remove a volume", source))
+    }
+
+    async fn open_volume(
+        &self,
+        id: &SandboxId,
+        origin: &MountOrigin,
+    ) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(self.volumes.open(id, origin, Arc::clone(&self.switches))?))
     }
 }

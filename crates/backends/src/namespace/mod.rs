@@ -17,13 +17,14 @@ mod socket;
 mod spawner_watch;
 mod statement;
 mod sweep;
+mod trees;
 mod watched;
 mod work;
 
 use std::{
     collections::HashMap,
     fs, io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -32,7 +33,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan,
+    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan, TreeCopy,
+    TreeFacts,
 };
 use tokio::io::Interest;
 
@@ -215,10 +217,18 @@ impl Host {
 
     /// Sends a request to the spawner, if it still lives.
     fn request(&self, request: &Request) -> Result<jail::ReplySocket, BackendError> {
+        self.request_with(request, &[])
+    }
+
+    fn request_with(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<jail::ReplySocket, BackendError> {
         if self.spawner_watch.has_ended() {
             return Err(BackendError::Failed { what: self.spawner_watch.epitaph(), source: None });
         }
-        self.spawner.request(request, &[]).map_err(spawner_gone)
+        self.spawner.request(request, descriptors).map_err(spawner_gone)
     }
 
     /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
@@ -365,5 +375,17 @@ impl Backend for NamespaceBackend {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
+        trees::copy_files(&self.0, plan, into).await
+    }
+
+    async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::facts(&self.0, tree).await
+    }
+
+    async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
+        trees::remove(&self.0, tree).await
     }
 }

@@ -12,6 +12,7 @@
 mod escape;
 mod life;
 mod limits;
+mod trees;
 mod world;
 
 use std::{
@@ -76,6 +77,10 @@ const STORIES: &[Story] = stories![
     limits::a_paused_sandbox_stands_still_and_goes_on,
     limits::usage_is_told,
     limits::the_statement_matches_the_host,
+    trees::a_copy_is_what_the_sandbox_changed,
+    trees::a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one,
+    trees::a_copy_that_nobody_waits_for_does_no_harm,
+    trees::a_small_sandbox_is_copied_quickly,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {

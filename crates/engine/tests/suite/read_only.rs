@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use engine::{Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target};
+use engine::{
+    Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target, VolumeRef,
+};
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
     ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, Result,
-    SandboxSpec, SandboxState, TerminalSize,
+    SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
 };
 
 use super::support::{World, bytes};
@@ -47,6 +49,11 @@ const LOOKING: &[&str] = &[
     "settled",
     "stat",
     "usage",
+    "volume",
+    "volume_list",
+    "volume_read_file",
+    "volume_stat",
+    "volumes",
     "wait_exec",
     "wait_package_job",
     "wait_sandbox",
@@ -109,6 +116,13 @@ fn attempts<'a>(
         tag_image(who, "alpine", &alpine()),
         remove_image(who, "alpine", Force::Yes),
         prune_images(who),
+        create_volume(who, volume_spec()),
+        remove_volume(who, &volume()),
+        volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
+        volume_mkdir(who, &volume(), "/made", true, None),
+        volume_remove_path(who, &volume(), "/kept", true),
+        volume_copy_path(who, &volume(), "/kept", "/made", true),
+        volume_rename_path(who, &volume(), "/kept", "/made", true),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
@@ -117,6 +131,14 @@ fn attempts<'a>(
 
 fn alpine() -> engine::Reference {
     "alpine".parse().unwrap()
+}
+
+fn volume() -> VolumeRef {
+    VolumeRef { namespace: None, name: "models".parse().unwrap() }
+}
+
+fn volume_spec() -> VolumeSpec {
+    serde_json::from_value(serde_json::json!({"name": "models"})).unwrap()
 }
 
 fn context_name() -> ContextName {

@@ -1,6 +1,8 @@
 //! Work on files that needs the spawner's rights over them, done in forks of it: without root, files of sandboxes belong to
 //! ids that the daemon itself cannot be.
 
+mod trees;
+
 use std::{
     fs::File,
     io,
@@ -13,6 +15,7 @@ use images::{PackOptions, UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::trees::{Answer as TreeAnswer, Job as TreeJob, Own};
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
@@ -20,9 +23,15 @@ use sandbox::BackendError;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     /// Unpacks the layer in the first descriptor into the directory in the second.
-    Unpack { options: UnpackOptions },
+    Unpack {
+        options: UnpackOptions,
+    },
     /// Writes the upper directory of an overlay as a layer into the first descriptor.
-    PackLayer { upper: PathBuf, options: PackOptions },
+    PackLayer {
+        upper: PathBuf,
+        options: PackOptions,
+    },
+    Tree(trees::Job),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +39,7 @@ pub(crate) enum Answer {
     Unpacked(Result<Unpacked, images::Error>),
     /// The number of entries.
     LayerPacked(Result<u64, images::Error>),
+    Tree(Result<trees::Answer, ::trees::Error>),
 }
 
 /// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
@@ -54,6 +64,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             });
             Answer::LayerPacked(opened.and_then(|upper| images::pack_layer(upper.as_fd(), archive, &options)))
         }
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }
@@ -61,15 +72,33 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
 impl Host {
     /// Has a worker do `job` and waits for it, on a thread that may block.
     pub(crate) fn work(&self, job: &Job, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, BackendError> {
-        let text = |error: serde_json::Error| BackendError::failed("a job cannot be written down", error);
-        let request = Request::Work { job: serde_json::to_string(job).map_err(text)? };
-        match self.spawner.ask(&request, descriptors).map_err(super::spawner_gone)? {
-            Reply::Worked { answer } => serde_json::from_str(&answer).map_err(text),
-            Reply::Failed(failure) => {
-                Err(super::error::from_failure("the work on files failed".to_owned(), failure))
-            }
-            other => Err(unexpected(&other)),
+        answer_in(self.spawner.ask(&request_for(job)?, descriptors).map_err(super::spawner_gone)?)
+    }
+
+    /// As [`Self::work`], without holding a thread. Where nobody waits for it any more, the worker ends its job all the same.
+    pub(crate) async fn work_behind(
+        &self,
+        job: &Job,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, BackendError> {
+        let socket = Arc::new(self.request_with(&request_for(job)?, descriptors)?);
+        answer_in(super::receive(socket).await?.0)
+    }
+}
+
+fn request_for(job: &Job) -> Result<Request, BackendError> {
+    let text = |error| BackendError::failed("a job cannot be written down", error);
+    Ok(Request::Work { job: serde_json::to_string(job).map_err(text)? })
+}
+
+fn answer_in(reply: Reply) -> Result<Answer, BackendError> {
+    match reply {
+        Reply::Worked { answer } => serde_json::from_str(&answer)
+            .map_err(|error| BackendError::failed("the answer of a worker cannot be read", error)),
+        Reply::Failed(failure) => {
+            Err(super::error::from_failure("the work on files failed".to_owned(), failure))
         }
+        other => Err(unexpected(&other)),
     }
 }
 

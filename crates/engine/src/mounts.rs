@@ -1,0 +1,258 @@
+//! What a sandbox mounts: from what was asked to what a back end does, once at creation and again at every start, since host
+//! paths and volumes may have changed in between.
+
+use std::{
+    collections::BTreeSet,
+    fs::{File, Metadata},
+    io::{self, ErrorKind as IoKind},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use sandbox::{
+    ByteSize, Error, ErrorKind, FileIdentity, LimitsPlan, MAX_MOUNTS, MountOrigin, MountPlan, MountSource,
+    MountSpec, Result, SandboxPlan, SandboxSpec, VolumeStorage, check_guest_path,
+};
+use store::{SandboxRecord, VolumeRecord};
+use tokio::task::spawn_blocking;
+
+use crate::{Principal, core::Core, volumes::origin_of};
+
+const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
+const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
+/// Where ext4 has its magic number, and what that is.
+const EXT4_MAGIC: (u64, [u8; 2]) = (1080, [0x53, 0xef]);
+
+/// Decides what a new sandbox mounts, parents before what is beneath them. Errors name the mount.
+pub(crate) async fn decide(
+    core: &Core,
+    who: &Principal,
+    spec: &SandboxSpec,
+    limits: &LimitsPlan,
+) -> Result<Vec<MountPlan>> {
+    if spec.mounts.len() > MAX_MOUNTS {
+        return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", spec.mounts.len())));
+    }
+    let (mut decided, mut taken) = (Vec::with_capacity(spec.mounts.len()), BTreeSet::new());
+    for mount in &spec.mounts {
+        let guest_path = check_guest_path(&mount.guest_path)?;
+        if !taken.insert(guest_path.clone()) {
+            return Err(
+                Error::invalid(format!("two mounts at {guest_path}")).with_hint("Leave one of them out.")
+            );
+        }
+        let planned = decide_one(core, who, spec, mount, guest_path.clone(), limits);
+        decided.push(planned.await.map_err(|error| at_mount(&guest_path, &error))?);
+    }
+    // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
+    decided.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
+    Ok(decided)
+}
+
+async fn decide_one(
+    core: &Core,
+    who: &Principal,
+    spec: &SandboxSpec,
+    mount: &MountSpec,
+    guest_path: String,
+    limits: &LimitsPlan,
+) -> Result<MountPlan> {
+    let (mut quota, mut volume) = (None, None);
+    let source = match &mount.source {
+        MountSource::Named { name } => {
+            let found = core.volumes.named(&spec.namespace, name).ok_or_else(|| {
+                Error::not_found(format!("no volume {name} in the namespace {}", spec.namespace)).with_hint(
+                    format!("Create the volume {name} first, or list volumes to see which there are."),
+                )
+            })?;
+            quota = measured_quota(&found);
+            volume = Some(found.id.clone());
+            origin_of(core, &found)?
+        }
+        MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: tmpfs_size(*size, limits)? },
+        MountSource::Bind { host_path, allowed } => {
+            may_use(who, host_path, *allowed)?;
+            look(core, host_path, *allowed, Wanted::Any).await?;
+            MountOrigin::Path { path: host_path.clone(), identity: *allowed }
+        }
+        MountSource::Disk { host_path, allowed } => {
+            may_use(who, host_path, *allowed)?;
+            look(core, host_path, *allowed, Wanted::Ext4).await?;
+            MountOrigin::Image { path: host_path.clone(), identity: *allowed }
+        }
+    };
+    Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota, volume })
+}
+
+/// The plan as a back end gets it at this start: volumes found again by id, and every host path with the identity that
+/// whoever opens it must find.
+pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPlan> {
+    let mut resolved = plan.clone();
+    for mount in &mut resolved.mounts {
+        let again = resolve_one(core, mount).await;
+        (mount.source, mount.quota) = again.map_err(|error| at_mount(&mount.guest_path, &error))?;
+    }
+    Ok(resolved)
+}
+
+async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Option<ByteSize>)> {
+    if let Some(id) = &mount.volume {
+        let found = core.volumes.get(id).ok_or_else(|| {
+            let message = format!("its volume {id} is gone; one of the same name would be another");
+            Error::not_found(message)
+                .with_hint("Create another sandbox, which can mount the volume there is now.")
+        })?;
+        return Ok((origin_of(core, &found)?, measured_quota(&found)));
+    }
+    let origin = match &mount.source {
+        MountOrigin::Tmpfs { size } => MountOrigin::Tmpfs { size: *size },
+        MountOrigin::Path { path, identity } => {
+            let identity = Some(look(core, path, *identity, Wanted::Any).await?);
+            MountOrigin::Path { path: path.clone(), identity }
+        }
+        MountOrigin::Image { path, identity } => {
+            let identity = Some(look(core, path, *identity, Wanted::Ext4).await?);
+            MountOrigin::Image { path: path.clone(), identity }
+        }
+    };
+    Ok((origin, mount.quota))
+}
+
+/// What was asked for when a sandbox was made, to ask for it again: what a front end allowed then is in the plan.
+#[expect(dead_code, reason = "for forks, which ask for what their source asked for")]
+pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
+    let mut mounts = record.spec.mounts.clone();
+    for mount in &mut mounts {
+        let Ok(guest_path) = check_guest_path(&mount.guest_path) else { continue };
+        let planned = record.plan.mounts.iter().find(|planned| planned.guest_path == guest_path);
+        if let (
+            MountSource::Bind { allowed, .. } | MountSource::Disk { allowed, .. },
+            Some(MountOrigin::Path { identity, .. } | MountOrigin::Image { identity, .. }),
+        ) = (&mut mount.source, planned.map(|planned| &planned.source))
+        {
+            *allowed = *identity;
+        }
+    }
+    mounts
+}
+
+fn at_mount(guest_path: &str, error: &Error) -> Error {
+    let named = Error::new(error.kind(), format!("mount {guest_path}: {}", error.message()));
+    match error.hint() {
+        Some(hint) => named.with_hint(hint),
+        None => named,
+    }
+}
+
+/// The quota of a volume that only measuring holds.
+fn measured_quota(volume: &VolumeRecord) -> Option<ByteSize> {
+    volume.spec.quota.filter(|_| volume.storage == Some(VolumeStorage::Directory))
+}
+
+fn tmpfs_size(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize> {
+    let size = asked.unwrap_or(limits.tmp);
+    if !(MIN_TMPFS..=MAX_TMPFS).contains(&size) {
+        return Err(Error::invalid(format!("a tmpfs of {size}; it goes from {MIN_TMPFS} to {MAX_TMPFS}"))
+            .with_hint(
+                "Leave the size out for as much as /tmp has. What is in it counts as the sandbox's memory.",
+            ));
+    }
+    Ok(size)
+}
+
+/// Host paths are for whoever owns the daemon, and for what a front end's policy has looked at.
+fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Result<()> {
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    if !path.is_absolute() || climbs || path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
+            .with_hint("Give a path that begins with / and has no .. in it."));
+    }
+    if who.is_owner || allowed.is_some() {
+        return Ok(());
+    }
+    let message = format!("{} may not use the host path {}", who.name, path.display());
+    Err(Error::new(ErrorKind::Denied, message)
+        .with_hint("Use a volume, or ask whoever runs the daemon to create the sandbox on its machine."))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// A directory or a file.
+    Any,
+    Ext4,
+}
+
+/// What is at a host path now, if it is fit for a mount and what was allowed.
+async fn look(
+    core: &Core,
+    path: &Path,
+    allowed: Option<FileIdentity>,
+    wanted: Wanted,
+) -> Result<FileIdentity> {
+    let (asked, home) = (path.to_owned(), core.config.home.clone());
+    // A path on a network may take its time.
+    let found = spawn_blocking(move || look_at(&asked, &home, wanted)).await;
+    let found = found.map_err(|error| {
+        Error::new(ErrorKind::Internal, format!("{} could not be looked at", path.display()))
+            .with_source(error)
+    })??;
+    match allowed {
+        Some(allowed) if allowed != found => {
+            let message =
+                format!("the host path {} is another file now than the one that was allowed", path.display());
+            Err(Error::new(ErrorKind::Denied, message)
+                .with_hint("Put the old one back, or create another sandbox."))
+        }
+        _ => Ok(found),
+    }
+}
+
+fn look_at(path: &Path, home: &Path, wanted: Wanted) -> Result<FileIdentity> {
+    let failed = |error: io::Error| {
+        let shown = path.display();
+        let (kind, hint) = match error.kind() {
+            IoKind::NotFound => {
+                (ErrorKind::NotFound, "Create it on the daemon's machine first, or use a volume.")
+            }
+            _ => (ErrorKind::Unavailable, "The daemon's user must be able to reach it."),
+        };
+        Error::new(kind, format!("the host path {shown} cannot be used: {error}")).with_hint(hint)
+    };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    let refused = |why: &str, hint: &str| {
+        let message = format!("the host path {} cannot be mounted: {why}", path.display());
+        Err(Error::invalid(message).with_hint(hint))
+    };
+    if is_within(path, home) {
+        return refused("it is one of the daemon's own", "Use a volume for what sandboxes share.");
+    }
+    match wanted {
+        Wanted::Any if !(metadata.is_dir() || metadata.is_file()) => {
+            return refused("it is neither a directory nor a file", "Name a directory or a plain file.");
+        }
+        Wanted::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
+            return refused("it is no file with an ext4 file system in it", "Make one with mkfs.ext4.");
+        }
+        _ => {}
+    }
+    Ok(identity(&metadata))
+}
+
+fn identity(metadata: &Metadata) -> FileIdentity {
+    FileIdentity { device: metadata.dev(), inode: metadata.ino() }
+}
+
+fn has_ext4(path: &Path) -> io::Result<bool> {
+    let (at, magic) = EXT4_MAGIC;
+    let mut found = [0; 2];
+    match File::open(path)?.read_exact_at(&mut found, at) {
+        Err(error) if error.kind() == IoKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| found == magic),
+    }
+}
+
+/// Whether it is the daemon's home or in it: what lies there belongs to all sandboxes.
+fn is_within(path: &Path, home: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_gone| PathBuf::from(path));
+    real(path).starts_with(real(home))
+}

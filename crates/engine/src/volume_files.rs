@@ -1,0 +1,266 @@
+//! Files of volumes, with or without a sandbox: asked of a guest that sees the volume as its root and nothing else, so links
+//! lead nowhere but into the volume.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use guest_protocol::{Request, Response};
+use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
+use store::VolumeRecord;
+
+use crate::{
+    ByteStream, Engine, Listing, Principal, VolumeRef, WriteOptions,
+    access::changes,
+    error,
+    files::{self, Answer},
+    volumes::Held,
+};
+
+/// What every new file or directory counts as at least, as where disks are measured.
+const LEAST_BYTES: u64 = 4096;
+/// Most entries of a tree that is copied under a quota: more cannot be added up before.
+const MAX_COUNTED: u32 = 10_000;
+
+impl Engine {
+    pub async fn volume_stat(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        follow: bool,
+    ) -> Result<FileEntry> {
+        let request = files::stat_request(path, follow)?;
+        files::entry(self.ask_volume(who, which, &request).await?)
+    }
+
+    /// Entries of a directory, or of all beneath it, sorted; at most `limit`.
+    pub async fn volume_list(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        recursive: bool,
+        limit: u32,
+    ) -> Result<Listing> {
+        let request = files::list_request(path, recursive, limit)?;
+        files::listing(self.ask_volume(who, which, &request).await?, limit)
+    }
+
+    /// The file as it was when opened, and its bytes from `offset`, at most `length`.
+    pub async fn volume_read_file(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<(FileEntry, ByteStream)> {
+        let request = Request::Read { path: files::checked(path)?, offset, length };
+        let (_, held) = self.enter_volume(who, which, &request).await?;
+        let label = held.client().label().to_owned();
+        let read = held.client().download(&request, length).await;
+        let (answer, bytes) = read.map_err(|error| error::from_guest(error, &label))?;
+        match answer {
+            Response::Reading { entry } => {
+                // The place stays until the stream is dropped.
+                let bytes = bytes.inspect(move |_| {
+                    let _held = &held;
+                });
+                Ok((files::file_entry(entry), bytes.boxed()))
+            }
+            other => Err(Answer(other, label).wrong()),
+        }
+    }
+
+    /// Writes a file and returns its bytes. Replacing is whole or not at all, also when the quota is passed in the middle.
+    pub async fn volume_write_file(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        options: WriteOptions,
+        bytes: ByteStream,
+    ) -> Result<u64> {
+        let request = files::write_request(path, options)?;
+        let (volume, held) = self.enter_volume(who, which, &request).await?;
+        let bytes = match self.room_in(&volume).await? {
+            Some(room) => bounded(bytes, room.less(LEAST_BYTES)?),
+            None => bytes,
+        };
+        let patience = self.core().config.deadlines.answer;
+        upload(&held, &request, bytes, patience).await
+    }
+
+    pub async fn volume_mkdir(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        parents: bool,
+        mode: Option<u32>,
+    ) -> Result<()> {
+        let request = files::mkdir_request(path, parents, mode)?;
+        let (volume, held) = self.enter_volume(who, which, &request).await?;
+        if let Some(room) = self.room_in(&volume).await? {
+            room.less(LEAST_BYTES)?;
+        }
+        done(ask(&held, &request).await?)
+    }
+
+    pub async fn volume_remove_path(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        recursive: bool,
+    ) -> Result<()> {
+        let request = Request::Remove { path: files::checked(path)?, recursive };
+        done(self.ask_volume(who, which, &request).await?)
+    }
+
+    pub async fn volume_copy_path(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        from: &str,
+        to: &str,
+        recursive: bool,
+    ) -> Result<()> {
+        let request = Request::Copy { from: files::checked(from)?, to: files::checked(to)?, recursive };
+        let (volume, held) = self.enter_volume(who, which, &request).await?;
+        if let Some(room) = self.room_in(&volume).await? {
+            room.less(size_of(&held, from).await?)?;
+        }
+        done(ask(&held, &request).await?)
+    }
+
+    pub async fn volume_rename_path(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        from: &str,
+        to: &str,
+        replace: bool,
+    ) -> Result<()> {
+        let request = Request::Rename { from: files::checked(from)?, to: files::checked(to)?, replace };
+        done(self.ask_volume(who, which, &request).await?)
+    }
+
+    async fn enter_volume(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        request: &Request,
+    ) -> Result<(VolumeRecord, Held)> {
+        if changes(request) {
+            who.may_change()?;
+        }
+        let volume = self.core().find_volume(who, which)?;
+        let held = self.open_volume(&volume).await?;
+        Ok((volume, held))
+    }
+
+    async fn ask_volume(&self, who: &Principal, which: &VolumeRef, request: &Request) -> Result<Answer> {
+        let (_, held) = self.enter_volume(who, which, request).await?;
+        ask(&held, request).await
+    }
+
+    /// What may still be written to a volume whose quota only measuring holds; `None` for all others.
+    async fn room_in(&self, volume: &VolumeRecord) -> Result<Option<Room>> {
+        let Some(quota) = volume.spec.quota.filter(|_| volume.storage == Some(VolumeStorage::Directory))
+        else {
+            return Ok(None);
+        };
+        let used = self.core().measure_volume(volume).await.ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("volume {} cannot be measured", volume.spec.name))
+                .with_hint("Try again; without that its quota would not be held.")
+        })?;
+        let left = quota.bytes().saturating_sub(used.bytes());
+        Ok(Some(Room { left, quota, name: volume.spec.name.to_string() }))
+    }
+}
+
+#[derive(Debug)]
+struct Room {
+    left: u64,
+    quota: ByteSize,
+    name: String,
+}
+
+impl Room {
+    fn less(mut self, bytes: u64) -> Result<Self> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(self)
+            }
+            None => Err(self.passed()),
+        }
+    }
+
+    fn passed(&self) -> Error {
+        let message = format!("volume {} would pass its quota of {}", self.name, self.quota);
+        Error::new(ErrorKind::LimitReached, message)
+            .with_hint("Remove files from it, or use a volume with a higher quota.")
+    }
+}
+
+/// The bytes, and an error in place of the first that would pass the quota.
+fn bounded(bytes: ByteStream, room: Room) -> ByteStream {
+    bytes
+        .scan(Some(room), |room, chunk| {
+            let passed = match (room.take(), &chunk) {
+                (Some(left), Ok(chunk)) => left.less(chunk.len() as u64),
+                (Some(left), Err(_)) => Ok(left),
+                (None, _) => return std::future::ready(None),
+            };
+            std::future::ready(Some(match passed {
+                Ok(left) => {
+                    *room = Some(left);
+                    chunk
+                }
+                Err(error) => Err(error),
+            }))
+        })
+        .boxed()
+}
+
+/// What a copy of this would take.
+async fn size_of(held: &Held, path: &str) -> Result<u64> {
+    let top = files::entry(ask(held, &files::stat_request(path, true)?).await?)?;
+    let counted = |entry: &FileEntry| entry.size.max(LEAST_BYTES);
+    if top.kind != sandbox::FileKind::Directory {
+        return Ok(counted(&top));
+    }
+    let request = files::list_request(path, true, MAX_COUNTED)?;
+    let listing = files::listing(ask(held, &request).await?, MAX_COUNTED)?;
+    if listing.truncated {
+        let message = format!("{path} has more than {MAX_COUNTED} entries, too many to copy under a quota");
+        return Err(
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy its directories one by one.")
+        );
+    }
+    Ok(listing.entries.iter().map(counted).fold(LEAST_BYTES, u64::saturating_add))
+}
+
+async fn ask(held: &Held, request: &Request) -> Result<Answer> {
+    let label = held.client().label();
+    let answer = held.client().call(request).await.map_err(|error| error::from_guest(error, label))?;
+    Ok(Answer(answer, label.to_owned()))
+}
+
+async fn upload(held: &Held, request: &Request, bytes: ByteStream, patience: Duration) -> Result<u64> {
+    let label = held.client().label();
+    let answer = held.client().upload(request, bytes, Some(patience)).await;
+    match answer.map_err(|error| error::from_guest(error, label))? {
+        Response::Written { bytes } => Ok(bytes),
+        other => Err(Answer(other, label.to_owned()).wrong()),
+    }
+}
+
+fn done(answer: Answer) -> Result<()> {
+    match answer {
+        Answer(Response::Done, _) => Ok(()),
+        answer => Err(answer.wrong()),
+    }
+}

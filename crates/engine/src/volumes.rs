@@ -1,0 +1,229 @@
+//! Volumes, for callers: files with a name of their own that outlive sandboxes, each in a namespace.
+
+mod making;
+mod open;
+mod registry;
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use sandbox::{
+    ByteSize, Error, ErrorKind, MountOrigin, Namespace, Result, SandboxName, VolumeId, VolumeKind,
+    VolumeName, VolumeSpec, VolumeStorage, check_volume,
+};
+use serde::{Deserialize, Serialize};
+use store::{VolumeRecord, VolumeState};
+use tokio::{sync::oneshot, time::timeout};
+
+pub(crate) use self::{making::take_up, open::Held, registry::Volumes};
+use crate::{
+    Engine, Principal, Scope,
+    core::{Core, until},
+    error, names,
+};
+
+/// How long a listing measures; what is not measured by then is listed without.
+const MEASURE_WITHIN: Duration = Duration::from_secs(2);
+/// Volumes that one listing measures at once.
+const MEASURE_AT_ONCE: usize = 4;
+
+/// How a caller points at a volume: a name in a namespace, the principal's own when not said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRef {
+    pub namespace: Option<Namespace>,
+    pub name: VolumeName,
+}
+
+impl fmt::Display for VolumeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeView {
+    pub name: VolumeName,
+    pub namespace: Namespace,
+    pub kind: VolumeKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<ByteSize>,
+    /// What it takes on disk; absent where it was not measured in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<ByteSize>,
+    /// How its quota is held, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_held: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    pub created_at: Timestamp,
+    /// Sandboxes that mount it, running or not.
+    pub used_by: Vec<SandboxName>,
+}
+
+impl Engine {
+    /// Makes a volume. A failure leaves nothing behind, also when the caller goes away in the middle.
+    pub async fn create_volume(&self, who: &Principal, spec: VolumeSpec) -> Result<VolumeView> {
+        let core = self.core();
+        who.may_create_in(&spec.namespace)?;
+        core.keys.admit(who, core.clock.now())?;
+        check_volume(&spec)?;
+        let record = VolumeRecord {
+            id: VolumeId::from_random(names::random_bytes()?),
+            spec,
+            state: VolumeState::Making,
+            storage: None,
+            created_at: core.clock.now(),
+            owner: who.key.clone(),
+        };
+        core.volumes.reserve(record.clone())?;
+        let made = self.finish_volume(making::make(Arc::clone(core), record)).await?;
+        Ok(core.volume_view(&made, core.measure_volume(&made).await))
+    }
+
+    /// Oldest first; those of one namespace, or of all that the caller sees.
+    pub async fn volumes(&self, who: &Principal, namespace: Option<&Namespace>) -> Result<Vec<VolumeView>> {
+        let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
+        let mut records = core.volumes.ready();
+        records.retain(|record| {
+            let own = &record.spec.namespace;
+            who.sees(own) && namespace.is_none_or(|asked| asked == own)
+        });
+        let mut used = vec![None; records.len()];
+        let measured = stream::iter(records.iter().enumerate())
+            .map(|(at, record)| async move { (at, core.measure_volume(record).await) })
+            .buffer_unordered(MEASURE_AT_ONCE)
+            .for_each(|(at, bytes)| {
+                used[at] = bytes;
+                std::future::ready(())
+            });
+        // Too many or too big to measure all in time; the rest is listed without.
+        drop(timeout(MEASURE_WITHIN, measured).await);
+        Ok(records.iter().zip(used).map(|(record, used)| core.volume_view(record, used)).collect())
+    }
+
+    pub async fn volume(&self, who: &Principal, which: &VolumeRef) -> Result<VolumeView> {
+        let record = self.core().find_volume(who, which)?;
+        Ok(self.core().volume_view(&record, self.core().measure_volume(&record).await))
+    }
+
+    /// Removes a volume with everything in it. Refused while a sandbox mounts it, running or not.
+    pub async fn remove_volume(&self, who: &Principal, which: &VolumeRef) -> Result<()> {
+        who.may_change()?;
+        let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
+        let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
+        if !who.sees(&namespace) {
+            return Err(no_such_volume(which));
+        }
+        let users = |id: &VolumeId| core.volume_users(id);
+        match core.volumes.begin_removal(&namespace, &which.name, users)? {
+            Some(record) => self.finish_volume(making::remove(Arc::clone(core), record)).await,
+            None => match core.corrupt_volume(who, which) {
+                Some(id) => self.finish_volume(making::remove_corrupt(Arc::clone(core), id)).await,
+                None => Err(no_such_volume(which)),
+            },
+        }
+    }
+
+    /// Does what a caller who goes away must not cut in half.
+    async fn finish_volume<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let closing = self.core().closing.clone();
+        self.core().drivers.spawn(async move {
+            let done = async {
+                // The caller may have gone away.
+                drop(reply.send(work.await));
+            };
+            until(&closing, done).await;
+        });
+        answer.await.map_err(|_dropped| error::closing())?
+    }
+
+    /// The place that shows a volume's files.
+    pub(crate) async fn open_volume(&self, volume: &VolumeRecord) -> Result<Held> {
+        open::open(self.core(), volume).await
+    }
+}
+
+impl Core {
+    /// The volume that `who` means; what they may not see does not exist for them.
+    pub(crate) fn find_volume(&self, who: &Principal, which: &VolumeRef) -> Result<VolumeRecord> {
+        self.keys.admit(who, self.clock.now())?;
+        let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
+        let found = self.volumes.named(&namespace, &which.name).filter(|_| who.sees(&namespace));
+        match (found, self.corrupt_volume(who, which)) {
+            (Some(record), _) => Ok(record),
+            (None, Some(id)) => {
+                let message = format!("the record of volume {id} cannot be read");
+                Err(Error::new(ErrorKind::Internal, message)
+                    .with_hint(format!("Remove {id}; other volumes are not affected.")))
+            }
+            (None, None) => Err(no_such_volume(which)),
+        }
+    }
+
+    /// A volume whose record cannot be read goes by its id, for someone who may see every namespace.
+    fn corrupt_volume(&self, who: &Principal, which: &VolumeRef) -> Option<VolumeId> {
+        let id: VolumeId = which.name.as_str().parse().ok()?;
+        let is_corrupt = self.volumes.corrupt().iter().any(|row| row.id == id.as_str());
+        (is_corrupt && who.scope == Scope::All).then_some(id)
+    }
+
+    /// Bytes that it takes, where that can be told.
+    pub(crate) async fn measure_volume(&self, record: &VolumeRecord) -> Option<ByteSize> {
+        let origin = origin_of(self, record).ok()?;
+        match self.backend.volume_used(&origin).await {
+            Ok(bytes) => Some(ByteSize(bytes)),
+            Err(error) => {
+                tracing::warn!(volume = %record.id, %error, "a volume cannot be measured");
+                None
+            }
+        }
+    }
+
+    fn volume_view(&self, record: &VolumeRecord, used: Option<ByteSize>) -> VolumeView {
+        let VolumeSpec { name, namespace, kind, size, quota, labels } = record.spec.clone();
+        let held = match record.storage {
+            Some(VolumeStorage::Image) => "By a file system of that size: no write can pass it.",
+            _ => {
+                "By measuring while sandboxes use it, every half second to five seconds: the workload that lets it grow past \
+                 its quota is killed. What callers write to it themselves is refused before."
+            }
+        };
+        VolumeView {
+            name,
+            namespace,
+            kind,
+            size,
+            quota,
+            used,
+            quota_held: quota.map(|_| held.to_owned()),
+            labels,
+            created_at: record.created_at,
+            used_by: self.volume_users(&record.id),
+        }
+    }
+}
+
+pub(crate) fn directory_of(core: &Core, id: &VolumeId) -> PathBuf {
+    core.config.home.join("volumes").join(id.as_str())
+}
+
+/// What is mounted where the volume is.
+pub(crate) fn origin_of(core: &Core, record: &VolumeRecord) -> Result<MountOrigin> {
+    let storage = record.storage.ok_or_else(|| no_such_volume(&record.spec.name))?;
+    Ok(storage.origin(&directory_of(core, &record.id)))
+}
+
+pub(crate) fn no_such_volume(which: impl fmt::Display) -> Error {
+    Error::not_found(format!("no volume {which}"))
+        .with_hint("List volumes to see which there are, or create it.")
+}

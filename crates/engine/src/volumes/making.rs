@@ -1,0 +1,148 @@
+//! Making and removing volumes: the record before the effect, and nothing half-made in sight.
+
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
+
+use sandbox::{Result, VolumeId, VolumeKind, VolumeStorage};
+use store::{StoreError, VolumeRecord, VolumeState};
+
+use super::directory_of;
+use crate::{
+    core::{Core, until},
+    disk::may_block,
+    error,
+};
+
+/// Files of a volume are made under this name, which nobody ever mounts, and renamed.
+const MAKING: &str = ".making-";
+
+/// Makes the volume of a record that was reserved. On failure nothing stays.
+pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<VolumeRecord> {
+    if let Err(error) = core.store.insert_volume(record.clone()).await {
+        core.volumes.forget(&record.id);
+        return Err(error::from_store(error));
+    }
+    match make_files(&core, &record).await {
+        Ok(storage) => {
+            record.storage = Some(storage);
+            record.state = VolumeState::Ready;
+        }
+        Err(error) => {
+            clear(&core, &record.id).await;
+            return Err(error);
+        }
+    }
+    if let Err(error) = core.store.update_volume(record.clone()).await {
+        clear(&core, &record.id).await;
+        return Err(error::from_store(error));
+    }
+    core.volumes.publish(record.clone());
+    Ok(record)
+}
+
+async fn make_files(core: &Core, record: &VolumeRecord) -> Result<VolumeStorage> {
+    let directory = directory_of(core, &record.id);
+    let unfinished = directory.with_file_name(format!("{MAKING}{}", record.id));
+    may_block(|| make_private(&unfinished))
+        .map_err(|error| error::from_io("make the directory", &unfinished, error))?;
+    let limit = match record.spec.kind {
+        VolumeKind::Directory => record.spec.quota,
+        VolumeKind::Disk => record.spec.size,
+    };
+    let label = format!("volume {}", record.spec.name);
+    let made = core.backend.make_volume(&unfinished, record.spec.kind, limit).await;
+    let storage = made.map_err(|error| error::from_backend(error, &label))?;
+    may_block(|| std::fs::rename(&unfinished, &directory))
+        .map_err(|error| error::from_io("rename", &unfinished, error))?;
+    Ok(storage)
+}
+
+/// Makes a directory for its owner alone, and the one it is in. The home itself is not made: see `make_directory`.
+fn make_private(directory: &Path) -> io::Result<()> {
+    let make = |directory: &Path| DirBuilder::new().mode(0o700).create(directory);
+    if let Some(all) = directory.parent()
+        && let Err(error) = make(all)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
+    }
+    make(directory)
+}
+
+/// Removes a volume that is marked for it. Files first, then the record, which says since the mark that they go.
+pub(super) async fn remove(core: Arc<Core>, record: VolumeRecord) -> Result<()> {
+    let id = record.id.clone();
+    core.volumes.places.close(&id).await;
+    let removed = async {
+        core.store.update_volume(record).await.map_err(error::from_store)?;
+        remove_whole(&core, &id).await
+    };
+    let removed = removed.await;
+    if removed.is_err() {
+        core.volumes.removal_failed(&id);
+    }
+    removed
+}
+
+async fn remove_whole(core: &Core, id: &VolumeId) -> Result<()> {
+    let directory = directory_of(core, id);
+    for path in [directory.with_file_name(format!("{MAKING}{id}")), directory] {
+        let gone = core.backend.remove_volume(&path).await;
+        gone.map_err(|error| error::from_backend(error, &format!("volume {id}")))?;
+    }
+    match core.store.remove_volume(id.clone()).await {
+        Ok(()) | Err(StoreError::Missing { .. }) => {}
+        Err(error) => return Err(error::from_store(error)),
+    }
+    core.volumes.forget(id);
+    Ok(())
+}
+
+/// Takes away what there is of one that did not come to be, or was about to go.
+async fn clear(core: &Core, id: &VolumeId) {
+    if let Err(error) = remove_whole(core, id).await {
+        core.volumes.removal_failed(id);
+        tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "a volume that is none stays until the next start");
+    }
+}
+
+/// Removes one whose record cannot be read.
+pub(super) async fn remove_corrupt(core: Arc<Core>, id: VolumeId) -> Result<()> {
+    remove_whole(&core, &id).await?;
+    core.volumes.corrupt().retain(|row| row.id != id.as_str());
+    Ok(())
+}
+
+/// Takes up the volumes of an earlier daemon; what it left half done is finished behind.
+pub(crate) async fn take_up(core: &Arc<Core>) -> Result<()> {
+    let rows = core.store.volumes().await.map_err(error::from_store)?;
+    for row in &rows.corrupt {
+        tracing::error!(volume = row.id, reason = row.reason, "the record of a volume cannot be read");
+    }
+    core.volumes.load(rows.records, rows.corrupt);
+    let (closing, task_core) = (core.closing.clone(), Arc::clone(core));
+    core.drivers.spawn(async move { until(&closing, settle(task_core)).await });
+    Ok(())
+}
+
+async fn settle(core: Arc<Core>) {
+    for record in core.volumes.unfinished() {
+        clear(&core, &record.id).await;
+    }
+    let all = core.config.home.join("volumes");
+    let entries = may_block(|| std::fs::read_dir(&all).map(|found| found.flatten().collect::<Vec<_>>()));
+    for entry in entries.unwrap_or_default() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let id = name.strip_prefix(MAKING).unwrap_or(&name).parse::<VolumeId>();
+        // Asked now, not before: one that is made meanwhile is known before it has files.
+        let is_known = id.as_ref().is_ok_and(|id| core.volumes.knows(id));
+        // What the removal of a deep tree moved aside lies here too. Anything else is none of ours.
+        if is_known || !(id.is_ok() || name.starts_with(".deep-")) {
+            continue;
+        }
+        match core.backend.remove_volume(&entry.path()).await {
+            Ok(()) => tracing::info!(path = %entry.path().display(), "swept what a volume left"),
+            Err(error) => tracing::warn!(path = %entry.path().display(), %error, "what a volume left stays"),
+        }
+    }
+}

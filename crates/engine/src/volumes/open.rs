@@ -1,0 +1,211 @@
+//! Volumes whose files are being looked at: each is shown by a place of its own, in which nothing but our guest runs. It is
+//! kept for a moment after a request, since the next one is often near.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use sandbox::{Error, ErrorKind, Instance, Result, SandboxId, VolumeId};
+use store::VolumeRecord;
+use tokio::time::Instant;
+
+use super::{no_such_volume, origin_of};
+use crate::{
+    client::GuestClient,
+    core::{Core, until},
+    error, names,
+};
+
+/// How long a place stays after the last request.
+const KEPT: Duration = Duration::from_secs(5);
+/// Most places at once, each a process and its memory; the one that nobody used for longest makes room.
+const MAX_PLACES: usize = 32;
+
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Place>>>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// One slot for each volume that was looked at lately. Whoever opens or closes its place holds it.
+    slots: Mutex<HashMap<VolumeId, Slot>>,
+    open: Mutex<HashMap<VolumeId, Arc<Place>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    id: SandboxId,
+    instance: Arc<dyn Instance>,
+    client: Arc<GuestClient>,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug)]
+struct Used {
+    n_now: usize,
+    last: Instant,
+}
+
+impl Place {
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when nobody uses it; `None` while somebody does.
+    fn idle_since(&self) -> Option<Instant> {
+        let used = self.used();
+        (used.n_now == 0).then_some(used.last)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.instance.ended().now_or_never().is_some()
+    }
+}
+
+/// A place that stays at least until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held(Arc<Place>);
+
+impl Held {
+    fn new(place: &Arc<Place>) -> Self {
+        place.used().n_now += 1;
+        Self(Arc::clone(place))
+    }
+
+    pub(crate) fn client(&self) -> &Arc<GuestClient> {
+        &self.0.client
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut used = self.0.used();
+        used.n_now -= 1;
+        used.last = Instant::now();
+    }
+}
+
+impl Places {
+    /// The ids of all places: they are no leftovers.
+    pub(crate) fn ids(&self) -> Vec<SandboxId> {
+        self.open().values().map(|place| place.id.clone()).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open().is_empty()
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<Place>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, id: &VolumeId) -> Slot {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|_, slot| {
+            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|slot| slot.is_some())
+        });
+        Arc::clone(slots.entry(id.clone()).or_default())
+    }
+
+    /// Ends the place of one volume and waits for that, whoever uses it.
+    pub(super) async fn close(&self, id: &VolumeId) {
+        let slot = self.slot(id);
+        if let Some(place) = slot.lock().await.take() {
+            self.end(id, &place).await;
+        }
+    }
+
+    pub(crate) async fn close_all(&self) {
+        let ids: Vec<_> = self.open().keys().cloned().collect();
+        for id in ids {
+            self.close(&id).await;
+        }
+    }
+
+    async fn end(&self, id: &VolumeId, place: &Place) {
+        self.open().remove(id);
+        if let Err(error) = place.instance.stop().await {
+            tracing::warn!(volume = %id, %error, "what showed a volume does not end; the next daemon sweeps it");
+        }
+    }
+
+    /// Makes room for one more.
+    async fn make_room(&self) -> Result<()> {
+        let idlest = {
+            let open = self.open();
+            if open.len() < MAX_PLACES {
+                return Ok(());
+            }
+            let idle = open.iter().filter_map(|(id, place)| Some((place.idle_since()?, id.clone())));
+            idle.min().map(|(_, id)| id)
+        };
+        let Some(id) = idlest else {
+            let message = format!("the files of {MAX_PLACES} volumes are being used at once");
+            return Err(Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a moment."));
+        };
+        // Somebody may hold its slot and want room too: then both do without waiting for each other.
+        if let Ok(mut slot) = self.slot(&id).try_lock()
+            && slot.as_ref().is_some_and(|place| place.idle_since().is_some())
+            && let Some(place) = slot.take()
+        {
+            self.end(&id, &place).await;
+        }
+        Ok(())
+    }
+}
+
+/// The place that shows a volume, made where there is none.
+pub(super) async fn open(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Held> {
+    let places = &core.volumes.places;
+    let slot = places.slot(&volume.id);
+    let mut slot = slot.lock().await;
+    // Whoever removes it marks it before they close its place.
+    if core.volumes.get(&volume.id).is_none() {
+        return Err(no_such_volume(&volume.spec.name));
+    }
+    if let Some(place) = slot.as_ref().filter(|place| !place.has_ended()) {
+        return Ok(Held::new(place));
+    }
+    if let Some(place) = slot.take() {
+        places.end(&volume.id, &place).await;
+    }
+    places.make_room().await?;
+    let place = make(core, volume).await?;
+    places.open().insert(volume.id.clone(), Arc::clone(&place));
+    *slot = Some(Arc::clone(&place));
+    let (task_core, id, closing) = (Arc::clone(core), volume.id.clone(), core.closing.clone());
+    let watched = Arc::clone(&place);
+    core.drivers.spawn(async move { until(&closing, close_when_idle(task_core, id, watched)).await });
+    Ok(Held::new(&place))
+}
+
+async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
+    let label = format!("volume {}", volume.spec.name);
+    let id = names::random_sandbox_id()?;
+    let origin = origin_of(core, volume)?;
+    // What is being made is no leftover.
+    let _making = core.making.read().await;
+    let made = core.backend.open_volume(&id, &origin).await;
+    let instance: Arc<dyn Instance> = Arc::from(made.map_err(|error| error::from_backend(error, &label))?);
+    let client = Arc::new(GuestClient::new(Arc::clone(&instance), core.config.deadlines, label));
+    let used = Mutex::new(Used { n_now: 0, last: Instant::now() });
+    Ok(Arc::new(Place { id, instance, client, used }))
+}
+
+async fn close_when_idle(core: Arc<Core>, id: VolumeId, place: Arc<Place>) {
+    let places = &core.volumes.places;
+    loop {
+        let until = place.idle_since().unwrap_or_else(Instant::now) + KEPT;
+        tokio::time::sleep_until(until).await;
+        let slot = places.slot(&id);
+        let mut slot = slot.lock().await;
+        if !slot.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, &place)) {
+            return;
+        }
+        if place.idle_since().is_some_and(|since| since.elapsed() >= KEPT) {
+            slot.take();
+            return places.end(&id, &place).await;
+        }
+    }
+}

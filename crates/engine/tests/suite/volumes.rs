@@ -1,0 +1,224 @@
+//! Volumes: made whole or not at all, kept from other namespaces, and not removed from under those who mount them.
+
+use engine::{Principal, VolumeRef, WriteOptions};
+use sandbox::{
+    ErrorKind, FileIdentity, MountOrigin, MountSource, MountSpec, SandboxSpec, VolumeId, VolumeSpec,
+};
+use serde_json::json;
+use store::{VolumeRecord, VolumeState};
+
+use super::support::{World, bytes, collect, in_time};
+
+fn volume(name: &str) -> VolumeRef {
+    VolumeRef { namespace: None, name: name.parse().unwrap() }
+}
+
+fn volume_spec(name: &str) -> VolumeSpec {
+    serde_json::from_value(json!({"name": name, "labels": {"team": "a"}})).unwrap()
+}
+
+fn mounting(name: &str, at: &str) -> SandboxSpec {
+    let mount = MountSpec {
+        guest_path: at.to_owned(),
+        source: MountSource::Named { name: name.parse().unwrap() },
+        readonly: false,
+        noexec: false,
+    };
+    SandboxSpec { mounts: vec![mount], ..SandboxSpec::default() }
+}
+
+fn binding(path: &std::path::Path, allowed: Option<FileIdentity>) -> SandboxSpec {
+    let source = MountSource::Bind { host_path: path.to_owned(), allowed };
+    let mount = MountSpec { guest_path: "/in".to_owned(), source, readonly: true, noexec: false };
+    SandboxSpec { mounts: vec![mount], ..SandboxSpec::default() }
+}
+
+#[tokio::test]
+async fn a_volume_is_made_listed_written_and_removed() {
+    let world = World::new().await;
+    let (engine, who) = (&world.engine, &world.who);
+    let made = engine.create_volume(who, volume_spec("models")).await.unwrap();
+    assert_eq!((made.name.as_str(), made.labels["team"].as_str()), ("models", "a"));
+    assert_eq!(engine.volumes(who, None).await.unwrap(), [made]);
+    let taken = engine.create_volume(who, volume_spec("models")).await.unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+
+    let which = volume("models");
+    let options = WriteOptions { parents: true, ..WriteOptions::default() };
+    assert_eq!(engine.volume_write_file(who, &which, "/a/b", options, bytes("text")).await.unwrap(), 4);
+    let (entry, content) = engine.volume_read_file(who, &which, "/a/b", 0, None).await.unwrap();
+    assert_eq!((entry.size, collect(content).await.unwrap().as_str()), (4, "text"));
+    let listing = engine.volume_list(who, &which, "/", true, 10).await.unwrap();
+    assert_eq!(listing.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["/a", "/a/b"]);
+
+    engine.remove_volume(who, &which).await.unwrap();
+    assert_eq!(engine.volume(who, &which).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(engine.volume_stat(who, &which, "/a", false).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(std::fs::read_dir(world.home.path().join("volumes")).unwrap().count(), 0);
+    engine.create_volume(who, volume_spec("models")).await.unwrap();
+    assert!(engine.volume_stat(who, &which, "/a", false).await.is_err());
+}
+
+#[tokio::test]
+async fn what_a_namespace_does_not_see_does_not_exist_for_it() {
+    let world = World::new().await;
+    let engine = &world.engine;
+    engine.create_volume(&world.who, volume_spec("models")).await.unwrap();
+    let ana = Principal::of_namespace("ana", "red".parse().unwrap());
+    let theirs = VolumeRef { namespace: Some(Default::default()), name: "models".parse().unwrap() };
+    for which in [&volume("models"), &theirs] {
+        assert_eq!(engine.volume(&ana, which).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(engine.remove_volume(&ana, which).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            engine.volume_list(&ana, which, "/", false, 1).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+    }
+    assert!(engine.volumes(&ana, None).await.unwrap().is_empty());
+    assert_eq!(engine.create_volume(&ana, volume_spec("x")).await.unwrap_err().kind(), ErrorKind::Denied);
+    let in_red = SandboxSpec { namespace: "red".parse().unwrap(), ..mounting("models", "/data") };
+    let refused = engine.create_sandbox(&ana, in_red).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    assert!(refused.message().contains("/data") && refused.message().contains("models"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_volume_in_use_stays_and_its_users_are_named() {
+    let world = World::new().await;
+    let (engine, who) = (&world.engine, &world.who);
+    engine.create_volume(who, volume_spec("models")).await.unwrap();
+    let spec = SandboxSpec { name: Some("reader".parse().unwrap()), ..mounting("models", "/data") };
+    let made = engine.create_sandbox(who, spec).await.unwrap();
+    let sandbox = (&made.id).into();
+    for stop in [false, true] {
+        if stop {
+            engine.stop_sandbox(who, &sandbox, None).await.unwrap();
+        }
+        let refused = engine.remove_volume(who, &volume("models")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WrongState);
+        assert!(refused.message().contains("reader"), "{refused}");
+    }
+    let world = world.crash().await;
+    let (engine, who) = (&world.engine, &world.who);
+    assert_eq!(engine.volume(who, &volume("models")).await.unwrap().used_by, ["reader".parse().unwrap()]);
+    engine.remove_sandbox(who, &sandbox, engine::Force::Yes).await.unwrap();
+    engine.remove_volume(who, &volume("models")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_and_the_removal_of_its_volume_never_both_succeed() {
+    let world = World::new().await;
+    let (engine, who) = (&world.engine, &world.who);
+    for _ in 0..20 {
+        engine.create_volume(who, volume_spec("models")).await.unwrap();
+        let which = volume("models");
+        let making = engine.create_sandbox(who, mounting("models", "/data"));
+        let (made, removed) = tokio::join!(making, engine.remove_volume(who, &which));
+        assert!(made.is_err() || removed.is_err());
+        if let Ok(made) = made {
+            engine.remove_sandbox(who, &(&made.id).into(), engine::Force::Yes).await.unwrap();
+        }
+        if removed.is_err() {
+            engine.remove_volume(who, &volume("models")).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_daemon_left_half_made_or_half_removed_is_gone_after_the_next_start() {
+    let world = World::new().await;
+    world.engine.create_volume(&world.who, volume_spec("kept")).await.unwrap();
+    let volumes = world.home.path().join("volumes");
+    for (seed, name, state) in [(1, "half", VolumeState::Making), (2, "going", VolumeState::Removing)] {
+        let id = VolumeId::from_random([seed; 8]);
+        let created_at = "2026-01-01T00:00:00Z".parse().unwrap();
+        std::fs::create_dir_all(volumes.join(id.as_str()).join("data")).unwrap();
+        std::fs::create_dir_all(volumes.join(format!(".making-{id}"))).unwrap();
+        let spec = volume_spec(name);
+        let record = VolumeRecord { id, spec, state, storage: None, created_at, owner: None };
+        world.store.insert_volume(record).await.unwrap();
+    }
+    let stranger = VolumeId::from_random([3; 8]);
+    std::fs::create_dir(volumes.join(stranger.as_str())).unwrap();
+    std::fs::create_dir(volumes.join("not-ours")).unwrap();
+
+    let world = world.crash().await;
+    assert_eq!(world.engine.volumes(&world.who, None).await.unwrap().len(), 1);
+    in_time(async {
+        while !(world.engine.is_idle().await && std::fs::read_dir(&volumes).unwrap().count() == 2) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(world.store.volumes().await.unwrap().records.len(), 1);
+    assert!(volumes.join("not-ours").exists());
+    world.engine.create_volume(&world.who, volume_spec("half")).await.unwrap();
+}
+
+#[tokio::test]
+async fn host_paths_are_for_the_owner_and_for_what_a_policy_has_seen() {
+    use std::os::unix::fs::MetadataExt;
+    let world = World::new().await;
+    let engine = &world.engine;
+    let outside = tempfile::tempdir().unwrap();
+    let path = outside.path().join("files");
+    std::fs::create_dir(&path).unwrap();
+    engine.create_sandbox(&world.who, binding(&path, None)).await.unwrap();
+    let ana = Principal::of_namespace("ana", Default::default());
+    let refused = engine.create_sandbox(&ana, binding(&path, None)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert!(refused.hint().is_some_and(|hint| hint.contains("volume")), "{refused}");
+
+    let metadata = std::fs::metadata(&path).unwrap();
+    let allowed = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+    let made = engine.create_sandbox(&ana, binding(&path, Some(allowed))).await.unwrap();
+    assert!(
+        matches!(&made.plan.mounts[0].source, MountOrigin::Path { identity: Some(seen), .. } if *seen == allowed)
+    );
+
+    // Another directory in its place is not what was allowed, now or at a later start.
+    let which = (&made.id).into();
+    engine.stop_sandbox(&ana, &which, None).await.unwrap();
+    std::fs::rename(&path, outside.path().join("old")).unwrap();
+    std::os::unix::fs::symlink("/etc", &path).unwrap();
+    for refused in [
+        engine.create_sandbox(&ana, binding(&path, Some(allowed))).await.map(drop),
+        engine.start_sandbox(&ana, &which).await.map(drop),
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        assert!(refused.message().contains("/in"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn mounts_that_make_no_sense_are_refused_by_name() {
+    let world = World::new().await;
+    let tries = [
+        json!([{"kind": "tmpfs", "guestPath": "/a"}, {"kind": "tmpfs", "guestPath": "//a/"}]),
+        json!([{"kind": "tmpfs", "guestPath": "/a", "size": 1}]),
+        json!([{"kind": "tmpfs", "guestPath": "/proc/a"}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": "relative"}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/dev/null"}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().join("volumes/..")}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path()}]),
+        json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
+    ];
+    for mounts in tries {
+        let spec = serde_json::from_value(json!({"mounts": mounts.clone()})).unwrap();
+        let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{mounts}: {error}");
+        assert!(error.message().contains("/a"), "{error}");
+    }
+    let many: Vec<_> = (0..65).map(|n| json!({"kind": "tmpfs", "guestPath": format!("/{n}")})).collect();
+    let spec = serde_json::from_value(json!({"mounts": many})).unwrap();
+    assert!(world.engine.create_sandbox(&world.who, spec).await.is_err());
+    let ordered = json!([{"kind": "tmpfs", "guestPath": "/a/b"}, {"kind": "tmpfs", "guestPath": "/a-b"},
+        {"kind": "tmpfs", "guestPath": "/a"}]);
+    let spec = serde_json::from_value(json!({"mounts": ordered})).unwrap();
+    let made = world.engine.create_sandbox(&world.who, spec).await.unwrap();
+    assert_eq!(
+        made.plan.mounts.iter().map(|mount| mount.guest_path.as_str()).collect::<Vec<_>>(),
+        ["/a", "/a/b", "/a-b"]
+    );
+}
