@@ -62,9 +62,9 @@ pub(crate) async fn open(
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
     packages::take_up(&core).await;
-    may_block(|| build::sweep(&core.config.home));
     volumes::take_up(&core).await?;
     let leftovers = snapshots::take_up(&core).await?;
+    may_block(|| build::sweep(&core.config.home));
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable, leftovers);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.

@@ -163,12 +163,12 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
     let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    if let Some(image) = snapshots::base::image_of(core, base) {
+        plan.image = image;
+    }
     if build::is_of_builds(spec) {
         // What one instruction puts into /tmp, the next one finds.
         plan.limits.tmp = sandbox::ByteSize(0);
-    }
-    if let Some(image) = snapshots::base::image_of(core, base) {
-        plan.image = image;
     }
     let now = core.clock.now();
     Ok(SandboxRecord {

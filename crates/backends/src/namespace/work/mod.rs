@@ -37,9 +37,9 @@ pub(crate) enum Job {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Unpacked(Result<Unpacked, images::Error>),
+    Tree(Result<trees::Answer, ::trees::Error>),
     /// The number of entries.
     LayerPacked(Result<u64, images::Error>),
-    Tree(Result<trees::Answer, ::trees::Error>),
 }
 
 /// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
@@ -55,6 +55,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
         Job::PackLayer { upper, options } => {
             let archive = next()?;
             let opened = File::open(&upper).map_err(|source| images::Error::Io {
@@ -64,7 +65,6 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             });
             Answer::LayerPacked(opened.and_then(|upper| images::pack_layer(upper.as_fd(), archive, &options)))
         }
-        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }
