@@ -116,6 +116,7 @@ fn attempts<'a>(
         tag_image(who, "alpine", &alpine()),
         remove_image(who, "alpine", Force::Yes),
         prune_images(who),
+        build_image(who, Default::default(), bytes(""), tokio::sync::mpsc::channel(1).0),
         create_volume(who, volume_spec()),
         remove_volume(who, &volume()),
         volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
@@ -159,7 +160,9 @@ fn methods_of_the_engine() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     // Of the folders, those that use cases are in.
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
-    let files = files.filter(|path| path.is_file()).chain([sources.join("packages/mod.rs")]);
+    let files = files
+        .filter(|path| path.is_file())
+        .chain([sources.join("packages/mod.rs"), sources.join("build/mod.rs")]);
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let declared = text.lines().filter_map(|line| line.strip_prefix("    pub async fn "));

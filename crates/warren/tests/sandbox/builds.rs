@@ -257,7 +257,10 @@ fn contexts_leave_out_what_dockerignore_names() {
     }
     site.put("Dockerfile", "FROM base AS one\nCOPY . /c/\nFROM base\nCOPY [a-b]* /only/\n");
     site.built(&["-t", "app", "--target", "one"]);
-    assert_eq!(site.look("app", "cd /c; find . -type f | sort"), "./.dockerignore\n./a\n./secret/open\n./sub/c.log");
+    assert_eq!(
+        site.look("app", "cd /c; find . -type f | sort"),
+        "./.dockerignore\n./a\n./secret/open\n./sub/c.log"
+    );
     // A Dockerfile from elsewhere is no part of the context.
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("Other");
