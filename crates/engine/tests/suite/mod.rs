@@ -2,6 +2,7 @@ mod access;
 mod adoption;
 mod audit;
 mod bad_input;
+mod builds;
 mod cancellation;
 mod create;
 mod disk_full;

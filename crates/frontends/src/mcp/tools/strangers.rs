@@ -110,6 +110,7 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "image_pull" => Refused(vec![json!({ "reference": "localhost:1/none", "insecure": true })]),
         "image_load" => Refused(vec![json!({ "path": "/etc/hostname" })]),
         "image_import" => Refused(vec![json!({ "path": "/etc/hostname", "reference": "spy" })]),
+        "image_build" => Refused(vec![json!({ "contextPath": "/etc", "tag": "spy" })]),
         "image_save" => Refused(vec![json!({ "path": "/tmp/out.tar", "reference": "spy" })]),
         "image_tag" => Refused(vec![json!({ "reference": "host-image", "target": "spy" })]),
         "image_remove" => Refused(vec![json!({ "reference": "host-image", "force": true, "confirm": true })]),
