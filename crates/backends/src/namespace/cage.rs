@@ -9,7 +9,7 @@ use sandbox::{RootfsPlan, SandboxPlan};
 
 mod layers;
 
-use self::layers::{Lowers, Sources};
+use self::layers::{Lowers, Source, Sources};
 use super::{
     ids::RANGE,
     names::{self, FileNames},
@@ -221,6 +221,24 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     } else {
         HandedLayer::Directory { path: files.own.clone(), read_only: false, identity: None }
     }
+}
+
+/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
+/// topmost first.
+pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let sources = Sources::of(plan, ground, &Above::default());
+    let paths = |sources: Vec<Source>| {
+        let directories = sources.into_iter().filter_map(|source| match source {
+            Source::Directory { path, .. } => Some(path),
+            Source::Disk { .. } | Source::Nothing => None,
+        });
+        directories.collect::<Vec<_>>()
+    };
+    let mut overlays = vec![("root", paths(sources.root))];
+    if !sources.usr.is_empty() {
+        overlays.push(("usr", paths(sources.usr)));
+    }
+    overlays
 }
 
 fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {

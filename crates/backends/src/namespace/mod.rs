@@ -33,8 +33,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan, TreeCopy,
-    TreeFacts,
+    Backend, BackendError, BackendKind, Capabilities, Capability, DiffQuery, DiffReport, Instance, SandboxId,
+    SandboxPlan, TreeCopy, TreeFacts,
 };
 use tokio::io::Interest;
 
@@ -383,6 +383,18 @@ impl Backend for NamespaceBackend {
 
     async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
         trees::facts(&self.0, tree).await
+    }
+
+    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+        trees::pack(&self.0, tree, archive).await
+    }
+
+    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::unpack(&self.0, archive, into).await
+    }
+
+    async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
+        trees::diff(&self.0, plan, query).await
     }
 
     async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
