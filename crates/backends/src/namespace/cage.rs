@@ -224,9 +224,9 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
 }
 
 /// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
-/// topmost first.
+/// topmost first. What is in a disk image is not among them.
 pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
-    let sources = Sources::of(plan, ground, &Above::default());
+    let Sources { root, usr } = Sources::of(plan, ground, &Above::default());
     let paths = |sources: Vec<Source>| {
         let directories = sources.into_iter().filter_map(|source| match source {
             Source::Directory { path, .. } => Some(path),
@@ -234,9 +234,9 @@ pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static
         });
         directories.collect::<Vec<_>>()
     };
-    let mut overlays = vec![("root", paths(sources.root))];
-    if !sources.usr.is_empty() {
-        overlays.push(("usr", paths(sources.usr)));
+    let mut overlays = vec![("root", paths(root))];
+    if !usr.is_empty() {
+        overlays.push(("usr", paths(usr)));
     }
     overlays
 }
