@@ -19,6 +19,7 @@ mod links;
 mod openapi;
 mod output;
 pub(crate) mod packages;
+mod patches;
 mod ports;
 mod pulls;
 mod sandboxes;

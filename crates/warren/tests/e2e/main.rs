@@ -11,6 +11,7 @@ mod copying;
 mod daemon;
 mod execs;
 mod http;
+mod inside;
 mod keys;
 mod lifecycle;
 mod links;

@@ -14,6 +14,7 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod packages;
+mod patches;
 mod refusals;
 mod snapshots;
 mod work;

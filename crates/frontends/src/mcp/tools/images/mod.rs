@@ -10,7 +10,7 @@ mod tests;
 
 use sandbox::{Error, ErrorKind};
 
-pub(crate) use self::pull::while_pulling;
+pub(crate) use self::pull::{not_pulled, while_pulling};
 use crate::mcp::{
     Toolset,
     envelope::Failure,
