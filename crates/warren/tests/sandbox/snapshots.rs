@@ -98,7 +98,10 @@ fn what_was_deleted_stays_deleted_in_forks_of_forks() {
     );
     hold(&daemon, "one");
     daemon.ok(["fork", "one", "--name", "two"]);
-    assert_eq!(daemon.sh_ok("two", "stat -c %u:%g /opt/d/e; stat -c %h /opt/d/hard; cat /opt/d/soft"), "7:8\n2\nold");
+    assert_eq!(
+        daemon.sh_ok("two", "stat -c %u:%g /opt/d/e; stat -c %h /opt/d/hard; cat /opt/d/soft"),
+        "7:8\n2\nold"
+    );
     // A directory that is made anew hides what lies beneath.
     daemon.sh_ok("two", "rm -r /opt/d; mkdir /opt/d; echo new > /opt/d/new; rm /usr/local/bin/tool");
     hold(&daemon, "two");
@@ -200,7 +203,9 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
         let saved = here.command(["snapshot", "save", "top", "-o", &file]).args(arguments).output().unwrap();
         assert!(saved.status.success(), "{}", text(&saved.stderr));
         let good = fs::read(&path).unwrap();
-        for at in [0, 5, 600, good.len() / 3, good.len() / 2, good.len() - 2100, good.len() - 20, good.len() - 1] {
+        for at in
+            [0, 5, 600, good.len() / 3, good.len() / 2, good.len() - 2100, good.len() - 20, good.len() - 1]
+        {
             let mut bad = good.clone();
             bad[at] ^= 0x40;
             fs::write(&path, bad).unwrap();
@@ -229,8 +234,14 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
 fn a_daemon_killed_in_the_middle_leaves_nothing_frozen_and_gives_the_space_back() {
     let mut daemon = Daemon::start();
     daemon.create("big", &[]);
-    daemon.sh_ok("big", "for i in 1 2 3 4 5 6 7 8; do head -c 30000000 /dev/zero | tr '\\0' x > /root/$i; done");
-    daemon.sh_ok("big", "(i=0; while :; do i=$((i+1)); echo $i > /run/n; mv /run/n /run/at; done) >/dev/null 2>&1 &");
+    daemon.sh_ok(
+        "big",
+        "for i in 1 2 3 4 5 6 7 8; do head -c 30000000 /dev/zero | tr '\\0' x > /root/$i; done",
+    );
+    daemon.sh_ok(
+        "big",
+        "(i=0; while :; do i=$((i+1)); echo $i > /run/n; mv /run/n /run/at; done) >/dev/null 2>&1 &",
+    );
     hold(&daemon, "big");
     let is_running = |daemon: &Daemon| daemon.inspect("big")["state"] == "running";
     let ran = is_running(&daemon);
@@ -246,7 +257,8 @@ fn a_daemon_killed_in_the_middle_leaves_nothing_frozen_and_gives_the_space_back(
         taking.wait().unwrap();
         daemon.serve();
         let names = daemon.json(["snapshot", "ls", "--json"]);
-        let names: Vec<&Value> = names["snapshots"].as_array().unwrap().iter().map(|view| &view["name"]).collect();
+        let names: Vec<&Value> =
+            names["snapshots"].as_array().unwrap().iter().map(|view| &view["name"]).collect();
         if names == ["base"] {
             // It was faster than the kill: then it is whole.
             daemon.ok(["snapshot", "verify", "base"]);

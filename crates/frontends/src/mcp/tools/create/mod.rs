@@ -2,7 +2,7 @@
 
 mod fields;
 mod image;
-mod mounts;
+pub(crate) mod mounts;
 mod patches;
 mod prepare;
 #[cfg(test)]
