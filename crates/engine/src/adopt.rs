@@ -20,6 +20,7 @@ use crate::{
     driver::{Driver, Enrolled},
     error,
     events::EventLog,
+    images,
     keys::Keys,
     live::LiveExec,
     outcome::ExitEntry,
@@ -108,6 +109,7 @@ async fn take_up_all(
     sweep(&core, &unreadable).await;
     snapshots::sweep(&core, leftovers).await;
     core.is_settled.send_replace(true);
+    images::open_behind(&core).await;
 }
 
 /// What is not adopted and belongs to one of our ids is taken off the host.

@@ -44,9 +44,9 @@ mod volume_files;
 mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
-    Platform, Progress, PullOptions, Reference,
+    Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;

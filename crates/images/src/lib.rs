@@ -27,7 +27,7 @@ pub use crate::{
         Archive, Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse,
         LayerDetail, Origin, PullOptions,
     },
-    options::{Auth, Credentials, Limits, Mirror, Options, Retry, Timeouts},
+    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
     platform::Platform,
     progress::{Event, LayerState, Progress},
     reference::Reference,

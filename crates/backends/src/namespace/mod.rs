@@ -156,7 +156,8 @@ impl Host {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
         let (skeleton, masked) = (Skeleton::default(), cage::masked_here());
-        let ground = Ground { stage, skeleton, ids, usr_mounts, masked, hidden: Vec::new() };
+        let pools = vec![directories.layers(), directories.snapshots()];
+        let ground = Ground { stage, skeleton, pools, ids, usr_mounts, masked, hidden: Vec::new() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let disk_tools = match ids {
