@@ -38,8 +38,9 @@ impl Refusal {
 pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NameTaken { .. }
-        | StoreError::LabelTaken { .. }
         | StoreError::VolumeTaken { .. }
+        | StoreError::LabelTaken { .. }
+        | StoreError::SnapshotTaken { .. }
         | StoreError::RequestKnown { .. }
         | StoreError::RequestKnownExec { .. } => ErrorKind::AlreadyExists,
         StoreError::Missing { .. } => ErrorKind::NotFound,

@@ -23,7 +23,7 @@ impl Engine {
         self.core().images_of(who)?.inspect(name).await.map_err(from_images)
     }
 
-    /// Gets what `reference` stands for in its registry now.
+    /// Gets what `reference` stands for in its registry now. Dropping the future gives it up; what was downloaded is kept.
     pub async fn pull_image(
         &self,
         who: &Principal,
@@ -31,7 +31,12 @@ impl Engine {
         options: PullOptions,
         progress: Progress,
     ) -> Result<ImageDetail> {
-        let images = self.core().images_to_change(who)?;
+        // Whoever sits between us and such a registry decides what all namespaces get under this name.
+        let images = if options.insecure {
+            self.core().images_to_name(who)?
+        } else {
+            self.core().images_to_change(who)?
+        };
         let image = images.pull(reference, options, progress).await.map_err(from_images)?;
         detail(images, &image).await
     }
@@ -65,15 +70,15 @@ impl Engine {
         detail(images, &image).await
     }
 
-    /// Writes the image as a tar.
-    pub async fn save_image(
+    /// Writes images as one tar.
+    pub async fn save_images(
         &self,
         who: &Principal,
-        name: &str,
+        names: &[String],
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        self.core().images_of(who)?.save(name, writer, format).await.map_err(from_images)
+        self.core().images_of(who)?.save_all(names, writer, format).await.map_err(from_images)
     }
 
     pub async fn tag_image(&self, who: &Principal, name: &str, further: &Reference) -> Result<()> {

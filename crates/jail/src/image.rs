@@ -7,6 +7,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,8 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags},
     io::Errno,
     mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+        fsmount, fsopen,
     },
 };
 
@@ -36,7 +38,7 @@ pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd
 
 fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = attach(&file)?;
+    let device = attach(&file, true)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
     fsconfig_create(&context)?;
@@ -44,6 +46,41 @@ fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
     fill(mount.as_fd(), directories, files)?;
     Ok(mount)
+}
+
+/// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
+/// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
+pub(crate) fn mount_shared(file: &File, is_writable: bool) -> io::Result<OwnedFd> {
+    let device = match find_attached(file)? {
+        Some(device) => device,
+        None => attach(file, is_writable)?,
+    };
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device.path)?;
+    if !is_writable {
+        fsconfig_set_flag(&context, "ro")?;
+    }
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// The loop device that shows this file already.
+fn find_attached(file: &File) -> io::Result<Option<LoopDevice>> {
+    let metadata = file.metadata()?;
+    let wanted = (metadata.dev(), metadata.ino());
+    for entry in std::fs::read_dir("/sys/block")?.flatten() {
+        let number =
+            entry.file_name().to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok());
+        let Some(number) = number.filter(|_| entry.path().join("loop").exists()) else { continue };
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        // Open before it is asked: as long as it is, it does not come to show another file.
+        let Ok(open) = open_device(&path, number) else { continue };
+        if sys::loop_backing(open.as_fd()).is_ok_and(|backing| backing == wanted) {
+            return Ok(Some(LoopDevice { path, _open: open }));
+        }
+    }
+    Ok(None)
 }
 
 /// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
@@ -100,14 +137,14 @@ struct LoopDevice {
     _open: File,
 }
 
-fn attach(image: &File) -> io::Result<LoopDevice> {
+fn attach(image: &File, is_writable: bool) -> io::Result<LoopDevice> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
     for _try in 0..LOOP_TRIES {
         let number = sys::free_loop_device(control.as_fd())?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let device = open_device(&path, number)?;
-        match sys::configure_loop_device(device.as_fd(), image.as_fd()) {
+        match sys::configure_loop_device(device.as_fd(), image.as_fd(), is_writable) {
             Ok(()) => return Ok(LoopDevice { path, _open: device }),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),

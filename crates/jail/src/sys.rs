@@ -120,17 +120,35 @@ pub(crate) fn idmap_mount(
     mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, attr)
 }
 
-/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
-pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let set = flags.iter().fold(0, |all, one| {
+fn attributes(flags: &[MountFlag]) -> u64 {
+    flags.iter().fold(0, |all, one| {
         all | match one {
             MountFlag::ReadOnly => MOUNT_ATTR_RDONLY,
             MountFlag::NoSuid => MOUNT_ATTR_NOSUID,
             MountFlag::NoDev => MOUNT_ATTR_NODEV,
             MountFlag::NoExec => MOUNT_ATTR_NOEXEC,
         }
-    });
+    })
+}
+
+/// Adds flags to a detached mount and all beneath it and, where a user namespace is given, shows them through its ids.
+pub(crate) fn set_mount_tree(
+    mount: BorrowedFd<'_>,
+    flags: &[MountFlag],
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut attr = MountAttr { set: attributes(flags), ..MountAttr::default() };
+    if let Some(user_namespace) = user_namespace {
+        attr.set |= MOUNT_ATTR_IDMAP;
+        attr.userns = user_namespace.as_raw_fd() as u64;
+    }
+    mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attr)
+}
+
+/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
+pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let set = attributes(flags);
     let how = if recursive { libc::AT_RECURSIVE } else { 0 };
     mount_setattr(libc::AT_FDCWD, &path, how, MountAttr { set, ..MountAttr::default() })
 }
@@ -241,12 +259,16 @@ impl StartedWith {
 
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
+const LOOP_GET_STATUS64: u64 = 0x4C05;
+const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
 struct LoopInfo {
-    before_flags: [u64; 5],
+    device: u64,
+    inode: u64,
+    between: [u64; 3],
     number: u32,
     encrypt_type: u32,
     encrypt_key_size: u32,
@@ -272,14 +294,28 @@ pub(crate) fn free_loop_device(control: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Makes a loop device show a file, and free itself when its last user is gone.
-pub(crate) fn configure_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn configure_loop_device(
+    device: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    is_writable: bool,
+) -> io::Result<()> {
     // SAFETY: `LoopConfig` is plain numbers, for which all zeroes is a value.
     let mut config: LoopConfig = unsafe { mem::zeroed() };
     config.fd = file.as_raw_fd() as u32;
-    config.info.flags = LO_FLAGS_AUTOCLEAR;
+    config.info.flags = LO_FLAGS_AUTOCLEAR | if is_writable { 0 } else { LO_FLAGS_READ_ONLY };
     // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     check(c_long::from(rc)).map(drop)
+}
+
+/// Device and inode of the file that a loop device shows.
+pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    // SAFETY: `LoopInfo` is plain numbers, for which all zeroes is a value.
+    let mut info: LoopInfo = unsafe { mem::zeroed() };
+    // SAFETY: LOOP_GET_STATUS64 writes one `loop_info64`, which lives through the call and is laid out as the kernel's.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
+    check(c_long::from(rc))?;
+    Ok((info.device, info.inode))
 }
 
 /// Becomes another program, with our environment; returns only to say why not.

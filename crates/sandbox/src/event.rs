@@ -35,6 +35,8 @@ pub enum EventKind {
     SandboxAdopted,
     SandboxRemoved,
     SandboxRenewed,
+    SnapshotCreated,
+    SnapshotRemoved,
     ExecStarted,
     ExecEnded,
     OutOfMemory,

@@ -92,6 +92,11 @@ id_type!(
     PackageJobId,
     "pkg-"
 );
+id_type!(
+    /// Names one snapshot on this host, and its directory.
+    SnapshotId,
+    "snp-"
+);
 
 id_type!(
     /// Names one volume for ever, whatever it is called.

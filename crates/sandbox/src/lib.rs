@@ -20,6 +20,7 @@ mod name;
 mod package;
 mod plan;
 mod size;
+mod snapshot;
 mod spec;
 mod state;
 mod tree;
@@ -39,7 +40,7 @@ pub use exec::{
     Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, VolumeId};
+pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
 pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement};
 pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -52,6 +53,10 @@ pub use package::{
 };
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
+pub use snapshot::{
+    MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,
+    check_snapshot_labels, is_digest, is_hex,
+};
 pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyId, Language, SandboxId};
+use crate::{KeyId, Language, SandboxId, SnapshotId};
 
 /// Longest name: a DNS label, so that a name can become a host name.
 const MAX_NAME_BYTES: usize = 63;
@@ -112,7 +112,7 @@ name_type!(
 
 name_type!(
     /// What a caller calls a snapshot; unique in its namespace.
-    SnapshotName, "snapshot name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    SnapshotName, "snapshot name", MAX_NAME_BYTES, |text| not_prefixed("snapshot name", text, SnapshotId::PREFIX)
 );
 
 name_type!(

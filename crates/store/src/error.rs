@@ -19,6 +19,8 @@ pub enum StoreError {
     LabelTaken { label: KeyLabel },
     #[error("there is a volume {name} in the namespace {namespace} already")]
     VolumeTaken { name: VolumeName, namespace: Namespace },
+    #[error("there is a snapshot {name} in the namespace {namespace} already")]
+    SnapshotTaken { name: String, namespace: Namespace },
     #[error("there is no record of {what} {id}")]
     Missing { what: &'static str, id: String },
     /// One row cannot be read; the others can.
@@ -62,6 +64,9 @@ impl StoreError {
             Self::VolumeTaken { .. } => Some("Use it, choose another name, or remove it.".to_owned()),
             Self::LabelTaken { label } => {
                 Some(format!("Choose another label, or run `warren key revoke {label}` first."))
+            }
+            Self::SnapshotTaken { .. } => {
+                Some("Choose another name, or remove the snapshot that has it.".to_owned())
             }
             Self::Corrupt { what: "sandbox", id, .. } => {
                 Some(format!("Remove it with `warren rm --force {id}`; other sandboxes are not affected."))

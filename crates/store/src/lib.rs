@@ -15,6 +15,7 @@ mod packages;
 mod record;
 mod row;
 mod sandboxes;
+mod snapshots;
 mod store;
 mod volumes;
 
@@ -28,6 +29,6 @@ pub use ledger::{
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
     CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
-    SandboxRows, VolumeRecord, VolumeRows, VolumeState,
+    SandboxRows, SnapshotRecord, SnapshotRows, VolumeRecord, VolumeRows, VolumeState,
 };
 pub use store::Store;

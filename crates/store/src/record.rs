@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use sandbox::{
     EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, InstalledPackage, Isolation, KeyId,
     KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
-    SandboxName, SandboxPlan, SandboxSpec, SandboxState, VolumeId, VolumeSpec, VolumeStorage,
+    SandboxName, SandboxPlan, SandboxSpec, SandboxState, SnapshotId, SnapshotName, VolumeId, VolumeSpec,
+    VolumeStorage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,32 @@ pub struct PackageJobRecord {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+}
+
+/// All that is known of one snapshot but its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    pub id: SnapshotId,
+    pub namespace: Namespace,
+    /// None: kept for whoever uses it, and removed with the last of them.
+    pub name: Option<SnapshotName>,
+    /// Of `manifest`.
+    pub digest: String,
+    /// A [`sandbox::SnapshotManifest`] as canonical JSON, byte for byte as on disk.
+    pub manifest: String,
+    /// How long its source stood still for it, where it ran.
+    pub held_micros: Option<u64>,
+    /// The key that made it; none for the daemon's owner.
+    pub owner: Option<KeyId>,
+    /// When it came to be on this host.
+    pub created_at: Timestamp,
+}
+
+/// What a listing found, oldest first. One bad row never hides the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotRows {
+    pub records: Vec<SnapshotRecord>,
+    pub corrupt: Vec<CorruptRow>,
 }
 
 /// A [`sandbox::Event`] before it has a number.

@@ -4,14 +4,15 @@ use std::{fmt, path::Path};
 
 use jiff::Timestamp;
 use sandbox::{
-    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, VolumeId,
+    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SnapshotId,
+    VolumeId,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    StoreError, VolumeRecord, VolumeRows, calls, database::Database, events, execs, keys, packages,
-    sandboxes, volumes,
+    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls, database::Database, events,
+    execs, keys, packages, sandboxes, snapshots, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -162,6 +163,25 @@ impl Store {
     /// Those of all sandboxes that no daemon has seen the end of.
     pub async fn unfinished_package_jobs(&self) -> Result<Vec<PackageJobRecord>, StoreError> {
         self.run(|database| packages::unfinished(database)).await
+    }
+
+    /// Fails with `SnapshotTaken` when the namespace has one of the same name, or the same one.
+    pub async fn insert_snapshot(&self, record: SnapshotRecord) -> Result<(), StoreError> {
+        self.run(move |database| snapshots::insert(database, &record)).await
+    }
+
+    pub async fn update_snapshot(&self, record: SnapshotRecord) -> Result<(), StoreError> {
+        self.run(move |database| snapshots::update(database, &record)).await
+    }
+
+    /// Whether there was one.
+    pub async fn remove_snapshot(&self, id: SnapshotId) -> Result<bool, StoreError> {
+        self.run(move |database| snapshots::remove(database, &id)).await
+    }
+
+    /// Oldest first.
+    pub async fn snapshots(&self) -> Result<SnapshotRows, StoreError> {
+        self.run(|database| snapshots::all(database)).await
     }
 
     /// Gives the event its number. The oldest events go when there are more than [`crate::MAX_EVENTS`].

@@ -8,6 +8,7 @@ mod error;
 mod hello;
 mod ids;
 mod instance;
+mod mounts;
 mod names;
 mod record;
 mod remains;
@@ -16,6 +17,7 @@ mod socket;
 mod spawner_watch;
 mod statement;
 mod sweep;
+mod volume;
 mod watched;
 mod work;
 
@@ -31,7 +33,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, Instance, MountOrigin, SandboxId,
+    SandboxPlan, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -359,5 +362,36 @@ impl Backend for NamespaceBackend {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    async fn make_volume(
+        &self,
+        directory: &Path,
+        kind: VolumeKind,
+        limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        let (host, directory) = (Arc::clone(&self.0), directory.to_owned());
+        let make = move || volume::make(&host, &directory, kind, limit);
+        tokio::task::spawn_blocking(make).await.map_err(error::from_join)?
+    }
+
+    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
+        volume::used(&self.0, origin).await
+    }
+
+    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
+        match self.0.ask(&Request::Remove { path: directory.to_owned() }).await? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) => Err(error::from_failure("could not remove a volume", failure)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn open_volume(
+        &self,
+        id: &SandboxId,
+        origin: &MountOrigin,
+    ) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(volume::open(&self.0, id, origin).await?))
     }
 }

@@ -45,7 +45,7 @@ const LOOKING: &[&str] = &[
     "record_unknown_call",
     "sandbox",
     "sandboxes",
-    "save_image",
+    "save_images",
     "settled",
     "stat",
     "usage",

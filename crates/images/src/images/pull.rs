@@ -26,6 +26,8 @@ pub struct PullOptions {
     pub platform: Platform,
     /// For the image's registry, in place of configured ones.
     pub credentials: Option<Credentials>,
+    /// Speaks to the registry without TLS, though it is not configured so.
+    pub insecure: bool,
 }
 
 /// What the registry says the reference stands for.
@@ -47,7 +49,7 @@ impl Images {
         options: PullOptions,
         progress: Progress,
     ) -> Result<Image> {
-        let session = self.inner.registries.session(reference, options.credentials)?;
+        let session = self.inner.registries.session(reference, &options)?;
         let resolved = self.resolve(&session, reference, &options.platform, &progress).await?;
         let layers =
             resolved.manifest.layers.iter().map(|layer| (layer.digest.clone(), layer.size)).collect();

@@ -1,6 +1,7 @@
 //! To archives.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Read, Write},
 };
@@ -26,70 +27,75 @@ pub enum Format {
 impl Images {
     /// Writes the image as an uncompressed tar. The same image gives the same bytes.
     pub async fn save(&self, name: &str, writer: impl Write + Send + 'static, format: Format) -> Result<()> {
-        let image = self.get(name).await?;
-        self.blocking(move |inner| inner.save(&image, writer, format)).await
+        self.save_all(&[name], writer, format).await
+    }
+
+    /// The same for several in one archive. What they share is in it once.
+    pub async fn save_all(
+        &self,
+        names: &[impl AsRef<str>],
+        writer: impl Write + Send + 'static,
+        format: Format,
+    ) -> Result<()> {
+        let mut images: Vec<Image> = Vec::with_capacity(names.len());
+        for name in names {
+            let image = self.get(name.as_ref()).await?;
+            if images.iter().all(|known| known.digest != image.digest) {
+                images.push(image);
+            }
+        }
+        self.blocking(move |inner| inner.save(&images, writer, format)).await
     }
 }
 
 impl Inner {
-    fn save(&self, image: &Image, writer: impl Write, format: Format) -> Result<()> {
-        let record = self.store.index().images.get(&image.digest).cloned();
-        let record = record.ok_or_else(|| Error::NotFound { what: format!("image {}", image.digest) })?;
-        let mut tar = Tar { builder: tar::Builder::new(writer) };
+    fn save(&self, images: &[Image], writer: impl Write, format: Format) -> Result<()> {
+        let mut recorded = Vec::with_capacity(images.len());
+        for image in images {
+            let record = self.store.index().images.get(&image.digest).cloned();
+            let gone = || Error::NotFound { what: format!("image {}", image.digest) };
+            recorded.push((image, record.ok_or_else(gone)?));
+        }
+        let mut tar = Tar { builder: tar::Builder::new(writer), written: HashSet::new() };
         match format {
-            Format::Docker => self.save_docker(image, &record, &mut tar)?,
-            Format::Oci => self.save_oci(image, &record, &mut tar)?,
+            Format::Docker => self.save_docker(&recorded, &mut tar)?,
+            Format::Oci => self.save_oci(&recorded, &mut tar)?,
         }
         tar.builder.into_inner().and_then(|mut writer| writer.flush()).map_err(written)
     }
 
-    fn save_docker(&self, image: &Image, record: &Record, tar: &mut Tar<impl Write>) -> Result<()> {
-        let config_name = format!("{}.json", record.config.hex());
+    fn save_docker(&self, images: &[(&Image, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let layer_name = |layer: &LayerRecord| format!("{}.tar", layer.diff_id.hex());
-        let mut saved = std::collections::HashSet::new();
-        for layer in &record.layers {
-            if saved.insert(&layer.diff_id) {
+        let mut listed = Vec::with_capacity(images.len());
+        for (image, record) in images {
+            let config_name = format!("{}.json", record.config.hex());
+            for layer in &record.layers {
                 let bytes = self.store.layer_facts(&layer.diff_id)?.unpacked.tar_bytes;
-                let (_, reader) = decompressed(self.store.open_blob(&layer.stored)?)?;
-                tar.add(&layer_name(layer), bytes, reader)?;
+                tar.add_once(&layer_name(layer), bytes, || {
+                    Ok(decompressed(self.store.open_blob(&layer.stored)?)?.1)
+                })?;
             }
+            let config = self.store.read_blob(&record.config)?;
+            tar.add_once(&config_name, config.len() as u64, || Ok(config.as_slice()))?;
+            let tags = image.names.iter().filter(|name| name.digest().is_none());
+            listed.push(serde_json::json!({
+                "Config": config_name,
+                "RepoTags": tags.map(|name| name.familiar()).collect::<Vec<_>>(),
+                "Layers": record.layers.iter().map(layer_name).collect::<Vec<_>>(),
+            }));
         }
-        tar.add_bytes(&config_name, &self.store.read_blob(&record.config)?)?;
-        let tags = image.names.iter().filter(|name| name.digest().is_none());
-        let manifest = serde_json::json!([{
-            "Config": config_name,
-            "RepoTags": tags.map(|name| name.familiar()).collect::<Vec<_>>(),
-            "Layers": record.layers.iter().map(layer_name).collect::<Vec<_>>(),
-        }]);
-        tar.add_bytes("manifest.json", manifest.to_string().as_bytes())
+        tar.add_bytes("manifest.json", serde_json::Value::from(listed).to_string().as_bytes())
     }
 
-    fn save_oci(&self, image: &Image, record: &Record, tar: &mut Tar<impl Write>) -> Result<()> {
-        let config = self.store.read_blob(&record.config)?;
-        let manifest = self.manifest_of_stored(&image.digest, record, &config)?;
-        let digest = Digest::of(&manifest);
-        let descriptor = |annotations: serde_json::Value| {
-            serde_json::json!({
-                "mediaType": media_type(&manifest),
-                "digest": digest,
-                "size": manifest.len(),
-                "annotations": annotations,
-            })
-        };
-        let mut named: Vec<_> = image
-            .names
-            .iter()
-            .map(|name| {
-                let tag = name.tag().unwrap_or("latest");
-                descriptor(serde_json::json!({
-                    "io.containerd.image.name": name.to_string(),
-                    "org.opencontainers.image.ref.name": tag,
-                }))
-            })
-            .collect();
-        if named.is_empty() {
-            named.push(descriptor(serde_json::json!({})));
+    fn save_oci(&self, images: &[(&Image, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+        let mut manifests = Vec::with_capacity(images.len());
+        for (image, record) in images {
+            let config = self.store.read_blob(&record.config)?;
+            manifests.push((self.manifest_of_stored(&image.digest, record, &config)?, config));
         }
+        let named = images.iter().zip(&manifests);
+        let named: Vec<_> =
+            named.flat_map(|((image, _), (manifest, _))| descriptors(image, manifest)).collect();
         let index = serde_json::json!({ "schemaVersion": 2, "manifests": named });
 
         tar.add_bytes("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
@@ -98,13 +104,12 @@ impl Inner {
             tar.add_directory(directory)?;
         }
         let blob = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
-        tar.add_bytes(&blob(&digest), &manifest)?;
-        tar.add_bytes(&blob(&record.config), &config)?;
-        let mut saved = std::collections::HashSet::new();
-        for layer in &record.layers {
-            if saved.insert(&layer.stored) {
-                let file = self.store.open_blob(&layer.stored)?;
-                tar.add(&blob(&layer.stored), length(&file)?, file)?;
+        for ((_, record), (manifest, config)) in images.iter().zip(&manifests) {
+            tar.add_once(&blob(&Digest::of(manifest)), manifest.len() as u64, || Ok(manifest.as_slice()))?;
+            tar.add_once(&blob(&record.config), config.len() as u64, || Ok(config.as_slice()))?;
+            for layer in &record.layers {
+                let bytes = length(&self.store.open_blob(&layer.stored)?)?;
+                tar.add_once(&blob(&layer.stored), bytes, || self.store.open_blob(&layer.stored))?;
             }
         }
         Ok(())
@@ -126,6 +131,26 @@ impl Inner {
     }
 }
 
+/// How an index names the image: once by each of its names.
+fn descriptors(image: &Image, manifest: &[u8]) -> Vec<serde_json::Value> {
+    let descriptor = |annotations: serde_json::Value| {
+        serde_json::json!({
+            "mediaType": media_type(manifest),
+            "digest": Digest::of(manifest),
+            "size": manifest.len(),
+            "annotations": annotations,
+        })
+    };
+    let named = image.names.iter().map(|name| {
+        descriptor(serde_json::json!({
+            "io.containerd.image.name": name.to_string(),
+            "org.opencontainers.image.ref.name": name.tag().unwrap_or("latest"),
+        }))
+    });
+    let named: Vec<_> = named.collect();
+    if named.is_empty() { vec![descriptor(serde_json::json!({}))] } else { named }
+}
+
 /// What the manifest calls itself; a registry may have known it by a name of docker's.
 fn media_type(manifest: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(manifest).ok();
@@ -140,11 +165,25 @@ fn length(file: &File) -> Result<u64> {
 
 struct Tar<W: Write> {
     builder: tar::Builder<W>,
+    /// What several images share goes in once.
+    written: HashSet<String>,
 }
 
 impl<W: Write> Tar<W> {
     fn add_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         self.add(name, bytes.len() as u64, bytes)
+    }
+
+    fn add_once<R: Read>(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        content: impl FnOnce() -> Result<R>,
+    ) -> Result<()> {
+        if !self.written.insert(name.to_owned()) {
+            return Ok(());
+        }
+        self.add(name, bytes, content()?)
     }
 
     /// Some readers take a directory without an entry for one that belongs to somebody else.

@@ -27,7 +27,8 @@ use self::{challenge::Challenge, credentials::Secret};
 use crate::{
     digest::Digest,
     error::{Error, Result},
-    options::{Credentials, Options, Retry, Timeouts},
+    images::PullOptions,
+    options::{Options, Retry, Timeouts},
     reference::Reference,
 };
 
@@ -52,12 +53,12 @@ impl Registries {
     }
 
     /// Begins to ask for an image. `credentials` are for its registry alone and go before configured ones.
-    pub(crate) fn session(&self, reference: &Reference, credentials: Option<Credentials>) -> Result<Session> {
+    pub(crate) fn session(&self, reference: &Reference, asked: &PullOptions) -> Result<Session> {
         let mut places = Vec::new();
         for mirror in self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry()) {
             places.push(Place::mirror(&mirror.url)?);
         }
-        places.push(Place::registry(reference.registry(), &self.options, credentials)?);
+        places.push(Place::registry(reference.registry(), &self.options, asked)?);
         Ok(Session {
             client: self.client.clone(),
             options: Arc::clone(&self.options),
@@ -85,14 +86,15 @@ impl Place {
         Ok(Self { base, name, secret: None })
     }
 
-    fn registry(registry: &str, options: &Options, credentials: Option<Credentials>) -> Result<Self> {
-        let is_insecure =
-            options.insecure.iter().any(|insecure| insecure == registry) || is_loopback(registry);
+    fn registry(registry: &str, options: &Options, asked: &PullOptions) -> Result<Self> {
+        let is_insecure = asked.insecure
+            || options.insecure.iter().any(|insecure| insecure == registry)
+            || is_loopback(registry);
         let scheme = if is_insecure { "http" } else { "https" };
         let host = if registry == "docker.io" { DOCKER_HUB_HOST } else { registry };
         let base = Url::parse(&format!("{scheme}://{host}"))
             .map_err(|error| Error::invalid(format!("{registry:?} is no registry: {error}")))?;
-        Ok(Self { base, name: registry.to_owned(), secret: credentials.map(Secret::Password) })
+        Ok(Self { base, name: registry.to_owned(), secret: asked.credentials.clone().map(Secret::Password) })
     }
 
     fn url(&self, repository: &str, kind: &str, which: &str) -> Result<Url> {

@@ -76,7 +76,11 @@ fn is_of_sandbox(kind: EventKind) -> bool {
         | EventKind::SandboxRenewed
         | EventKind::ExecStarted
         | EventKind::ExecEnded => true,
-        EventKind::OutOfMemory | EventKind::DiskLimit | EventKind::LedgerTrimmed => false,
+        EventKind::OutOfMemory
+        | EventKind::DiskLimit
+        | EventKind::LedgerTrimmed
+        | EventKind::SnapshotCreated
+        | EventKind::SnapshotRemoved => false,
     }
 }
 
