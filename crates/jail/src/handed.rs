@@ -66,10 +66,9 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
     }
 }
 
-#[expect(clippy::unnecessary_cast, reason = "the widths of these fields differ between architectures")]
 fn check_identity(opened: BorrowedFd<'_>, expected: Option<(u64, u64)>) -> io::Result<()> {
     let found = rustix::fs::fstat(opened)?;
-    if expected.is_some_and(|expected| expected != (found.st_dev as u64, found.st_ino as u64)) {
+    if expected.is_some_and(|expected| expected != (found.st_dev, found.st_ino)) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "it is another file now than the one that was allowed",

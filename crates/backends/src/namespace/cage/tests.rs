@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use sandbox::{Defaults, SandboxId, SandboxSpec};
+use sandbox::{
+    ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec, VolumeStorage,
+};
 
 use super::*;
 
@@ -11,10 +13,14 @@ fn explain(ids: Ids, decided: &Decided) -> String {
 }
 
 fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
+    explain_with(ids, decided, usr_mounts, Vec::new())
+}
+
+fn explain_with(ids: Ids, decided: &Decided, usr_mounts: &[&str], mounts: Vec<MountPlan>) -> String {
     let id = SandboxId::from_random([7; 8]);
     let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
-    let plan = sandbox::plan(
+    let mut plan = sandbox::plan(
         &id,
         &name,
         &SandboxSpec::default(),
@@ -23,6 +29,7 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
         &sandbox::Base::host(),
     )
     .unwrap();
+    plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
         directory: layer.join("root"),
@@ -37,6 +44,7 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
+    text.extend(cage.mounts.iter().map(|mount| format!("mount {mount} {:?}\n", mount.identity)));
     text.extend(cage.steps.iter().map(|step| format!("{step}\n")));
     text
 }
@@ -84,6 +92,34 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
     assert!(text.contains("mask /mnt/root/usr/lib/wsl/drivers"));
     let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:2 / /usr/lo\\040cal rw - ext4 /dev/sdb rw\n3 1 8:3 / /usr rw - ext4 x rw\n";
     assert_eq!(usr_mounts(table), [PathBuf::from("/usr/lo cal")]);
+}
+
+fn some_mounts() -> Vec<MountPlan> {
+    let volume = Path::new("/home-of-warren/volumes/vol-0");
+    let identity = Some(FileIdentity { device: 8, inode: 9 });
+    let origins = [
+        ("/data", VolumeStorage::Directory.origin(volume)),
+        ("/disk", VolumeStorage::Image.origin(volume)),
+        ("/host", MountOrigin::Path { path: "/srv/files".into(), identity }),
+        ("/mem", MountOrigin::Tmpfs { size: ByteSize::mib(1) }),
+    ];
+    let mount = |(guest_path, source): (&str, MountOrigin)| {
+        let guest_path = guest_path.to_owned();
+        let (readonly, noexec) = (guest_path == "/host", guest_path == "/disk");
+        MountPlan { guest_path, source, readonly, noexec, quota: None, volume: None }
+    };
+    origins.map(mount).into()
+}
+
+#[test]
+fn the_cage_of_a_root_daemon_with_mounts() {
+    let decided =
+        Decided { first_id: Some(0x7000_0000), has_image: false, affinity: None, rlimits: Vec::new() };
+    let text = explain_with(Ids::OwnRange, &decided, &[], some_mounts());
+    check("root-mounts.txt", &text);
+    // After everything that is the sandbox's own stands, and before the host's files are out of reach.
+    let at = |what: &str| text.find(what).unwrap();
+    assert!(at("setting ") < at("place mount 0") && at("place tmpfs") < at("pivot"));
 }
 
 #[test]
