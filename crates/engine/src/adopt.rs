@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use futures_util::{StreamExt, stream};
 use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
 use sandbox::{
-    Backend, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId, SandboxState,
+    Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId,
+    SandboxState,
 };
 use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
@@ -19,13 +20,14 @@ use crate::{
     driver::{Driver, Enrolled},
     error,
     events::EventLog,
+    images,
     keys::Keys,
     live::LiveExec,
     outcome::ExitEntry,
     packages,
     pump::ExecTask,
     shared::{Life, Shared},
-    volumes,
+    snapshots, volumes,
 };
 
 /// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
@@ -61,7 +63,8 @@ pub(crate) async fn open(
     let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
     packages::take_up(&core).await;
     volumes::take_up(&core).await?;
-    let taking_up = take_up_all(Arc::clone(&core), found, unreadable);
+    let leftovers = snapshots::take_up(&core).await?;
+    let taking_up = take_up_all(Arc::clone(&core), found, unreadable, leftovers);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.
     core.drivers.spawn(async move {
@@ -94,12 +97,19 @@ impl Found {
     }
 }
 
-async fn take_up_all(core: Arc<Core>, mut found: Vec<Found>, unreadable: Vec<SandboxId>) {
+async fn take_up_all(
+    core: Arc<Core>,
+    mut found: Vec<Found>,
+    unreadable: Vec<SandboxId>,
+    leftovers: snapshots::Leftovers,
+) {
     // Those without a place first: they have nobody to wait for.
     found.sort_by_key(|found| !found.is_at_rest());
     stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
     sweep(&core, &unreadable).await;
+    snapshots::sweep(&core, leftovers).await;
     core.is_settled.send_replace(true);
+    images::open_behind(&core).await;
 }
 
 /// What is not adopted and belongs to one of our ids is taken off the host.
@@ -175,6 +185,13 @@ async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Ins
     {
         // The record is written before the freeze, so it may not have been frozen at all.
         tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is paused");
+    }
+    if record.state == SandboxState::Running
+        && core.capabilities.has(Capability::Pause)
+        && let Err(error) = instance.resume().await
+    {
+        // The daemon may have died while it held the workload still, to copy its files.
+        tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is not paused");
     }
     // Known before anyone may ask for them.
     let execs = unfinished(core, enrolled.shared()).await;

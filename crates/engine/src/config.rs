@@ -9,6 +9,11 @@ use crate::PackageGateway;
 
 /// Sandboxes that one daemon keeps records of, running or not, unless the operator says otherwise.
 const DEFAULT_MAX_SANDBOXES: usize = 4096;
+/// Snapshots that one daemon keeps, and those of one key, unless the operator says otherwise.
+const DEFAULT_MAX_SNAPSHOTS: usize = 4096;
+const DEFAULT_MAX_SNAPSHOTS_EACH: usize = 512;
+/// Most bytes that an archive of snapshots may unpack to, unless the operator says otherwise.
+const DEFAULT_MAX_SNAPSHOT_BYTES: u64 = 256 * 1024 * 1024 * 1024;
 /// How long a stop waits for the workload to end by itself.
 const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
 
@@ -23,13 +28,18 @@ pub struct EngineConfig {
     pub defaults: Defaults,
     pub ledger: LedgerLimits,
     pub max_sandboxes: usize,
+    pub max_snapshots: usize,
+    /// Those made with one key.
+    pub max_snapshots_each: usize,
+    /// What one archive of snapshots may unpack to.
+    pub max_snapshot_bytes: u64,
     /// Between the guest's SIGTERM and its SIGKILL when a stop does not say.
     pub stop_grace: Duration,
     pub deadlines: Deadlines,
     /// The way to package indexes; without one nothing can be installed.
     pub packages: Option<Arc<dyn PackageGateway>>,
-    /// Without, there is only image `host`.
-    pub images: Option<images::Images>,
+    /// How images are kept, below `home`; the engine itself fills in who uses them. Without, there is only image `host`.
+    pub images: Option<images::Options>,
 }
 
 impl EngineConfig {
@@ -39,6 +49,9 @@ impl EngineConfig {
             defaults: Defaults::default(),
             ledger: LedgerLimits::default(),
             max_sandboxes: DEFAULT_MAX_SANDBOXES,
+            max_snapshots: DEFAULT_MAX_SNAPSHOTS,
+            max_snapshots_each: DEFAULT_MAX_SNAPSHOTS_EACH,
+            max_snapshot_bytes: DEFAULT_MAX_SNAPSHOT_BYTES,
             stop_grace: DEFAULT_STOP_GRACE,
             deadlines: Deadlines::default(),
             packages: None,

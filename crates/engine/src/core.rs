@@ -15,8 +15,20 @@ use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, Quota, SandboxRef, audit::AuditLog, clock::Clock, config::EngineConfig, disk::Disk, error,
-    events::EventLog, keys::Keys, links::LinkSecret, packages::Jobs, reference::Which, shared::Shared,
+    Principal, Quota, SandboxRef,
+    audit::AuditLog,
+    clock::Clock,
+    config::EngineConfig,
+    disk::Disk,
+    error,
+    events::EventLog,
+    images::ImageStore,
+    keys::Keys,
+    links::LinkSecret,
+    packages::Jobs,
+    reference::Which,
+    shared::Shared,
+    snapshots::{Snapshots, TreeUsers},
     volumes::Volumes,
 };
 
@@ -34,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
     pub(crate) volumes: Volumes,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) images: ImageStore,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -143,6 +157,7 @@ impl Core {
     ) -> Self {
         let audit = AuditLog::start(store.clone(), closing.clone());
         let link_secret = LinkSecret::load(&config.home);
+        let snapshots = Snapshots::new(&config);
         Self {
             config,
             store,
@@ -156,6 +171,8 @@ impl Core {
             disk: Disk::new(),
             jobs: Jobs::default(),
             volumes: Volumes::default(),
+            snapshots,
+            images: ImageStore::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -175,6 +192,8 @@ impl Core {
             return Ok(Some(known));
         }
         registry.check_room(self.config.max_sandboxes, who, shared.memory, None)?;
+        // With the registry locked: whoever removes a snapshot looks for its users in here afterwards.
+        self.snapshots.check_trees(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(None)
     }
@@ -233,15 +252,31 @@ impl Core {
 
     /// The sandboxes that mount a volume, running or not, and those that are about to.
     pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
-        let registry = self.registry();
-        let uses = |place: &&Place| {
-            let mounts = &place.shared.status.borrow().record.plan.mounts;
-            mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume))
-        };
-        let mut users: Vec<_> =
-            registry.by_id.values().filter(uses).map(|place| place.shared.subject.name.clone()).collect();
+        let mut users = Vec::new();
+        self.each(|shared| {
+            let mounts = &shared.status.borrow().record.plan.mounts;
+            if mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume)) {
+                users.push(shared.subject.name.clone());
+            }
+        });
         users.sort();
         users
+    }
+
+    /// Which sandboxes use which trees of snapshots, also those that are just being made.
+    pub(crate) fn tree_users(&self) -> TreeUsers {
+        let mut users = TreeUsers::new();
+        self.each(|shared| {
+            for tree in &shared.status.borrow().record.plan.above {
+                users.entry(tree.clone()).or_default().push(shared.label());
+            }
+        });
+        users
+    }
+
+    /// Calls `look` with every sandbox, also those that are just being made.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Shared)) {
+        self.registry().by_id.values().for_each(|place| look(&place.shared));
     }
 
     /// Whether a sandbox is being made that has no record yet.

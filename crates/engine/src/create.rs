@@ -2,15 +2,18 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
+use images::Progress;
 use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView, base,
+    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, mounts, names,
+    patches::Pending,
     shared::{Gone, Shared},
+    snapshots,
 };
 
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
@@ -24,14 +27,32 @@ enum Attempt {
 }
 
 impl Engine {
-    /// Makes a sandbox and returns when it runs. A failure leaves nothing behind. The same `requestId` again returns the
-    /// sandbox of the first request, waiting for it where it is not ready.
+    /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. The same
+    /// `requestId` again returns the sandbox of the first request, waiting for it where it is not ready.
     ///
     /// A caller who goes away in the middle leaves a whole sandbox or none.
-    pub async fn create_sandbox(&self, who: &Principal, spec: SandboxSpec) -> Result<SandboxView> {
-        self.check_caller(who, &spec)?;
+    pub async fn create_sandbox(
+        &self,
+        who: &Principal,
+        request: impl Into<CreateRequest>,
+    ) -> Result<SandboxView> {
+        self.create_sandbox_with(who, request, Progress::none()).await
+    }
+
+    /// As [`Engine::create_sandbox`], and tells how the pull of its image goes on, where there is one.
+    pub async fn create_sandbox_with(
+        &self,
+        who: &Principal,
+        request: impl Into<CreateRequest>,
+        progress: Progress,
+    ) -> Result<SandboxView> {
+        let mut request = request.into();
+        self.check_caller(who, &request.spec)?;
+        check_once(&request.spec)?;
+        let pending = Pending::take_from(who, &mut request)?;
+        let spec = request.spec;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec).await? {
+            match attempt(self.core(), who, &spec, &pending, &progress).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -52,7 +73,8 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec, &base::find(core, spec).await?)?;
+        let found = base::find(core, who, spec, &Progress::none()).await?;
+        let planned = new_record(core, who, spec, &found.base)?;
         mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
@@ -70,19 +92,27 @@ impl Engine {
     }
 }
 
-async fn attempt(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec) -> Result<Attempt> {
+async fn attempt(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    pending: &Pending,
+    progress: &Progress,
+) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }
-    let base = base::find(core, spec).await?;
-    let mut record = new_record(core, who, spec, &base)?;
+    // Holds on to the image until the sandbox is known to use it.
+    let found = base::find(core, who, spec, progress).await?;
+    let mut record = new_record(core, who, spec, &found.base)?;
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record)? {
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
+    drop(found);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
@@ -113,10 +143,18 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     }
 }
 
+/// What is done once is checked before it is taken out of the spec.
+fn check_once(spec: &SandboxSpec) -> Result<()> {
+    sandbox::check_patches(&spec.patches, &spec.scripts, &spec.mounts)
+}
+
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
+    if let Some(image) = snapshots::base::image_of(core, base) {
+        plan.image = image;
+    }
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

@@ -314,7 +314,12 @@ impl Engine {
             who.may_change()?;
         }
         let action = if runs_something(request) { Action::Exec } else { Action::Files };
-        self.core().find_to_look(who, which).await?.enter(action, &self.core().clock)
+        let shared = self.core().find_to_look(who, which).await?;
+        let (life, mut guard) = shared.enter(action, &self.core().clock)?;
+        if writes_files(request) {
+            guard.begin_writing(&shared).await;
+        }
+        Ok((life, guard))
     }
 
     pub(crate) async fn ask_guest(
@@ -392,6 +397,22 @@ pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
         }
         answer => Err(answer.wrong()),
     }
+}
+
+/// Whether the guest itself changes files for it.
+fn writes_files(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write { .. }
+            | Request::Mkdir { .. }
+            | Request::Remove { .. }
+            | Request::Copy { .. }
+            | Request::Rename { .. }
+            | Request::Symlink { .. }
+            | Request::Chmod { .. }
+            | Request::Chown { .. }
+            | Request::TarIn { .. }
+    )
 }
 
 /// What the guest said, and whose guest it is.

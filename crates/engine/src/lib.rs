@@ -32,18 +32,21 @@ mod mounts;
 mod names;
 mod outcome;
 mod packages;
+mod patches;
 mod pump;
 mod reference;
 mod rich;
 mod secret;
 mod shared;
+mod snapshots;
 mod view;
 mod volume_files;
 mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Event as PullEvent, Format as ArchiveFormat, Freed, ImageConfig,
-    ImageDetail, ImageSummary, Images, LayerDetail, LayerState, Platform, Progress, PullOptions, Reference,
+    Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
+    Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -70,8 +73,13 @@ pub use crate::{
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    patches::{CreateRequest, PatchSource},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    snapshots::{
+        DiffSpec, ForkSpec, MAX_FORKS, RestoreSpec, SaveOptions, Since, SnapshotCheck, SnapshotFate,
+        SnapshotRef, SnapshotSpec, SnapshotView,
+    },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
     volumes::{VolumeRef, VolumeView},
 };

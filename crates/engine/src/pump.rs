@@ -305,7 +305,7 @@ impl ExecTask {
             env,
             cwd: spec.cwd.unwrap_or(plan.cwd),
             user: spec.user.unwrap_or(plan.user),
-            rlimits: spec.rlimits.into_iter().map(rlimit).collect(),
+            rlimits: with_defaults(spec.rlimits, plan.rlimits).into_iter().map(rlimit).collect(),
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
             stdin: spec.stdin,
             timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
@@ -436,6 +436,13 @@ impl ExecTask {
     }
 }
 
+/// What was asked of a command, and of the rest what all commands of the sandbox have.
+fn with_defaults(asked: Vec<sandbox::Rlimit>, defaults: Vec<sandbox::Rlimit>) -> Vec<sandbox::Rlimit> {
+    let is_open = |limit: &sandbox::Rlimit| !asked.iter().any(|asked| asked.resource == limit.resource);
+    let open: Vec<_> = defaults.into_iter().filter(is_open).collect();
+    asked.into_iter().chain(open).collect()
+}
+
 fn cell_start(cell: &CellSpec, code: String) -> CellStart {
     CellStart {
         language: cell.language.to_string(),
@@ -458,4 +465,19 @@ enum Stop {
     Failed(sandbox::Error),
     /// The guest did not say whether it began.
     Unclear(sandbox::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_asks_for_wins_over_what_all_have() {
+        let limit =
+            |resource: &str, soft| sandbox::Rlimit { resource: resource.to_owned(), soft, hard: soft };
+        let defaults = vec![limit("nofile", 256), limit("core", 0)];
+        assert_eq!(with_defaults(vec![], defaults.clone()), defaults);
+        let asked = with_defaults(vec![limit("nofile", 1)], defaults);
+        assert_eq!(asked, [limit("nofile", 1), limit("core", 0)]);
+    }
 }

@@ -16,7 +16,7 @@ use sandbox::{
 };
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, OwnedRwLockReadGuard, RwLock, mpsc, watch},
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) owner: Option<KeyId>,
     /// Its memory limit, which is its part of its owner's quota.
     pub(crate) memory: ByteSize,
+    /// Digest of the image it is made on.
+    pub(crate) image_digest: Option<String>,
     /// Only the driver sends.
     pub(crate) status: watch::Sender<Status>,
     pub(crate) inbox: mpsc::Sender<Command>,
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) n_ended: AtomicUsize,
     /// Callers who ever waited for it to run dry; each has a number.
     pub(crate) n_drains: AtomicU64,
+    /// Held to read by whoever writes files through the guest, to write while they are copied.
+    pub(crate) still: Arc<RwLock<()>>,
     /// Rung when an exec ends.
     pub(crate) exec_ended: Notify,
     logs: PathBuf,
@@ -92,6 +96,7 @@ impl Shared {
             Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
         let request_id = record.spec.request_id.clone();
         let (owner, memory) = (record.owner.clone(), record.plan.limits.memory);
+        let image_digest = record.plan.image_digest.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
@@ -100,6 +105,7 @@ impl Shared {
             request_id,
             owner,
             memory,
+            image_digest,
             status: watch::Sender::new(status),
             inbox,
             execs: LiveExecs::default(),
@@ -107,6 +113,7 @@ impl Shared {
             is_settled: watch::Sender::new(true),
             n_ended: AtomicUsize::new(0),
             n_drains: AtomicU64::new(0),
+            still: Arc::default(),
             exec_ended: Notify::new(),
             logs,
             ledger_limits,
@@ -173,7 +180,8 @@ impl Shared {
         let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
-        let warnings = record.isolation.as_ref().map(warnings).unwrap_or_default();
+        let of_walls = record.isolation.as_ref().map(warnings).unwrap_or_default();
+        let warnings = record.plan.warnings.iter().cloned().chain(of_walls).collect();
         SandboxView {
             id: record.id,
             name: record.name,
@@ -246,7 +254,7 @@ impl Activity {
     pub(crate) fn begin(activity: &Arc<Self>, clock: Arc<dyn Clock>) -> ActivityGuard {
         activity.n_in_flight.fetch_add(1, Ordering::Relaxed);
         activity.touch(clock.now());
-        ActivityGuard { activity: Arc::clone(activity), clock }
+        ActivityGuard { activity: Arc::clone(activity), clock, writing: None }
     }
 
     pub(crate) fn touch(&self, now: Timestamp) {
@@ -267,6 +275,15 @@ impl Activity {
 pub(crate) struct ActivityGuard {
     activity: Arc<Activity>,
     clock: Arc<dyn Clock>,
+    /// While it writes files, they are not copied.
+    writing: Option<OwnedRwLockReadGuard<()>>,
+}
+
+impl ActivityGuard {
+    /// Waits while the sandbox's files are being copied, and keeps them from being copied from then on.
+    pub(crate) async fn begin_writing(&mut self, shared: &Shared) {
+        self.writing = Some(Arc::clone(&shared.still).read_owned().await);
+    }
 }
 
 impl Drop for ActivityGuard {

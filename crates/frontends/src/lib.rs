@@ -3,6 +3,8 @@
 
 pub mod code;
 pub mod http;
+pub mod images;
 pub mod links;
 pub mod mcp;
+mod pipe;
 pub mod rest;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::Digest,
     error::{Error, Result},
+    images::Origin,
     platform::Platform,
 };
 
@@ -115,7 +116,12 @@ impl ConfigFile {
 
 impl ImageConfig {
     /// The configuration file of an image with these layers. The same input gives the same bytes.
-    pub(crate) fn to_file(&self, platform: &Platform, diff_ids: &[Digest]) -> Result<Vec<u8>> {
+    pub(crate) fn to_file(
+        &self,
+        platform: &Platform,
+        diff_ids: &[Digest],
+        origin: &Origin,
+    ) -> Result<Vec<u8>> {
         let list = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let set = |list: &[String]| {
             let keys = list.iter().map(|key| (key.clone(), serde_json::json!({})));
@@ -139,6 +145,12 @@ impl ImageConfig {
             "config": run,
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
+        if let Some(created) = &origin.created {
+            file["created"] = created.as_str().into();
+        }
+        if !origin.history.is_empty() {
+            file["history"] = serde_json::json!(origin.history);
+        }
         if let Some(variant) = &platform.variant {
             file["variant"] = variant.as_str().into();
         }
@@ -166,7 +178,8 @@ mod tests {
         };
         let platform: Platform = "linux/arm/v7".parse().unwrap();
         let layers = [Digest::of(b"layer")];
-        let file = ConfigFile::parse(&config.to_file(&platform, &layers).unwrap()).unwrap();
+        let file =
+            ConfigFile::parse(&config.to_file(&platform, &layers, &Origin::default()).unwrap()).unwrap();
         assert_eq!((file.config(), file.platform(), file.diff_ids()), (config, platform, &layers[..]));
     }
 

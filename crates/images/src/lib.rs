@@ -24,9 +24,10 @@ pub use crate::{
     digest::Digest,
     error::{Error, Result},
     images::{
-        Archive, DiskUsage, Format, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail, PullOptions,
+        Archive, Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse,
+        LayerDetail, Origin, PullOptions,
     },
-    options::{Auth, Credentials, Limits, Mirror, Options, Retry, Timeouts},
+    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
     platform::Platform,
     progress::{Event, LayerState, Progress},
     reference::Reference,

@@ -2,24 +2,27 @@
 //! child, which puts them in their places ([`crate::place`]).
 
 use std::{
+    fs::File,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, OFlags},
+    fs::{AtFlags, CWD, Mode, OFlags},
+    io::Errno,
     mount::{OpenTreeFlags, open_tree},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cage::{HandedMount, MountFlag, MountOrigin},
-    image,
+    cage::{FileIdentity, HandedMount, MountFlag, MountOrigin},
+    image::{self, Writes},
     packet::{self, Failure, MAX_DESCRIPTORS},
     sys,
 };
 
-/// Says how many mounts come beside it.
+/// Beside it: mounts.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mounts;
 
@@ -34,29 +37,16 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
             let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             flags.set(OpenTreeFlags::AT_RECURSIVE, *recursive);
             let opened = open_tree(CWD, path, flags)?;
-            check_identity(opened.as_fd(), mount.identity)?;
+            check(opened.as_fd(), mount.identity)?;
             Ok(opened)
         }
         MountOrigin::Image { path, is_ours } => {
-            let writable =
-                match rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
-                    // One that nobody may write to can still be shown.
-                    Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
-                        if mount.flags.contains(&MountFlag::ReadOnly) =>
-                    {
-                        None
-                    }
-                    opened => Some(opened?),
-                };
-            let (file, is_writable) = match writable {
-                Some(file) => (file, true),
-                None => (
-                    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?,
-                    false,
-                ),
-            };
-            check_identity(file.as_fd(), mount.identity)?;
-            let mounted = image::mount_shared(&file.into(), is_writable)?;
+            let (file, writes) = open_image(path, mount.flags.contains(&MountFlag::ReadOnly))?;
+            check(file.as_fd(), mount.identity)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+            }
+            let mounted = image::mount_shared(&file, writes)?;
             if *is_ours {
                 // Of use to a repair of the file system only, which makes it again.
                 let _gone = rustix::fs::unlinkat(&mounted, "lost+found", AtFlags::REMOVEDIR);
@@ -66,15 +56,20 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
     }
 }
 
-fn check_identity(opened: BorrowedFd<'_>, expected: Option<(u64, u64)>) -> io::Result<()> {
-    let found = rustix::fs::fstat(opened)?;
-    if expected.is_some_and(|expected| expected != (found.st_dev, found.st_ino)) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it is another file now than the one that was allowed",
-        ));
+fn check(opened: BorrowedFd<'_>, identity: Option<FileIdentity>) -> io::Result<()> {
+    identity.map_or(Ok(()), |identity| identity.check(opened))
+}
+
+/// To write, or to read where that is all that is asked and all that can be had.
+fn open_image(path: &Path, is_read: bool) -> io::Result<(File, Writes)> {
+    // A pipe must not let us wait for somebody at its other end.
+    let open = |access: OFlags| {
+        rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+    };
+    match open(OFlags::RDWR) {
+        Err(Errno::ROFS | Errno::ACCESS) if is_read => Ok((open(OFlags::RDONLY)?.into(), Writes::Refused)),
+        opened => Ok((opened?.into(), Writes::Allowed)),
     }
-    Ok(())
 }
 
 /// Gives each its flags and, where it is to be shown with the sandbox's ids, those.

@@ -3,6 +3,8 @@
 //! The loop device frees itself, and the mount is attached nowhere on the host, so both vanish with the sandbox's last
 //! process, however it ends.
 
+mod look;
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
@@ -20,7 +22,11 @@ use rustix::{
     },
 };
 
-use crate::{cage::HandedLayer, sys};
+pub use self::look::{LookedInto, look_into};
+use crate::{
+    cage::{FileIdentity, HandedLayer},
+    sys,
+};
 
 /// A free loop device may be taken by somebody else between asking for it and taking it.
 const LOOP_TRIES: usize = 32;
@@ -32,13 +38,38 @@ pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd
         .map(|layer| match layer {
             HandedLayer::Directory { .. } => Ok(None),
             HandedLayer::Image { path, directories, files } => mount(path, directories, files).map(Some),
+            HandedLayer::ReadOnlyImage { path, identity } => mount_read_only(path, *identity).map(Some),
         })
         .collect()
 }
 
-fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io::Result<OwnedFd> {
+/// Neither the file nor what is in it is written to, not even to make a file system whole that was cut off in use.
+fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
+    // A pipe must not let us wait for somebody who writes.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(image, flags, Mode::empty())?);
+    if let Some(identity) = identity {
+        identity.check(file.as_fd())?;
+    }
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let device = attach(&file, Writes::Refused)?;
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device.path)?;
+    for flag in ["ro", "noload"] {
+        fsconfig_set_flag(&context, flag)?;
+    }
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = attach(&file, true)?;
+    let device = attach(&file, Writes::Allowed)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
     fsconfig_create(&context)?;
@@ -50,14 +81,14 @@ fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io
 
 /// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
 /// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
-pub(crate) fn mount_shared(file: &File, is_writable: bool) -> io::Result<OwnedFd> {
-    let device = match find_attached(file)? {
+pub(crate) fn mount_shared(file: &File, writes: Writes) -> io::Result<OwnedFd> {
+    let device = match find_attached(file, writes)? {
         Some(device) => device,
-        None => attach(file, is_writable)?,
+        None => attach(file, writes)?,
     };
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
-    if !is_writable {
+    if writes == Writes::Refused {
         fsconfig_set_flag(&context, "ro")?;
     }
     fsconfig_create(&context)?;
@@ -65,10 +96,10 @@ pub(crate) fn mount_shared(file: &File, is_writable: bool) -> io::Result<OwnedFd
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// The loop device that shows this file already.
-fn find_attached(file: &File) -> io::Result<Option<LoopDevice>> {
+/// The loop device that shows this file already, and lets us write as we want.
+fn find_attached(file: &File, writes: Writes) -> io::Result<Option<LoopDevice>> {
     let metadata = file.metadata()?;
-    let wanted = (metadata.dev(), metadata.ino());
+    let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
     for entry in std::fs::read_dir("/sys/block")?.flatten() {
         let number =
             entry.file_name().to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok());
@@ -76,7 +107,8 @@ fn find_attached(file: &File) -> io::Result<Option<LoopDevice>> {
         let path = PathBuf::from(format!("/dev/loop{number}"));
         // Open before it is asked: as long as it is, it does not come to show another file.
         let Ok(open) = open_device(&path, number) else { continue };
-        if sys::loop_backing(open.as_fd()).is_ok_and(|backing| backing == wanted) {
+        let shown = sys::loop_backing(open.as_fd());
+        if shown.is_ok_and(|shown| shown == (identity, writes == Writes::Refused)) {
             return Ok(Some(LoopDevice { path, _open: open }));
         }
     }
@@ -85,20 +117,20 @@ fn find_attached(file: &File) -> io::Result<Option<LoopDevice>> {
 
 /// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
 /// inside can reach it: where it is, the image was filled before, and what the workload has made of it is left alone.
-fn fill(top: BorrowedFd<'_>, directories: &[String], files: &[(String, String)]) -> io::Result<()> {
-    let Some((mark, directories)) = directories.split_last() else { return Ok(()) };
+fn fill(top: BorrowedFd<'_>, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<()> {
+    let Some(((mark, mode), directories)) = directories.split_last() else { return Ok(()) };
     if let Some((place, name)) = place_of(top, mark)?
         && rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     {
         return Ok(());
     }
-    for directory in directories {
-        make_directory(top, directory)?;
+    for (directory, mode) in directories {
+        make_directory(top, directory, *mode)?;
     }
     for (name, text) in files {
         make_file(top, name, text)?;
     }
-    make_directory(top, mark)
+    make_directory(top, mark, *mode)
 }
 
 /// The directory in which `path` lies, and its name there; `None` where that directory is missing. No link is followed and
@@ -113,11 +145,13 @@ fn place_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedF
     }
 }
 
-fn make_directory(top: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+fn make_directory(top: BorrowedFd<'_>, path: &str, mode: u32) -> io::Result<()> {
     let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
-    match rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)) {
+    let mode = Mode::from_raw_mode(mode);
+    match rustix::fs::mkdirat(&place, name, mode) {
         Err(Errno::EXIST) => Ok(()),
-        made => Ok(made?),
+        // Again, since our mask may have taken some of it.
+        made => Ok(made.and_then(|()| rustix::fs::chmodat(place, name, mode, AtFlags::empty()))?),
     }
 }
 
@@ -137,14 +171,20 @@ struct LoopDevice {
     _open: File,
 }
 
-fn attach(image: &File, is_writable: bool) -> io::Result<LoopDevice> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Allowed,
+    Refused,
+}
+
+fn attach(image: &File, writes: Writes) -> io::Result<LoopDevice> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
     for _try in 0..LOOP_TRIES {
         let number = sys::free_loop_device(control.as_fd())?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let device = open_device(&path, number)?;
-        match sys::configure_loop_device(device.as_fd(), image.as_fd(), is_writable) {
+        match sys::configure_loop_device(device.as_fd(), image.as_fd(), writes == Writes::Refused) {
             Ok(()) => return Ok(LoopDevice { path, _open: device }),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),
@@ -174,7 +214,8 @@ mod tests {
     use super::*;
 
     fn fill_again(top: &Path) -> io::Result<()> {
-        let directories = ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(str::to_owned);
+        let directories =
+            ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(|name| (name.to_owned(), 0o755));
         let files = [("root/upper/etc/hostname".to_owned(), "cell\n".to_owned())];
         fill(File::open(top).unwrap().as_fd(), &directories, &files)
     }

@@ -28,10 +28,12 @@ mod sys;
 mod tree;
 
 pub use cage::{
-    Cage, HandedLayer, HandedMount, IdMap, IdRange, MountFlag, MountOrigin, Namespace, PtsOptions, Step,
+    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, MountFlag, MountOrigin, Namespace,
+    PtsOptions, Step,
 };
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
+pub use image::{LookedInto as ImageView, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;

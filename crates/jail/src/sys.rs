@@ -11,7 +11,7 @@ use std::{
     ptr,
 };
 
-use crate::cage::MountFlag;
+use crate::cage::{FileIdentity, MountFlag};
 
 fn check(rc: c_long) -> io::Result<c_long> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
@@ -297,25 +297,26 @@ pub(crate) fn free_loop_device(control: BorrowedFd<'_>) -> io::Result<u32> {
 pub(crate) fn configure_loop_device(
     device: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
-    is_writable: bool,
+    read_only: bool,
 ) -> io::Result<()> {
     // SAFETY: `LoopConfig` is plain numbers, for which all zeroes is a value.
     let mut config: LoopConfig = unsafe { mem::zeroed() };
     config.fd = file.as_raw_fd() as u32;
-    config.info.flags = LO_FLAGS_AUTOCLEAR | if is_writable { 0 } else { LO_FLAGS_READ_ONLY };
+    config.info.flags = LO_FLAGS_AUTOCLEAR | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
     // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     check(c_long::from(rc)).map(drop)
 }
 
-/// Device and inode of the file that a loop device shows.
-pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+/// The file that a loop device shows, and whether it can only be read through it.
+pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(FileIdentity, bool)> {
     // SAFETY: `LoopInfo` is plain numbers, for which all zeroes is a value.
     let mut info: LoopInfo = unsafe { mem::zeroed() };
     // SAFETY: LOOP_GET_STATUS64 writes one `loop_info64`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
     check(c_long::from(rc))?;
-    Ok((info.device, info.inode))
+    let file = FileIdentity { device: info.device, inode: info.inode };
+    Ok((file, info.flags & LO_FLAGS_READ_ONLY != 0))
 }
 
 /// Becomes another program, with our environment; returns only to say why not.

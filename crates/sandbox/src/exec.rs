@@ -52,6 +52,45 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
+/// What a limit can be set on.
+pub const RLIMIT_RESOURCES: [&str; 16] = [
+    "as",
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "rttime",
+    "sigpending",
+    "stack",
+];
+
+impl Rlimit {
+    /// Refuses what no kernel would take.
+    pub fn check(&self) -> crate::Result<()> {
+        let Self { resource, soft, hard } = self;
+        if !RLIMIT_RESOURCES.contains(&resource.as_str()) {
+            let shown: String = resource.chars().take(32).collect();
+            return Err(crate::Error::invalid(format!("rlimits: {shown:?} is not a resource"))
+                .with_hint(format!("The resources are {}.", RLIMIT_RESOURCES.join(", "))));
+        }
+        if soft > hard {
+            return Err(crate::Error::invalid(format!(
+                "rlimits: soft {soft} of {resource} is above hard {hard}"
+            ))
+            .with_hint("Give a hard limit that is not below the soft one, or leave hard out."));
+        }
+        Ok(())
+    }
+}
+
 /// What was asked of one exec.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

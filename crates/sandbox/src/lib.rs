@@ -18,6 +18,7 @@ mod limits;
 mod mount;
 mod name;
 mod package;
+mod patch;
 mod plan;
 mod size;
 mod snapshot;
@@ -37,7 +38,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, NotStarted,
-    Rlimit, TerminalSize,
+    RLIMIT_RESOURCES, Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
 pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
@@ -51,13 +52,14 @@ pub use name::{
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
+pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{
     MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,
     check_snapshot_labels, is_digest, is_hex,
 };
-pub use spec::{ImageRef, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
+pub use spec::{ImageRef, InitSpec, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};

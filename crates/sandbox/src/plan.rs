@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Base, BaseConfig, ByteSize, CpuCount, Error, ImageRef, Label, Limits, LimitsPlan, MountPlan, Result,
-    SandboxId, SandboxName, SandboxSpec, exec::check_env,
+    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, Label, Limits,
+    LimitsPlan, MountPlan, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, exec::check_env,
+    patch::check_patches,
 };
 
 /// Below this no shell starts inside.
@@ -64,8 +65,18 @@ pub enum RootfsPlan {
     Host,
     /// Directories, topmost first.
     Layers { layers: Vec<PathBuf> },
+    /// A directory of the host, read-only. `identity`: which one it must turn out to be, where that was decided.
+    Directory {
+        path: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
     /// An ext4 file system in a file, read-only.
-    Disk { image: PathBuf },
+    Disk {
+        image: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
 }
 
 /// What was decided: nothing is optional, and a back end needs to ask nobody.
@@ -98,6 +109,25 @@ pub struct SandboxPlan {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
+    /// What reads command lines where none is named; `sh` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// For every exec that does not ask for another of the same resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rlimits: Vec<Rlimit>,
+    /// Started with the sandbox, each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<InitSpec>,
+    /// What whoever asked should know of what was decided, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+impl SandboxPlan {
+    /// What is run where nothing is named: the entry point and its arguments. Empty: nobody said.
+    pub fn default_command(&self) -> Vec<String> {
+        self.config.entrypoint.iter().chain(&self.config.cmd).cloned().collect()
+    }
 }
 
 /// Decides. Pure: same input, same plan. A limit that the host cannot hold is not refused here: the isolation statement
@@ -110,7 +140,11 @@ pub fn plan(
     defaults: &Defaults,
     base: &Base,
 ) -> Result<SandboxPlan> {
-    let limits = decide_limits(&spec.limits, &defaults.limits)?;
+    let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
+    check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
+    if let Some(init) = &spec.init {
+        init.exec().check().map_err(|invalid| Error::invalid(format!("init: {invalid}")))?;
+    }
     check_env(&spec.env)?;
     check_labels(&spec.labels)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
@@ -128,18 +162,23 @@ pub fn plan(
     Ok(SandboxPlan {
         id: id.clone(),
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
-        image: spec.image.clone(),
+        // What stands in for an image that cannot be had is `host`.
+        image: if base.rootfs == RootfsPlan::Host { ImageRef::host() } else { spec.image.clone() },
         rootfs: base.rootfs.clone(),
         above: base.above.clone(),
         image_digest: base.image_digest.clone(),
         snapshot: base.snapshot.clone(),
-        config: base.config.clone(),
+        config: decide_config(spec, &base.config)?,
         mounts: Vec::new(),
         directory,
         limits,
         env,
         cwd,
         user,
+        shell: decide_shell(spec, &base.config)?,
+        rlimits: spec.rlimits.clone(),
+        init: spec.init.clone(),
+        warnings: base.warnings.clone(),
     })
 }
 
@@ -153,13 +192,36 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-fn decide_limits(asked: &Limits, defaults: &LimitsPlan) -> Result<LimitsPlan> {
+/// An entry point that was asked for stands for the image's, and the image's command was meant for that one.
+fn decide_config(spec: &SandboxSpec, config: &BaseConfig) -> Result<BaseConfig> {
+    if spec.entrypoint.is_empty() {
+        return Ok(config.clone());
+    }
+    let command = ExecSpec::argv(spec.entrypoint.iter().cloned());
+    command.check().map_err(|invalid| Error::invalid(format!("entrypoint: {invalid}")))?;
+    Ok(BaseConfig { entrypoint: spec.entrypoint.clone(), cmd: Vec::new(), ..config.clone() })
+}
+
+fn decide_shell(spec: &SandboxSpec, config: &BaseConfig) -> Result<Option<String>> {
+    let Some(shell) = spec.shell.as_ref().or(config.shell.first()) else { return Ok(None) };
+    if shell.is_empty() || shell.len() > 4095 || shell.contains(char::is_control) {
+        return Err(Error::invalid(format!("the shell {shell:?} is not the name or the path of a program"))
+            .with_hint("Name a shell that the image has, such as bash."));
+    }
+    Ok(Some(shell.clone()))
+}
+
+fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> Result<LimitsPlan> {
+    rlimits.iter().try_for_each(Rlimit::check)?;
+    // What a command may ask for ends at the sandbox's own limit, so a default above that one raises it.
+    let hard = rlimits.iter().filter(|limit| limit.resource == "nofile").map(|limit| limit.hard).max();
+    let open_files = u32::try_from(hard.unwrap_or(0)).unwrap_or(u32::MAX).max(defaults.open_files);
     let limits = LimitsPlan {
         memory: asked.memory.unwrap_or(defaults.memory),
         swap: asked.swap.unwrap_or(defaults.swap),
         cpus: asked.cpus.unwrap_or(defaults.cpus),
         pids: asked.pids.unwrap_or(defaults.pids),
-        open_files: asked.open_files.unwrap_or(defaults.open_files),
+        open_files: asked.open_files.unwrap_or(open_files),
         disk: asked.disk.unwrap_or(defaults.disk),
         disk_is_hard: asked.disk.is_some() || defaults.disk_is_hard,
         tmp: asked.tmp.unwrap_or(defaults.tmp),
@@ -237,5 +299,40 @@ mod tests {
         let plan = decide(&spec).unwrap();
         assert_eq!((plan.env["HOME"].as_str(), plan.cwd.as_str()), ("/srv", "/srv"));
         assert_eq!((plan.limits.memory, plan.limits.pids), (ByteSize::mib(64), 512));
+    }
+
+    #[test]
+    fn an_entry_point_that_was_asked_for_takes_the_images_place_with_its_command() {
+        let (entrypoint, cmd) = (vec!["/entry".to_owned()], vec!["serve".to_owned()]);
+        let shell = vec!["/bin/bash".to_owned(), "-c".to_owned()];
+        let config = BaseConfig { entrypoint, cmd, shell, ..BaseConfig::default() };
+        let base = Base { config, ..Base::host() };
+        let on_base = |spec: &SandboxSpec| {
+            let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
+            plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default(), &base)
+        };
+        let plain = on_base(&SandboxSpec::default()).unwrap();
+        assert_eq!(plain.default_command(), ["/entry", "serve"]);
+        assert_eq!(plain.shell.as_deref(), Some("/bin/bash"));
+        let spec =
+            SandboxSpec { entrypoint: vec!["other".into()], shell: Some("zsh".into()), ..Default::default() };
+        let asked = on_base(&spec).unwrap();
+        assert_eq!(
+            (asked.default_command(), asked.shell.as_deref()),
+            (vec!["other".to_owned()], Some("zsh"))
+        );
+        let empty = SandboxSpec { entrypoint: vec![String::new()], ..SandboxSpec::default() };
+        assert!(on_base(&empty).unwrap_err().message().starts_with("entrypoint"));
+    }
+
+    #[test]
+    fn a_limit_on_open_files_for_commands_raises_that_of_the_sandbox() {
+        let with = |soft, hard| {
+            let rlimits = vec![Rlimit { resource: "nofile".into(), soft, hard }];
+            decide(&SandboxSpec { rlimits, ..SandboxSpec::default() })
+        };
+        assert_eq!(with(256, 512).unwrap().limits.open_files, 4096);
+        assert_eq!(with(256, 65536).unwrap().limits.open_files, 65536);
+        assert!(with(2, 1).is_err() && with(1, u64::MAX).is_err());
     }
 }

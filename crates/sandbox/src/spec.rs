@@ -1,10 +1,10 @@
 //! What was asked: a sandbox's image, limits, lifetime. Mostly optional.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, MountSpec, Namespace, RequestId, SandboxName};
+use crate::{ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName};
 
 const MAX_IMAGE_BYTES: usize = 512;
 
@@ -89,15 +89,26 @@ pub enum PullPolicy {
 }
 
 /// A root file system that is no image.
+///
+/// `allowed`: which file the path led to when a front end with a policy of its own allowed it. Never read from a request:
+/// without it only the daemon's owner may name paths of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum RootfsSpec {
     /// By name, digest or the beginning of that.
     Snapshot { snapshot: String },
     /// A directory of the host. Never written to: the sandbox has a layer of its own over it.
-    Directory { path: std::path::PathBuf },
+    Directory {
+        path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
     /// An ext4 file system in a file of the host. Never written to.
-    Disk { path: std::path::PathBuf },
+    Disk {
+        path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
 }
 
 /// What happens when a lifetime ends.
@@ -123,6 +134,26 @@ pub struct Lifetime {
     pub on_expiry: OnExpiry,
 }
 
+/// A program that runs from each start of a sandbox on, beside whatever else is run in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InitSpec {
+    /// Looked for in `PATH` where it has no slash.
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Added to the sandbox's own environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl InitSpec {
+    pub fn exec(&self) -> ExecSpec {
+        let command = std::iter::once(&self.path).chain(&self.args).cloned().collect();
+        ExecSpec { command, env: self.env.clone(), ..ExecSpec::default() }
+    }
+}
+
 /// What was asked of a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -141,8 +172,17 @@ pub struct SandboxSpec {
     pub rootfs: Option<RootfsSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
+    /// Applied in their order before anything runs. A record has none: they are done once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<Patch>,
+    /// Programs for `/usr/local/bin`, name and text; written after the patches. A record has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scripts: BTreeMap<String, String>,
     #[serde(default)]
     pub limits: Limits,
+    /// For every exec that does not ask for another of the same resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rlimits: Vec<Rlimit>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,6 +190,14 @@ pub struct SandboxSpec {
     /// Default user of execs, as in [`crate::ExecSpec::user`]; root inside when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// What reads command lines where none is named; the image's, or `sh`, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// In place of the image's entry point, and of its command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<InitSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<SandboxName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

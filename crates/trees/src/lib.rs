@@ -1,3 +1,24 @@
 //! Trees of files that strangers wrote: copied, hashed, compared, packed and unpacked by descriptor, never by path. Knows
 //! nothing of sandboxes.
+//!
+//! A tree is what a directory holds, not the directory itself. Where it is the upper layer of an overlay it has two more
+//! things in it: *whiteouts* (character devices 0:0), which hide what layers below have, and *opaque* directories (attribute
+//! `user.overlay.opaque`), which hide all that a directory below has. Both are kept. What else an overlay notes in
+//! attributes is about one mount of it on one host and is left behind; so are device nodes, which nobody in a sandbox can make.
+//!
+//! Everything is reached by descriptor and no link is ever followed. Trees may be deeper than any path and any stack, and wider
+//! than memory should be asked for: what is held at a time is bounded, but for the names of the
+//! directories on the way down.
 #![forbid(unsafe_code)]
+
+mod attributes;
+mod content;
+mod copy;
+mod error;
+mod facts;
+mod ladder;
+mod walk;
+
+pub use copy::{Copied, copy, copy_attributes};
+pub use error::{Error, Result};
+pub use facts::{Facts, facts};

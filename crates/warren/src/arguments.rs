@@ -147,6 +147,7 @@ impl SandboxArgs {
                 on_expiry: if self.remove_on_expiry { OnExpiry::Remove } else { OnExpiry::Stop },
             },
             request_id: self.request_id.clone(),
+            ..SandboxSpec::default()
         }
     }
 }

@@ -17,10 +17,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("jail", &[]),
     ("images", &[]),
     ("trees", &[]),
+    ("build", &[]),
     ("store", &["sandbox"]),
     ("backends", &["sandbox", "jail", "guest-protocol", "images", "trees"]),
     ("gateway", &[]),
-    ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images"]),
+    ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build"]),
     ("frontends", &["engine", "sandbox"]),
 ];
 

@@ -36,6 +36,17 @@ pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> B
     sort(format!("{}: {failure}", what.into()), errno, failure.into())
 }
 
+/// What an archive asks for and cannot have is not ours to mend; all else is the host's.
+pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> BackendError {
+    let what = format!("{}: {failure}", what.into());
+    match failure {
+        trees::Error::Refused { .. } | trees::Error::Damaged(_) | trees::Error::TooLarge { .. } => {
+            BackendError::Unsupported { what, hint: None }
+        }
+        failure => sort(what, failure.errno(), failure.into()),
+    }
+}
+
 pub(crate) fn from_cgroup(error: jail::cgroup::CgroupError) -> BackendError {
     let errno = error.source.raw_os_error();
     sort(error.to_string(), errno, error.into())

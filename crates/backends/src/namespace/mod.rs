@@ -17,6 +17,7 @@ mod socket;
 mod spawner_watch;
 mod statement;
 mod sweep;
+mod trees;
 mod volume;
 mod watched;
 mod work;
@@ -24,7 +25,7 @@ mod work;
 use std::{
     collections::HashMap,
     fs, io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -34,7 +35,7 @@ use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
     Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, Instance, MountOrigin, SandboxId,
-    SandboxPlan, VolumeKind, VolumeStorage,
+    SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -157,7 +158,8 @@ impl Host {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
         let (skeleton, masked) = (Skeleton::default(), cage::masked_here());
-        let ground = Ground { stage, skeleton, ids, usr_mounts, masked, hidden: Vec::new() };
+        let pools = vec![directories.layers(), directories.snapshots()];
+        let ground = Ground { stage, skeleton, pools, ids, usr_mounts, masked, hidden: Vec::new() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let disk_tools = match ids {
@@ -216,10 +218,18 @@ impl Host {
 
     /// Sends a request to the spawner, if it still lives.
     fn request(&self, request: &Request) -> Result<jail::ReplySocket, BackendError> {
+        self.request_with(request, &[])
+    }
+
+    fn request_with(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<jail::ReplySocket, BackendError> {
         if self.spawner_watch.has_ended() {
             return Err(BackendError::Failed { what: self.spawner_watch.epitaph(), source: None });
         }
-        self.spawner.request(request, &[]).map_err(spawner_gone)
+        self.spawner.request(request, descriptors).map_err(spawner_gone)
     }
 
     /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
@@ -393,5 +403,17 @@ impl Backend for NamespaceBackend {
         origin: &MountOrigin,
     ) -> Result<Box<dyn Instance>, BackendError> {
         Ok(Box::new(volume::open(&self.0, id, origin).await?))
+    }
+
+    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
+        trees::copy_files(&self.0, plan, into).await
+    }
+
+    async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::facts(&self.0, tree).await
+    }
+
+    async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
+        trees::remove(&self.0, tree).await
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> O
         }
         MountOrigin::Tmpfs { .. } => return None,
     };
-    let identity = identity.map(|identity| (identity.device, identity.inode));
+    let identity = identity.map(|file| jail::FileIdentity { device: file.device, inode: file.inode });
     Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
 }
 

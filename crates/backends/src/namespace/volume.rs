@@ -119,8 +119,8 @@ fn build(
     let no_volume = || BackendError::Failed { what: "a tmpfs is no volume".to_owned(), source: None };
     let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
     let mut steps = cage::apart("volume");
-    steps.push(Step::PlaceRoot { mount: 0, at: root.clone() });
-    steps.extend(cage::sealed(root));
+    steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);
+    steps.extend(cage::sealed());
     let id_map = cage::id_map(ground.ids, first_id);
     Ok(Cage {
         name: id.to_string(),

@@ -13,6 +13,7 @@ mod escape;
 mod life;
 mod limits;
 mod mounts;
+mod trees;
 mod world;
 
 use std::{
@@ -87,6 +88,10 @@ const STORIES: &[Story] = stories![
     mounts::a_disk_volume_is_one_file_system_for_all,
     mounts::a_volume_is_shown_without_a_sandbox,
     mounts::many_mounts_fit,
+    trees::a_copy_is_what_the_sandbox_changed,
+    trees::a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one,
+    trees::a_copy_that_nobody_waits_for_does_no_harm,
+    trees::a_small_sandbox_is_copied_quickly,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {

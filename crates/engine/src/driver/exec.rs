@@ -50,6 +50,11 @@ impl Driver {
             return Err(Error::new(ErrorKind::LimitReached, message)
                 .with_hint("Wait for some of them to end, or use another sandbox."));
         }
+        Ok((life, self.new_exec(spec)?))
+    }
+
+    /// Known from here on, so that a stop waits for it.
+    pub(super) fn new_exec(&mut self, spec: ExecSpec) -> Result<Arc<LiveExec>> {
         let exec = Arc::new(LiveExec::new(ExecRecord {
             id: names::random_exec_id()?,
             sandbox: self.record.id.clone(),
@@ -61,8 +66,7 @@ impl Driver {
             started_at: None,
             ended_at: None,
         }));
-        // Known from here on, so that a stop waits for it.
         self.shared.execs.insert(Arc::clone(&exec));
-        Ok((life, exec))
+        Ok(exec)
     }
 }

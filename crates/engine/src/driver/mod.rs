@@ -4,12 +4,14 @@
 //! the inbox, so that the driver always answers; what talks to the guest runs in tasks of its own. A caller who goes away
 //! changes nothing: the work is here, not in the request.
 
+mod capture;
 mod ending;
 mod exec;
 mod expiry;
+mod init;
 mod work;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
@@ -22,6 +24,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use self::capture::Captured;
 use self::work::{Files, Then, Work, WorkKind};
 use crate::{
     Force, Principal,
@@ -31,6 +34,7 @@ use crate::{
     create::{make_directory, unmake_directory},
     disk::may_block,
     error::{self, Refusal},
+    patches::Pending,
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -82,6 +86,11 @@ pub(crate) enum Command {
     Exec {
         spec: Box<ExecSpec>,
         reply: Reply<ExecRecord>,
+    },
+    /// Copy its files into an empty directory, while nothing in it moves.
+    Capture {
+        into: PathBuf,
+        reply: Reply<Captured>,
     },
     /// Let go of the sandbox; it lives on.
     Close {
@@ -187,7 +196,12 @@ impl Driver {
     }
 
     /// Makes a new sandbox: its record first, then its place.
-    pub(crate) fn create(core: &Arc<Core>, who: &Principal, record: SandboxRecord) -> Result<Conceived> {
+    pub(crate) fn create(
+        core: &Arc<Core>,
+        who: &Principal,
+        record: SandboxRecord,
+        pending: Pending,
+    ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
@@ -200,7 +214,7 @@ impl Driver {
             let lived = async {
                 if let Some(files) = driver.write_down(recorded).await {
                     driver.waiting.push(reply);
-                    driver.begin_making(Files::New(files));
+                    driver.begin_making(Files::New { made: files, patches: pending.take() });
                     driver.run().await;
                 }
             };
@@ -326,7 +340,7 @@ impl Driver {
                     | Command::Close { .. }
                     | Command::Remove { force: Force::Yes, .. }
             ),
-            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Removing, _) => true,
+            (WorkKind::Pausing | WorkKind::Resuming | WorkKind::Capturing | WorkKind::Removing, _) => true,
         };
         if !is_deferred {
             return Some(command);
@@ -361,6 +375,7 @@ impl Driver {
                 reply.send(self.renew(lifetime).await).unwrap_or(());
             }
             Command::Exec { spec, reply } => self.exec(*spec, reply),
+            Command::Capture { into, reply } => self.capture(into, reply),
             Command::Close { reply } => self.close(reply).await,
         }
     }
@@ -442,8 +457,9 @@ impl Driver {
         reply.send(Ok(())).unwrap_or(());
     }
 
+    /// Without the program that the sandbox begins with: it ends with the sandbox.
     fn n_running_execs(&self) -> usize {
-        self.shared.execs.count(|exec| exec.state != ExecState::Done)
+        self.shared.execs.count(|exec| exec.state != ExecState::Done && !self.is_init(exec))
     }
 
     /// Writes the record before something is done that it must tell of.
@@ -519,6 +535,7 @@ impl Command {
             | Self::Renew { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
+            Self::Capture { reply, .. } => refuse(reply, error),
             Self::EndDrain { .. } => {}
         }
     }

@@ -14,14 +14,19 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Driver, Reply, ending, refuse};
+use super::{Driver, Reply, capture::Capture, ending, refuse};
 use crate::{
-    Force, clock,
+    Force,
+    client::GuestClient,
+    clock,
     config::MAX_STOP_GRACE,
+    core::Core,
     create::check_directory,
     error::{self, Refusal},
-    mounts,
+    images, mounts,
+    patches::Patches,
     shared::Gone,
+    snapshots,
 };
 
 pub(super) struct Work {
@@ -35,6 +40,7 @@ pub(super) enum WorkKind {
     Stopping { then: Then },
     Pausing,
     Resuming,
+    Capturing,
     Removing,
 }
 
@@ -48,8 +54,8 @@ pub(super) enum Then {
 
 /// What a place is made from.
 pub(super) enum Files {
-    /// A directory that was made for it, or could not be.
-    New(Result<()>),
+    /// A directory that was made for it, or could not be, and what its files are changed by.
+    New { made: Result<()>, patches: Option<Patches> },
     /// What an earlier life left.
     Kept,
 }
@@ -58,7 +64,12 @@ pub(super) enum Done {
     /// `first`: the sandbox is new, so a failure leaves nothing behind.
     Made {
         first: bool,
-        place: Result<Box<dyn Instance>>,
+        place: Result<Arc<dyn Instance>>,
+    },
+    /// Its first program runs, or does not.
+    Begun {
+        first: bool,
+        result: Result<()>,
     },
     Stopped {
         then: Then,
@@ -66,6 +77,7 @@ pub(super) enum Done {
     },
     Paused(Result<()>),
     Resumed(Result<()>),
+    Captured(Box<Capture>),
     /// `not_made`: why it goes, when it never came to be.
     Removed {
         not_made: Option<Refusal>,
@@ -77,20 +89,38 @@ fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
+/// Gives a new place its files, or takes it away again. Nothing of the workload runs in it yet, and nobody knows it.
+async fn patched(
+    core: &Core,
+    place: Arc<dyn Instance>,
+    patches: Patches,
+    label: String,
+) -> Result<Arc<dyn Instance>> {
+    let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
+    let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
+    if let Err(error) = place.stop().await {
+        tracing::warn!(sandbox = client.label(), %error, "what could not be patched could not be stopped");
+    }
+    Err(error)
+}
+
 impl Driver {
-    fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
+    pub(super) fn begin(&mut self, kind: WorkKind, future: impl Future<Output = Done> + Send + 'static) {
         self.work = Some(Work { kind, future: future.boxed() });
         self.publish();
     }
 
     pub(super) async fn finish(&mut self, done: Done) {
         match done {
-            Done::Made { place: Ok(instance), .. } => self.made(Arc::from(instance)).await,
+            Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
+            Done::Begun { result: Ok(()), .. } => self.runs().await,
+            Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
             Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(Refusal::from(&error))),
             Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
             Done::Resumed(result) => self.resumed(result).await,
+            Done::Captured(capture) => self.captured(*capture).await,
             Done::Removed { not_made, result } => self.removed(not_made, result).await,
         }
     }
@@ -109,34 +139,54 @@ impl Driver {
     }
 
     pub(super) fn begin_making(&mut self, files: Files) {
-        let first = matches!(files, Files::New(_));
+        let first = matches!(files, Files::New { .. });
         let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
         self.begin(WorkKind::Making, async move {
             let made = async {
-                match files {
-                    Files::New(made) => made?,
-                    Files::Kept => check_directory(&plan.directory, &label)?,
-                }
+                let patches = match files {
+                    Files::New { made, patches } => {
+                        made?;
+                        patches
+                    }
+                    Files::Kept => {
+                        check_directory(&plan.directory, &label)?;
+                        None
+                    }
+                };
                 let plan = mounts::resolve(&core, &plan).await?;
-                let _making = core.making.read().await;
-                core.backend.create(&plan).await.map_err(|error| error::from_backend(error, &label))
+                let making = core.making.read().await;
+                let place = core.backend.create(&plan).await;
+                drop(making);
+                let place = place.map_err(|error| error::from_backend(error, &label))?;
+                match patches {
+                    Some(patches) => patched(&core, Arc::from(place), patches, label).await,
+                    None => Ok(Arc::from(place)),
+                }
             };
             Done::Made { first, place: made.await }
         });
     }
 
-    async fn made(&mut self, instance: Arc<dyn Instance>) {
+    /// There is a place. Whatever it is to begin with is begun before anyone is told.
+    async fn made(&mut self, first: bool, instance: Arc<dyn Instance>) {
+        self.record.isolation = Some(instance.isolation().clone());
+        self.life = Some(self.new_life(instance));
+        match self.record.plan.init.clone() {
+            Some(init) => self.begin_init(first, &init),
+            None => self.runs().await,
+        }
+    }
+
+    async fn runs(&mut self) {
         let now = self.core.clock.now();
         let is_new = self.record.started_at.is_none();
         self.record.state = SandboxState::Running;
         self.record.reason = None;
-        self.record.isolation = Some(instance.isolation().clone());
         self.record.started_at = Some(now);
         self.record.stopped_at = None;
         self.record.last_active_at = now;
         self.record.expires_at = self.record.lifetime.ttl.map(|ttl| clock::later(now, ttl));
         self.shared.activity.touch(now);
-        self.life = Some(self.new_life(instance));
         if let Err(error) = self.save().await {
             // Nobody was told that it runs, and no record would tell either: take it back.
             let refusal = Refusal::from(&error);
@@ -152,7 +202,7 @@ impl Driver {
         self.tell(EventKind::SandboxStarted, "").await;
     }
 
-    async fn not_started(&mut self, error: &sandbox::Error) {
+    pub(super) async fn not_started(&mut self, error: &sandbox::Error) {
         self.record.state = SandboxState::Stopped;
         self.record.reason = Some(format!("it could not be started: {error}"));
         self.save_if_possible().await;
@@ -378,12 +428,16 @@ impl Driver {
         match (not_made, result) {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::Removed);
                 self.reply_to_all(&Ok(()));
                 self.tell(EventKind::SandboxRemoved, "").await;
             }
             (Some(refusal), Ok(())) => {
                 self.core.forget(&self.shared);
+                snapshots::user_gone(&self.core, &self.record.plan);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::NotMade(refusal.clone()));
                 self.reply_to_all(&Err(refusal));
             }

@@ -16,6 +16,7 @@ mod lifecycle;
 mod links;
 mod overhead;
 mod packages;
+mod patches;
 mod quotas;
 mod read_only;
 mod silent_guests;

@@ -168,7 +168,9 @@ fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec
     }
     if !has_type(schema, value) {
         let wanted = schema.get("type").map(type_words).unwrap_or_default();
-        return tell(problems, at, format!("{} is not {wanted}", quoted(value)));
+        let is_secret = schema.get("format").is_some_and(|format| format == "password");
+        let given = if is_secret { "what is given".to_owned() } else { quoted(value) };
+        return tell(problems, at, format!("{given} is not {wanted}"));
     }
     if schema.get("type").is_some_and(|kind| kind == "integer")
         && value.as_f64().is_some_and(|number| value.is_f64() && number.abs() > MAX_EXACT)

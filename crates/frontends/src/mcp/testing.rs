@@ -48,6 +48,14 @@ impl Client {
         Self::configured(home, config, FakeBackend::new(), Settings::default()).await
     }
 
+    /// Of a daemon that keeps images.
+    pub(crate) async fn with_images(settings: Settings) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let images = images::Images::open(home.path(), images::Options::default()).await.unwrap();
+        let config = EngineConfig { images: Some(images), ..EngineConfig::new(home.path()) };
+        Self::configured(home, config, FakeBackend::new(), settings).await
+    }
+
     /// One whose sandboxes keep little of what they print.
     pub(crate) async fn with_ledger(limits: LedgerLimits) -> Self {
         let home = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ impl Toolset {
             Self::Logs => "what commands printed, read and followed",
             Self::Metrics => "processor, memory and disk of sandboxes",
             Self::Volumes => "volumes (not in this version)",
-            Self::Images => "images (not in this version)",
+            Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
             Self::Snapshots => "snapshots and forks (not in this version)",
             Self::Network => "ports inside sandboxes",
             Self::Ssh => "SSH and SFTP (not in this version)",

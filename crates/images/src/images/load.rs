@@ -303,7 +303,7 @@ impl Inner {
         let diff_id = self.unpack_unknown(path)?;
         self.store.adopt_blob(&digest, path)?;
         let layers = [manifest::layer_content(digest, copied, compression)];
-        let config = config.to_file(platform, &[diff_id])?;
+        let config = config.to_file(platform, &[diff_id], &super::Origin::default())?;
         let manifest = manifest::build(&manifest::config_content(&config), &layers)?;
         let loaded = self.loaded(&manifest, &config, &layers, &[], vec![name], None)?;
         drop(held);

@@ -37,15 +37,15 @@ impl Default for Index {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) names: BTreeSet<Reference>,
-    /// Those who use it, by whatever name they gave.
-    #[serde(default)]
-    pub(crate) pins: BTreeSet<String>,
     pub(crate) config: Digest,
     /// Lists of builds for several platforms through which it was found.
     #[serde(default)]
     pub(crate) indexes: BTreeSet<Digest>,
     /// Lowest first.
     pub(crate) layers: Vec<LayerRecord>,
+    /// What builds made it from, and how.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) build_keys: BTreeSet<Digest>,
     pub(crate) added_at: Timestamp,
 }
 
@@ -132,6 +132,14 @@ impl Index {
         }
     }
 
+    /// The image that a build made under this key.
+    pub(crate) fn built(&self, key: &Digest) -> Option<Digest> {
+        self.images
+            .iter()
+            .find(|(_, record)| record.build_keys.contains(key))
+            .map(|(digest, _)| digest.clone())
+    }
+
     /// A blob that holds the layer, whatever image it came with.
     pub(crate) fn stored_blob(&self, diff_id: &Digest) -> Option<Digest> {
         let mut layers = self.images.values().flat_map(|record| &record.layers);
@@ -140,6 +148,16 @@ impl Index {
 }
 
 impl Record {
+    /// Has neither a name nor a key of a build.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.names.is_empty() && self.build_keys.is_empty()
+    }
+
+    /// Kept for builds to come, and nothing else.
+    pub(crate) fn is_of_builds(&self) -> bool {
+        self.names.is_empty() && !self.build_keys.is_empty()
+    }
+
     /// Everything in `blobs/` that belongs to the image.
     pub(crate) fn blobs<'a>(&'a self, manifest: &'a Digest) -> impl Iterator<Item = &'a Digest> {
         [manifest, &self.config]

@@ -110,7 +110,7 @@ pub(super) fn too_deep(path: &impl std::fmt::Display) -> Failure {
     Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.").into()
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work).await.map_err(broken)?
@@ -120,7 +120,7 @@ fn broken(error: tokio::task::JoinError) -> Failure {
     Error::new(ErrorKind::Internal, "the copy broke off").with_source(error).into()
 }
 
-async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
+pub(super) async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
     let shown = meant(call, path)?;
     if access == Access::Write {
         // The engine never sees this write, so it cannot refuse it.
@@ -135,7 +135,7 @@ async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place
 
 /// What is allowed comes from the command line of `warren mcp` for clients on stdio, who say where they stand, and from
 /// that of the daemon for those on HTTP.
-fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
+pub(super) fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
     if failure.code == HOST_PATH_DENIED && call.settings.host.working_directory.is_none() {
         failure.hint = failure.hint.map(|hint| hint.replace("`warren mcp ", "`warren serve "));
     }
@@ -146,8 +146,8 @@ fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
 /// by then.
 #[derive(Debug)]
 pub(crate) struct Source {
-    shown: PathBuf,
-    opened: Opened,
+    pub(super) shown: PathBuf,
+    pub(super) opened: Opened,
 }
 
 impl Source {
@@ -206,7 +206,7 @@ impl Source {
 }
 
 /// A copy that stopped must not look like one that is complete.
-fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Stop> {
+pub(super) fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Stop> {
     if result.is_err() {
         let broken = Error::new(ErrorKind::Cancelled, "the host's files could not be read to the end");
         chunks.blocking_send(Err(broken)).unwrap_or(());

@@ -3,6 +3,7 @@
 //! A path is text only until the directory it lies beneath is found. From there the kernel resolves it and refuses to
 //! leave; nothing is checked first and opened later.
 
+mod archive;
 mod beneath;
 mod copy;
 mod place;
@@ -11,9 +12,12 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::copy::{Copied, Source, copy_out};
 #[cfg(test)]
 use self::place::Access;
+pub(crate) use self::{
+    archive::NewFile,
+    copy::{Copied, Source, copy_out},
+};
 
 /// Files, directories and links that one copy takes at most.
 const MAX_ENTRIES: u64 = 100_000;

@@ -73,7 +73,7 @@ pub(super) fn run(place: &Place, top: Top, mut orders: mpsc::Receiver<Order>) ->
 }
 
 /// The directory that things are put into.
-fn begin(place: &Place, top: Top) -> Result<OwnedFd, Errno> {
+pub(super) fn begin(place: &Place, top: Top) -> Result<OwnedFd, Errno> {
     match top {
         Top::Directory if place.is_root() => place.open(OFlags::PATH | OFlags::DIRECTORY),
         Top::Directory => make_directories(place.root(), &place.beneath, place.bounds()),
@@ -146,7 +146,8 @@ fn symlink(directory: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(), Errn
 }
 
 /// A file that is being written beside its place. Dropped before its end it is gone.
-struct Draft {
+#[derive(Debug)]
+pub(super) struct Draft {
     directory: Arc<OwnedFd>,
     beside: String,
     name: OsString,
@@ -156,7 +157,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn begin(directory: Arc<OwnedFd>, name: OsString, mode: u32) -> Result<Self, Errno> {
+    pub(super) fn begin(directory: Arc<OwnedFd>, name: OsString, mode: u32) -> Result<Self, Errno> {
         // Told early; moving into place is what decides.
         let there = statat(&*directory, &*name, AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|stat| !matches!(kind(&stat), FileType::RegularFile | FileType::Symlink)) {
@@ -177,12 +178,12 @@ impl Draft {
         Err(Errno::EXIST)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let written = self.file.write_all(bytes);
         written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    fn commit(mut self) -> Result<(), Errno> {
+    pub(super) fn commit(mut self) -> Result<(), Errno> {
         fchmod(&self.file, Mode::from_raw_mode(self.mode & 0o777))?;
         renameat(&*self.directory, &*self.beside, &*self.directory, &*self.name)?;
         self.is_in_place = true;

@@ -11,21 +11,19 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use bytes::{Bytes, BytesMut};
-use rustix::{
-    fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, readlinkat, statat},
-    io::Errno,
-};
-use sandbox::{Error, ErrorKind};
-use tokio::sync::mpsc;
-
 use super::{
     CHUNK_BYTES, MAX_DEPTH,
     beneath::{kind, step},
     copy::Tally,
     place::{Place, failed},
 };
-use crate::mcp::envelope::Failure;
+use crate::{mcp::envelope::Failure, pipe::PipeWriter};
+use bytes::BytesMut;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, readlinkat, statat},
+    io::Errno,
+};
+use sandbox::{Error, ErrorKind};
 
 /// Without waiting: a pipe that takes the place of a file just before it is opened must not hold us.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
@@ -86,7 +84,7 @@ fn mode(stat: &Stat) -> u32 {
     stat.st_mode & 0o777
 }
 
-pub(super) type Chunks = mpsc::Sender<sandbox::Result<Bytes>>;
+pub(super) use crate::pipe::Pieces as Chunks;
 
 /// Sends the bytes of a file.
 pub(super) fn send_file(
@@ -119,7 +117,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 
 /// Sends everything beneath a directory as a tar stream, by descriptors: what is swapped for a link meanwhile is left out.
 pub(super) fn send_tree(root: OwnedFd, shown: &Path, chunks: Chunks, tally: Tally) -> Result<Tally, Stop> {
-    let writer = ChannelWriter { chunks, buffer: BytesMut::with_capacity(CHUNK_BYTES) };
+    let writer = PipeWriter::new(chunks);
     let mut walk = Walk { tar: tar::Builder::new(writer), tally, shown, relative: PathBuf::new() };
     walk.directory(root, 0)?;
     let Walk { tar, tally, .. } = walk;
@@ -128,7 +126,7 @@ pub(super) fn send_tree(root: OwnedFd, shown: &Path, chunks: Chunks, tally: Tall
 }
 
 struct Walk<'a> {
-    tar: tar::Builder<ChannelWriter>,
+    tar: tar::Builder<PipeWriter>,
     tally: Tally,
     shown: &'a Path,
     /// Where the walk stands, beneath the root.
@@ -303,30 +301,6 @@ impl Read for &mut Exactly {
                 Err(kind.into())
             }
         }
-    }
-}
-
-/// Gathers what the archive writes and hands it over in chunks.
-struct ChannelWriter {
-    chunks: Chunks,
-    buffer: BytesMut,
-}
-
-impl Write for ChannelWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= CHUNK_BYTES {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let chunk = self.buffer.split().freeze();
-        self.chunks.blocking_send(Ok(chunk)).map_err(|_closed| io::ErrorKind::BrokenPipe.into())
     }
 }
 

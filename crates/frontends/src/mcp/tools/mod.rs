@@ -1,11 +1,12 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, images, snapshots, network policy and SSH come as further files.
+//! Volumes, snapshots, network policy and SSH come as further files.
 
 mod code;
 pub(crate) mod create;
 mod exec;
 mod files;
+mod images;
 mod lifecycle;
 mod logs;
 mod metrics;
@@ -37,6 +38,7 @@ pub(super) fn all() -> Vec<Tool> {
         logs::tools(),
         files::tools(),
         metrics::tools(),
+        images::tools(),
         runtime::tools(),
         toolsets::tools(),
     ];

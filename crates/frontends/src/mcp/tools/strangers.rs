@@ -104,6 +104,16 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_fs_copy_from_host" | "sandbox_fs_copy_to_host" => {
             on(json!({ "hostPath": "/etc/hostname", "guestPath": path }))
         }
+        // Images belong to no namespace. Who is of one may look at them, pull by name, and change what no name stands for.
+        "image_list" => Silent(json!({})),
+        "image_inspect" => Silent(json!({ "reference": target })),
+        "image_pull" => Refused(vec![json!({ "reference": "localhost:1/none", "insecure": true })]),
+        "image_load" => Refused(vec![json!({ "path": "/etc/hostname" })]),
+        "image_import" => Refused(vec![json!({ "path": "/etc/hostname", "reference": "spy" })]),
+        "image_save" => Refused(vec![json!({ "path": "/tmp/out.tar", "reference": "spy" })]),
+        "image_tag" => Refused(vec![json!({ "reference": "host-image", "target": "spy" })]),
+        "image_remove" => Refused(vec![json!({ "reference": "host-image", "force": true, "confirm": true })]),
+        "image_prune" => Refused(vec![json!({ "confirm": true })]),
         unknown => panic!("{unknown} is not in this table: say how a stranger would try it"),
     })
 }

@@ -18,8 +18,8 @@ const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.jso
 /// What a model pays for being shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
-/// Tools that come with volumes, images, snapshots and SSH. One that is there must not be listed here.
-const NOT_YET: [&str; 35] = [
+/// Tools that come with volumes, snapshots and SSH. One that is there must not be listed here.
+const NOT_YET: [&str; 31] = [
     "sandbox_restore",
     "volume_create",
     "volume_list",
@@ -34,10 +34,6 @@ const NOT_YET: [&str; 35] = [
     "volume_fs_rename",
     "volume_fs_stat",
     "volume_fs_exists",
-    "image_list",
-    "image_inspect",
-    "image_remove",
-    "image_prune",
     "snapshot_create",
     "snapshot_list",
     "snapshot_inspect",

@@ -87,6 +87,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
             on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
+        ..SandboxSpec::default()
     };
     let steps = steps::plan(fields.patches.unwrap_or_default(), process.scripts.unwrap_or_default())?;
     check(&spec)?;

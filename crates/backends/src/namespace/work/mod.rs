@@ -1,6 +1,8 @@
 //! Work on files that needs the spawner's rights over them, done in forks of it: without root, files of sandboxes belong to
 //! ids that the daemon itself cannot be.
 
+mod trees;
+
 use std::{
     fs::File,
     io,
@@ -13,6 +15,7 @@ use images::{UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::trees::{Answer as TreeAnswer, Job as TreeJob, Own};
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
@@ -20,12 +23,16 @@ use sandbox::BackendError;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     /// Unpacks the layer in the first descriptor into the directory in the second.
-    Unpack { options: UnpackOptions },
+    Unpack {
+        options: UnpackOptions,
+    },
+    Tree(trees::Job),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Unpacked(Result<Unpacked, images::Error>),
+    Tree(Result<trees::Answer, ::trees::Error>),
 }
 
 /// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
@@ -41,6 +48,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }
@@ -48,15 +56,33 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
 impl Host {
     /// Has a worker do `job` and waits for it, on a thread that may block.
     pub(crate) fn work(&self, job: &Job, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, BackendError> {
-        let text = |error: serde_json::Error| BackendError::failed("a job cannot be written down", error);
-        let request = Request::Work { job: serde_json::to_string(job).map_err(text)? };
-        match self.spawner.ask(&request, descriptors).map_err(super::spawner_gone)? {
-            Reply::Worked { answer } => serde_json::from_str(&answer).map_err(text),
-            Reply::Failed(failure) => {
-                Err(super::error::from_failure("the work on files failed".to_owned(), failure))
-            }
-            other => Err(unexpected(&other)),
+        answer_in(self.spawner.ask(&request_for(job)?, descriptors).map_err(super::spawner_gone)?)
+    }
+
+    /// As [`Self::work`], without holding a thread. Where nobody waits for it any more, the worker ends its job all the same.
+    pub(crate) async fn work_behind(
+        &self,
+        job: &Job,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, BackendError> {
+        let socket = Arc::new(self.request_with(&request_for(job)?, descriptors)?);
+        answer_in(super::receive(socket).await?.0)
+    }
+}
+
+fn request_for(job: &Job) -> Result<Request, BackendError> {
+    let text = |error| BackendError::failed("a job cannot be written down", error);
+    Ok(Request::Work { job: serde_json::to_string(job).map_err(text)? })
+}
+
+fn answer_in(reply: Reply) -> Result<Answer, BackendError> {
+    match reply {
+        Reply::Worked { answer } => serde_json::from_str(&answer)
+            .map_err(|error| BackendError::failed("the answer of a worker cannot be read", error)),
+        Reply::Failed(failure) => {
+            Err(super::error::from_failure("the work on files failed".to_owned(), failure))
         }
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -83,6 +109,9 @@ impl images::Unpacker for SpawnerUnpacker {
         let job = Job::Unpack { options: options.clone() };
         match self.0.work(&job, &[blob.as_fd(), directory.as_fd()]) {
             Ok(Answer::Unpacked(unpacked)) => unpacked,
+            Ok(other) => {
+                Err(failed("unpack into")(io::Error::other(format!("the worker answered {other:?}"))))
+            }
             Err(error) => Err(failed("unpack into")(io::Error::other(error))),
         }
     }

@@ -1,0 +1,355 @@
+//! Walking through a stage: variables and configuration as they are at each instruction, and what is to be done.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    dockerfile::{Located, Plan, StageRef},
+    error::{Error, Result},
+    expand,
+    instruction::{Command, Copy, CopyKind, Heredoc, Instruction, is_remote},
+    options::is_proxy,
+};
+
+/// Ports that one `EXPOSE` range may name.
+const MAX_PORT_RANGE: u32 = 1024;
+
+/// What the image will say about how it is run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// In order; each name once.
+    pub env: Vec<(String, String)>,
+    pub user: Option<String>,
+    pub workdir: Option<String>,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    /// `80/tcp`, each once.
+    pub ports: Vec<String>,
+    pub volumes: Vec<String>,
+    pub stop_signal: Option<String>,
+    pub shell: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What one instruction comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Run(RunStep),
+    Copy(Box<CopyStep>),
+    /// The directory is to be there, owned by root.
+    Workdir(String),
+    /// Only the configuration changed.
+    Config,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunStep {
+    pub command: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// Of `env`, names that say only where things are fetched: they stay out of the cache.
+    pub proxies: Vec<(String, String)>,
+    pub user: Option<String>,
+    pub workdir: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyStep {
+    pub from: Option<StageRef>,
+    /// Relative to the context, or to the root of what `from` names; may be patterns.
+    pub sources: Vec<String>,
+    /// Files that stand in the Dockerfile itself: name and content.
+    pub files: Vec<(String, String)>,
+    /// Absolute; a slash at the end means a directory.
+    pub to: String,
+    pub chown: Option<String>,
+    /// Permission bits.
+    pub chmod: Option<u32>,
+    /// Archives are unpacked.
+    pub unpack: bool,
+}
+
+/// Where a walk through a stage is.
+#[derive(Debug, Clone)]
+pub struct Scope<'a> {
+    plan: &'a Plan,
+    /// Of the stage.
+    index: usize,
+    pub config: Config,
+    /// Declared arguments that have a value.
+    args: BTreeMap<String, String>,
+    /// `CMD` came after `FROM`.
+    has_own_cmd: bool,
+}
+
+impl<'a> Scope<'a> {
+    /// At the beginning of a stage that is made on an image with this configuration.
+    pub fn on_image(plan: &'a Plan, index: usize, config: Config) -> Self {
+        Self { plan, index, config, args: BTreeMap::new(), has_own_cmd: false }
+    }
+
+    /// At the beginning of a stage that is made on another one, whose end this is. Its arguments are inherited.
+    pub fn on_stage(plan: &'a Plan, index: usize, end: &Self) -> Self {
+        Self { plan, index, config: end.config.clone(), args: end.args.clone(), has_own_cmd: false }
+    }
+
+    /// What the instruction comes to here.
+    pub fn step(&mut self, located: &Located) -> Result<Step> {
+        self.apply(&located.instruction).map_err(|message| Error::new(located.line, message))
+    }
+
+    fn lookup(&self, name: &str) -> Option<String> {
+        let of_env = self.config.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
+        let proxy = || self.plan.given.get(name).filter(|_| is_proxy(name));
+        of_env.or_else(|| self.args.get(name)).or_else(proxy).cloned()
+    }
+
+    fn expand(&self, text: &str) -> Result<String, String> {
+        expand::word(text, self.plan.escape, &|name| self.lookup(name))
+    }
+
+    /// A word of a list in JSON: variables are replaced, quotes are letters.
+    fn expand_in(&self, text: &str, is_json: bool) -> Result<String, String> {
+        if is_json {
+            expand::body(text, self.plan.escape, &|name| self.lookup(name))
+        } else {
+            self.expand(text)
+        }
+    }
+
+    /// One value that must not be empty.
+    fn value(&self, what: &str, text: &str) -> Result<String, String> {
+        let value = self.expand(text)?;
+        if value.trim().is_empty() {
+            return Err(format!("{what} {text} is empty once its variables are replaced"));
+        }
+        Ok(value)
+    }
+
+    fn apply(&mut self, instruction: &Instruction) -> Result<Step, String> {
+        match instruction {
+            Instruction::Run { command, heredocs } => return self.run(command, heredocs).map(Step::Run),
+            Instruction::Copy(copy) => return self.copy(copy).map(|copy| Step::Copy(Box::new(copy))),
+            Instruction::Workdir(path) => {
+                let path = self.absolute(&self.value("WORKDIR", path)?);
+                self.config.workdir = Some(path.clone());
+                return Ok(Step::Workdir(path));
+            }
+            Instruction::Env(pairs) => self.env(pairs)?,
+            Instruction::Label(pairs) => {
+                for (name, value) in pairs {
+                    let (name, value) = (self.expand(name)?, self.expand(value)?);
+                    self.config.labels.insert(name, value);
+                }
+            }
+            Instruction::Arg(args) => self.declare(args)?,
+            Instruction::User(user) => self.config.user = Some(self.value("USER", user)?),
+            Instruction::StopSignal(signal) => {
+                self.config.stop_signal = Some(self.value("STOPSIGNAL", signal)?);
+            }
+            Instruction::Entrypoint(command) => {
+                self.config.entrypoint = self.argv(command);
+                // What the base would have given to its own entry point means nothing to this one.
+                if !self.has_own_cmd {
+                    self.config.cmd.clear();
+                }
+            }
+            Instruction::Cmd(command) => {
+                self.config.cmd = self.argv(command);
+                self.has_own_cmd = true;
+            }
+            Instruction::Shell(shell) => self.config.shell.clone_from(shell),
+            Instruction::Expose(ports) => self.expose(ports)?,
+            Instruction::Volume(volumes) => {
+                for volume in volumes {
+                    let volume = self.value("VOLUME", volume)?;
+                    add(&mut self.config.volumes, volume);
+                }
+            }
+            Instruction::From { .. } | Instruction::Ignored { .. } => {}
+        }
+        Ok(Step::Config)
+    }
+
+    fn env(&mut self, pairs: &[(String, String)]) -> Result<(), String> {
+        // All values are those from before the instruction.
+        let mut expanded = Vec::with_capacity(pairs.len());
+        for (name, value) in pairs {
+            let name = self.expand(name)?;
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(format!("ENV takes name=value; {name:?} is no name"));
+            }
+            expanded.push((name, self.expand(value)?));
+        }
+        for (name, value) in expanded {
+            match self.config.env.iter_mut().find(|(own, _)| *own == name) {
+                Some(known) => known.1 = value,
+                None => self.config.env.push((name, value)),
+            }
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, args: &[(String, Option<String>)]) -> Result<(), String> {
+        for (name, default) in args {
+            let plan = self.plan;
+            let value = match (plan.given.get(name), default) {
+                (Some(given), _) => Some(given.clone()),
+                (None, Some(default)) => Some(self.expand(default)?),
+                (None, None) => plan.global_args.get(name).cloned(),
+            };
+            if let Some(value) = value {
+                self.args.insert(name.clone(), value);
+            }
+        }
+        Ok(())
+    }
+
+    fn shell(&self) -> Vec<String> {
+        if self.config.shell.is_empty() {
+            return vec!["/bin/sh".to_owned(), "-c".to_owned()];
+        }
+        self.config.shell.clone()
+    }
+
+    fn argv(&self, command: &Command) -> Vec<String> {
+        match command {
+            Command::Exec(argv) => argv.clone(),
+            Command::Shell(text) => {
+                let mut argv = self.shell();
+                argv.push(text.clone());
+                argv
+            }
+        }
+    }
+
+    fn run(&self, command: &Command, heredocs: &[Heredoc]) -> Result<RunStep, String> {
+        let command = match (command, heredocs) {
+            (Command::Shell(text), [only]) if *text == only.opening => {
+                if only.content.starts_with("#!") {
+                    let why = "a here-document with #! is not supported";
+                    return Err(format!("{why}; write the script with COPY <<EOF, and run it"));
+                }
+                self.argv(&Command::Shell(only.content.clone()))
+            }
+            (Command::Shell(text), heredocs) => {
+                let mut script = text.clone();
+                for heredoc in heredocs {
+                    // The shell reads them as it does in any script.
+                    script = format!("{script}\n{}{}", heredoc.content, heredoc.name);
+                }
+                self.argv(&Command::Shell(script))
+            }
+            (exec, _) => self.argv(exec),
+        };
+        let mut env = self.config.env.clone();
+        let is_new = |name: &str, env: &[(String, String)]| !env.iter().any(|(own, _)| own == name);
+        for (name, value) in &self.args {
+            if is_new(name, &env) {
+                env.push((name.clone(), value.clone()));
+            }
+        }
+        let given = self.plan.given.iter().filter(|(name, _)| is_proxy(name) && is_new(name, &env));
+        let proxies = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let workdir = self.config.workdir.clone().unwrap_or_else(|| "/".to_owned());
+        Ok(RunStep { command, env, proxies, user: self.config.user.clone(), workdir })
+    }
+
+    fn copy(&self, copy: &Copy) -> Result<CopyStep, String> {
+        let keyword = if copy.kind == CopyKind::Add { "ADD" } else { "COPY" };
+        let from = copy.from.as_deref().map(|from| self.value("--from", from)).transpose()?;
+        let mut sources = Vec::with_capacity(copy.sources.len());
+        for source in &copy.sources {
+            let source = self.expand_in(source, copy.is_json)?;
+            if source.is_empty() {
+                return Err(format!("a source of {keyword} is empty once its variables are replaced"));
+            }
+            if is_remote(&source) {
+                return Err(format!("{keyword} of {source} is not supported: sandboxes have no network"));
+            }
+            sources.push(source);
+        }
+        let files = copy.heredocs.iter().map(|heredoc| {
+            let content = if heredoc.expands {
+                expand::body(&heredoc.content, self.plan.escape, &|name| self.lookup(name))?
+            } else {
+                heredoc.content.clone()
+            };
+            Ok((heredoc.name.clone(), content))
+        });
+        let files = files.collect::<Result<Vec<_>, String>>()?;
+        let to = self.expand_in(&copy.to, copy.is_json)?;
+        if to.is_empty() {
+            return Err(format!("the destination of {keyword} is empty once its variables are replaced"));
+        }
+        let is_directory = to.ends_with('/') || to.ends_with("/.") || to == ".";
+        let mut absolute = self.absolute(&to);
+        if is_directory && absolute != "/" {
+            absolute.push('/');
+        }
+        if sources.len() + files.len() > 1 && !is_directory {
+            return Err(format!(
+                "{keyword} of several sources needs a destination that ends with /, not {to}"
+            ));
+        }
+        Ok(CopyStep {
+            from: from.map(|from| self.plan.source(self.index, &from)),
+            sources,
+            files,
+            to: absolute,
+            chown: copy.chown.as_deref().map(|chown| self.value("--chown", chown)).transpose()?,
+            chmod: copy.chmod.as_deref().map(|chmod| self.mode(chmod)).transpose()?,
+            unpack: copy.kind == CopyKind::Add,
+        })
+    }
+
+    fn mode(&self, text: &str) -> Result<u32, String> {
+        let text = self.expand(text)?;
+        let bits = u32::from_str_radix(&text, 8).ok().filter(|bits| *bits <= 0o7777);
+        bits.ok_or_else(|| format!("--chmod takes permission bits such as 644, not {text:?}"))
+    }
+
+    /// Relative to the working directory, without `.`, `..` and needless slashes.
+    fn absolute(&self, path: &str) -> String {
+        let mut parts: Vec<&str> = Vec::new();
+        let base = if path.starts_with('/') { "" } else { self.config.workdir.as_deref().unwrap_or("") };
+        for part in base.split('/').chain(path.split('/')) {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop();
+                }
+                part => parts.push(part),
+            }
+        }
+        format!("/{}", parts.join("/"))
+    }
+
+    fn expose(&mut self, ports: &[String]) -> Result<(), String> {
+        for word in ports {
+            let expanded = self.expand(word)?;
+            for text in expanded.split_whitespace() {
+                let refuse = || format!("EXPOSE takes a port such as 80, 53/udp or 8000-8010, not {text:?}");
+                let (range, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+                let protocol = protocol.to_ascii_lowercase();
+                if !matches!(protocol.as_str(), "tcp" | "udp" | "sctp") {
+                    return Err(refuse());
+                }
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let number = |text: &str| text.parse::<u16>().map(u32::from).map_err(|_bad| refuse());
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last || last - first > MAX_PORT_RANGE {
+                    return Err(refuse());
+                }
+                for port in first..=last {
+                    add(&mut self.config.ports, format!("{port}/{protocol}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add(list: &mut Vec<String>, item: String) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}

@@ -1,0 +1,123 @@
+//! Copying a sandbox's files while nothing in it moves.
+//!
+//! One piece of work: pause, copy, resume. Its record says running all the while: should the daemon die in between, the
+//! next one lets what is recorded as running go on.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use sandbox::{Action, Capability, Error, ErrorKind, Result, SandboxState, TreeCopy};
+use store::SandboxRecord;
+use tokio::time::timeout;
+
+use super::{
+    Driver, Reply, refuse,
+    work::{Done, WorkKind},
+};
+use crate::{
+    core::Core,
+    error,
+    shared::{Life, Shared},
+};
+
+/// What a copy took, and of what.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) copy: TreeCopy,
+    /// How long the workload stood still; absent where it did so anyway.
+    pub(crate) held: Option<Duration>,
+    /// As the sandbox was then.
+    pub(crate) record: SandboxRecord,
+}
+
+/// How a capture ended.
+pub(super) struct Capture {
+    reply: Reply<Captured>,
+    copied: Result<(TreeCopy, Option<Duration>)>,
+    /// Why it stands still now, where it should not.
+    still_paused: Option<Error>,
+}
+
+impl Driver {
+    pub(super) fn capture(&mut self, into: PathBuf, reply: Reply<Captured>) {
+        if let Err(error) = self.allow(Action::Snapshot) {
+            return refuse(reply, error);
+        }
+        let life = self.life.clone().filter(|_| self.record.state == SandboxState::Running);
+        if life.is_some() && !self.core.capabilities.has(Capability::Pause) {
+            let message = format!("{} runs, and this host cannot pause it for the copy", self.shared.label());
+            let hint = format!(
+                "Stop {} first: stopped sandboxes need no pause. `warren doctor` says what is missing.",
+                self.shared.label()
+            );
+            return refuse(reply, Error::new(ErrorKind::Unsupported, message).with_hint(hint));
+        }
+        let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
+        let plan = self.record.plan.clone();
+        self.begin(WorkKind::Capturing, async move {
+            let label = shared.label();
+            // Nobody writes files through the guest meanwhile; what has begun is given some time to end.
+            let patience = core.config.deadlines.last_words;
+            let still = timeout(patience, Arc::clone(&shared.still).write_owned()).await;
+            let copy = async {
+                let copied = core.backend.copy_files(&plan, into).await;
+                copied.map_err(|error| error::from_backend(error, &label))
+            };
+            let (copied, still_paused) = match life {
+                None => (copy.await.map(|copy| (copy, None)), None),
+                Some(life) => paused(&core, &shared, &life, copy).await,
+            };
+            drop(still);
+            Done::Captured(Box::new(Capture { reply, copied, still_paused }))
+        });
+    }
+
+    pub(super) async fn captured(&mut self, capture: Capture) {
+        let Capture { reply, copied, still_paused } = capture;
+        if let Some(error) = still_paused {
+            // Known as paused, or nobody would ever resume it.
+            tracing::error!(
+                sandbox = %self.record.id, error = &error as &dyn std::error::Error, "could not resume after a copy"
+            );
+            self.record.state = SandboxState::Paused;
+            self.save_if_possible().await;
+        }
+        self.publish();
+        let record = self.record.clone();
+        drop(reply.send(copied.map(|(copy, held)| Captured { copy, held, record })));
+    }
+}
+
+/// Runs `copy` while nothing inside moves, and lets it go on whatever came of that.
+async fn paused(
+    core: &Core,
+    shared: &Shared,
+    life: &Life,
+    copy: impl Future<Output = Result<TreeCopy>>,
+) -> (Result<(TreeCopy, Option<Duration>)>, Option<Error>) {
+    let label = shared.label();
+    // As in a pause that was asked for: a command that is frozen before it runs would keep its caller waiting.
+    let starting = shared.execs.starting();
+    let begun = join_all(starting.iter().map(|exec| exec.started()));
+    if timeout(core.config.deadlines.last_words, begun).await.is_err() {
+        tracing::warn!(sandbox = label, "copied although a command is still starting");
+    }
+    let since = Instant::now();
+    let copied = match life.instance.pause().await {
+        Ok(()) => copy.await,
+        Err(error) => Err(error::from_backend(error, &label)),
+    };
+    match life.instance.resume().await {
+        Ok(()) => (copied.map(|copy| (copy, Some(since.elapsed()))), None),
+        // It ended meanwhile, as the driver finds out next.
+        Err(sandbox::BackendError::Gone(_)) => (copied.map(|copy| (copy, Some(since.elapsed()))), None),
+        Err(error) => {
+            let error = error::from_backend(error, &label);
+            (copied.map(|copy| (copy, Some(since.elapsed()))), Some(error))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The program that a sandbox begins with: an exec like others, started at every start before anyone is told that it runs.
+
+use std::sync::Arc;
+
+use sandbox::{Error, ErrorKind, ExecOutcome, InitSpec, KillReason, Result};
+use store::ExecRecord;
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    Driver, ending,
+    work::{Done, WorkKind},
+};
+use crate::{
+    error::{self, Refusal},
+    pump::ExecTask,
+    shared::Activity,
+};
+
+impl Driver {
+    pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
+        // Those of an earlier life are over, so there is room for it.
+        let begun = self.new_exec(init.exec()).map(|exec| {
+            let (reply, started) = oneshot::channel();
+            if let Some(life) = &self.life {
+                let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
+                let task = ExecTask::new(&self.core, &self.shared, life, &exec);
+                life.pumps.spawn(task.run_new(None, reply, guard));
+            }
+            started
+        });
+        let (life, deadlines, label) = (self.life.clone(), self.core.config.deadlines, self.shared.label());
+        self.begin(WorkKind::Making, async move {
+            let started = async {
+                let record = begun?.await.map_err(|_dropped| error::closing())??;
+                check(&record)
+            };
+            let result = started.await.map_err(not_begun);
+            if result.is_err()
+                && let Some(life) = life
+            {
+                let now = watch::Sender::new(Instant::now());
+                let why = KillReason::SandboxStopped;
+                if let Err(error) = ending::end(&life, Some(now.subscribe()), why, false, deadlines).await {
+                    tracing::warn!(sandbox = label, %error, "could not stop what had not begun");
+                }
+            }
+            Done::Begun { first, result }
+        });
+    }
+
+    /// What was to be there from the start is not, so nobody is told that it runs.
+    pub(super) async fn not_begun(&mut self, first: bool, error: &Error) {
+        if first {
+            // Its place is asked once more to stop, should that have failed.
+            return self.begin_removing(Some(Refusal::from(error)));
+        }
+        self.life = None;
+        self.not_started(error).await;
+    }
+
+    /// Whether it is the program that the sandbox begins with, which nobody waits for.
+    pub(super) fn is_init(&self, exec: &ExecRecord) -> bool {
+        self.record.plan.init.as_ref().is_some_and(|init| init.exec() == exec.spec)
+    }
+}
+
+fn check(record: &ExecRecord) -> Result<()> {
+    match &record.outcome {
+        Some(outcome @ ExecOutcome::NotStarted { .. }) => {
+            Err(Error::new(ErrorKind::InvalidRequest, outcome.to_string()))
+        }
+        // It may well be done already: then it had little to do.
+        _ => Ok(()),
+    }
+}
+
+fn not_begun(error: Error) -> Error {
+    Error::new(error.kind(), format!("init could not be started: {}", error.message()))
+        .with_hint("Name a program that is inside, with its whole path.")
+        .with_source(error)
+}

@@ -1,0 +1,477 @@
+//! Reading an archive, which may be damaged or hostile: nothing of it is visible before its seal was found right.
+
+use std::{
+    io::{self, Read},
+    sync::Arc,
+};
+
+use sandbox::{
+    Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest, SnapshotName,
+    TreeFacts,
+};
+use store::SnapshotRecord;
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    task::{JoinHandle, spawn_blocking},
+};
+
+use super::{
+    FORMAT, IMAGE_PREFIX, INDEX_NAME, Index, MAX_INDEX_BYTES, PART_BYTES, manifest_name,
+    part::{Parts, parts},
+    seal::{Format, Sealed},
+    tree_prefix,
+};
+use crate::{
+    Engine, Principal, SnapshotView,
+    core::{Core, until},
+    error, names,
+    snapshots::{
+        disk::Making,
+        made_up_name, make,
+        manifest::{self, MAX_MANIFEST_BYTES},
+        registry::{Hold, Room},
+    },
+};
+
+/// Largest window of a compressed archive, as a power of two: more than our own have, and all that it can take of memory.
+const MAX_WINDOW_LOG: u32 = 25;
+
+impl Engine {
+    /// Takes in the snapshots of an archive, and its image where it has one that is not here. Returns the snapshot that was
+    /// saved; what is here already is left as it is. Nothing is taken in from an archive that was changed.
+    pub async fn load_snapshot(
+        &self,
+        who: &Principal,
+        namespace: &Namespace,
+        name: Option<SnapshotName>,
+        archive: impl Read + Send + 'static,
+    ) -> Result<SnapshotView> {
+        who.may_create_in(namespace)?;
+        let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
+        let loader = Loader {
+            core: Arc::clone(core),
+            who: who.clone(),
+            namespace: namespace.clone(),
+            name,
+            runtime: Handle::current(),
+        };
+        let (tell, told) = oneshot::channel();
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            // The caller may have gone away; what is half there is taken away all the same.
+            until(&closing, async { drop(tell.send(loader.load(archive).await)) }).await;
+        });
+        let held = told.await.map_err(|_dropped| error::closing())??;
+        Ok(core.snapshot_view(&held.snapshot))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Loader {
+    core: Arc<Core>,
+    who: Principal,
+    namespace: Namespace,
+    name: Option<SnapshotName>,
+    runtime: Handle,
+}
+
+/// One snapshot of the archive.
+#[derive(Debug)]
+enum Taken {
+    Here(Hold),
+    New { making: Making, record: Box<SnapshotRecord>, source: sandbox::SandboxName, _room: Room },
+}
+
+impl Loader {
+    async fn load(self, archive: impl Read + Send + 'static) -> Result<Hold> {
+        let reader = self.clone();
+        let read = spawn_blocking(move || {
+            let mut taken = Vec::new();
+            let outcome = reader.read(archive, &mut taken);
+            (taken, outcome)
+        });
+        let (taken, outcome) = read.await.map_err(|_panicked| error::closing())?;
+        match outcome {
+            Ok(()) => self.publish(taken).await,
+            Err(error) => {
+                for one in &taken {
+                    if let Taken::New { making, .. } = one {
+                        making.discard(&self.core).await;
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn read(&self, archive: impl Read, taken: &mut Vec<Taken>) -> Result<()> {
+        let sealed = Sealed::open(archive).map_err(unreadable)?;
+        let most = self.core.config.max_snapshot_bytes;
+        match sealed.format() {
+            Format::Tar => {
+                let mut content = Bounded { inner: sealed, left: most };
+                let image = self.members(&mut content, taken)?;
+                self.settle(content.inner, image)
+            }
+            Format::Zstd => {
+                let mut decoder =
+                    zstd::stream::read::Decoder::new(sealed).map_err(unreadable)?.single_frame();
+                decoder.window_log_max(MAX_WINDOW_LOG).map_err(unreadable)?;
+                let mut content = Bounded { inner: decoder, left: most };
+                let image = self.members(&mut content, taken)?;
+                // What is left of the frame, its checksum among it.
+                io::copy(&mut content, &mut io::sink()).map_err(unreadable)?;
+                let mut buffered = content.inner.finish();
+                if !buffered.buffer().is_empty() {
+                    return Err(changed());
+                }
+                io::copy(&mut buffered, &mut io::sink()).map_err(unreadable)?;
+                self.settle(buffered.into_inner(), image)
+            }
+        }
+    }
+
+    /// Lets the image in once the seal is right.
+    fn settle(&self, sealed: Sealed<impl Read>, image: Option<LoadingImage>) -> Result<()> {
+        let is_right = sealed.check().map_err(unreadable);
+        let Some(image) = image else { return is_right?.then_some(()).ok_or_else(changed) };
+        match is_right {
+            Ok(true) => {
+                image.parts.finish();
+                self.runtime.block_on(image.task).map_err(|_panicked| error::closing())?
+            }
+            other => {
+                image.parts.fail();
+                drop(self.runtime.block_on(image.task));
+                other.and(Err(changed()))
+            }
+        }
+    }
+
+    fn members(&self, content: &mut impl Read, taken: &mut Vec<Taken>) -> Result<Option<LoadingImage>> {
+        let mut members = Members { archive: content, next: None };
+        let index = self.index(&members.whole(INDEX_NAME, MAX_INDEX_BYTES)?)?;
+        for (at, indexed) in index.snapshots.iter().enumerate() {
+            let bytes = members.whole(&manifest_name(&indexed.digest), MAX_MANIFEST_BYTES)?;
+            if manifest::digest_of(&bytes) != indexed.digest {
+                return Err(changed());
+            }
+            let manifest = manifest::parse(&bytes)?;
+            let beneath = at.checked_sub(1).map(|at| index.snapshots[at].digest.as_str());
+            self.check_parent(&manifest, beneath)?;
+            let name = indexed.name.clone();
+            let is_top = at + 1 == index.snapshots.len();
+            self.snapshot(&mut members, &indexed.digest, bytes, manifest, (name, is_top), taken)?;
+        }
+        match &index.image {
+            Some(digest) => self.image(&mut members, digest),
+            None => Ok(None),
+        }
+    }
+
+    fn index(&self, bytes: &[u8]) -> Result<Index> {
+        let index: Index = serde_json::from_slice(bytes).map_err(|error| {
+            Error::invalid(format!("the archive's index cannot be read: {error}"))
+                .with_hint("Give an archive that snapshot save wrote.")
+        })?;
+        if index.format != FORMAT {
+            let message = format!("the archive has format {}; this program knows {FORMAT}", index.format);
+            return Err(
+                Error::new(ErrorKind::Unsupported, message).with_hint("Use the newer warren that wrote it.")
+            );
+        }
+        let n = index.snapshots.len();
+        if n == 0 || n > MAX_SNAPSHOT_CHAIN {
+            return Err(Error::invalid(format!(
+                "the archive has {n} snapshots; it goes from 1 to {MAX_SNAPSHOT_CHAIN}"
+            )));
+        }
+        let digests = index.snapshots.iter().map(|indexed| &indexed.digest).chain(&index.image);
+        for digest in digests {
+            if !sandbox::is_digest(digest) {
+                return Err(Error::invalid("the archive's index has no digest where one belongs"));
+            }
+        }
+        Ok(index)
+    }
+
+    /// Whatever it is made on is in the archive or here.
+    fn check_parent(&self, manifest: &SnapshotManifest, beneath: Option<&str>) -> Result<()> {
+        let depth = match (&manifest.parent, beneath) {
+            (None, None) => 0,
+            (Some(parent), Some(beneath)) if parent == beneath => 0,
+            (Some(parent), None) => match self.core.snapshots.by_digest(&self.namespace, parent) {
+                Some(found) => self.core.snapshots.chain(&found)?.len(),
+                None => {
+                    let message = format!("the archive's snapshot is made on {parent}, which is not here");
+                    return Err(Error::new(ErrorKind::NotFound, message)
+                        .with_hint("Load that one first, or save it anew with its parents inside."));
+                }
+            },
+            _ => return Err(Error::invalid("the archive's snapshots are not made on each other")),
+        };
+        if depth >= MAX_SNAPSHOT_CHAIN {
+            return Err(crate::snapshots::registry::too_deep("the archive's snapshot"));
+        }
+        Ok(())
+    }
+
+    fn snapshot(
+        &self,
+        members: &mut Members<'_, impl Read>,
+        digest: &str,
+        bytes: Vec<u8>,
+        manifest: SnapshotManifest,
+        (name, is_top): (Option<SnapshotName>, bool),
+        taken: &mut Vec<Taken>,
+    ) -> Result<()> {
+        let prefix = tree_prefix(digest);
+        if let Some(here) = self.core.snapshots.by_digest(&self.namespace, digest)
+            && let Some(held) = self.core.snapshots.hold(&here)
+        {
+            taken.push(Taken::Here(held));
+            while members.part(&prefix)?.is_some() {}
+            return Ok(());
+        }
+        let room = self.core.snapshots.make_room(&self.who)?;
+        let id = SnapshotId::from_random(names::random_bytes()?);
+        let making = Making::begin(&self.core.snapshots.directory, id.clone())?;
+        let into = making.tree();
+        let text = String::from_utf8(bytes).map_err(|_not_text| changed())?;
+        let record = SnapshotRecord {
+            id,
+            namespace: self.namespace.clone(),
+            name: self.name_for(name, is_top, &manifest)?,
+            digest: digest.to_owned(),
+            manifest: text,
+            held_micros: None,
+            owner: self.who.key.clone(),
+            created_at: self.core.clock.now(),
+        };
+        // From here on it is known to whoever takes half of it away.
+        let source = manifest.source.sandbox.clone();
+        taken.push(Taken::New { making, record: Box::new(record), source, _room: room });
+        let (from, to) = io::pipe().map_err(unreadable)?;
+        let core = Arc::clone(&self.core);
+        let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
+            let unpacked = core.backend.unpack_tree(from.into(), into).await;
+            unpacked.map_err(|error| error::from_backend(error, "the archive's snapshot"))
+        });
+        let fed = feed(members, &prefix, to);
+        let facts = self.runtime.block_on(unpacking).map_err(|_panicked| error::closing())?;
+        // What the archive says of itself comes before what the unpacking made of that.
+        fed?;
+        if facts? != manifest.tree {
+            return Err(changed());
+        }
+        Ok(())
+    }
+
+    fn name_for(
+        &self,
+        indexed: Option<SnapshotName>,
+        is_top: bool,
+        manifest: &SnapshotManifest,
+    ) -> Result<Option<SnapshotName>> {
+        let is_free = |name: &SnapshotName| self.core.snapshots.named(&self.namespace, name).is_none();
+        match (&self.name, indexed, is_top) {
+            (Some(name), _, true) if is_free(name) => Ok(Some(name.clone())),
+            (Some(name), _, true) => {
+                let message =
+                    format!("there is a snapshot {name} in the namespace {} already", self.namespace);
+                Err(Error::new(ErrorKind::AlreadyExists, message)
+                    .with_hint("Choose another name, or remove the snapshot that has it."))
+            }
+            (_, Some(name), _) if is_free(&name) => Ok(Some(name)),
+            (_, _, true) => Ok(Some(made_up_name(&manifest.source.sandbox)?)),
+            // It is kept for the one above it.
+            (_, _, false) => Ok(None),
+        }
+    }
+
+    fn image(&self, members: &mut Members<'_, impl Read>, digest: &str) -> Result<Option<LoadingImage>> {
+        if self.runtime.block_on(self.core.image_by_digest(digest)).is_ok() {
+            while members.part(IMAGE_PREFIX)?.is_some() {}
+            return Ok(None);
+        }
+        let (mut parts, reader) = parts();
+        let (core, who) = (Arc::clone(&self.core), self.who.clone());
+        let digest = digest.to_owned();
+        let task = self.runtime.spawn(async move { core.load_image_from(&who, &digest, reader).await });
+        while let Some(part) = members.part(IMAGE_PREFIX)? {
+            if !parts.push(part) {
+                // It was refused; why, it tells.
+                self.runtime.block_on(task).map_err(|_panicked| error::closing())??;
+                return Err(changed());
+            }
+        }
+        Ok(Some(LoadingImage { parts, task }))
+    }
+
+    /// Makes them visible, the lowest first. Returns the topmost.
+    async fn publish(&self, taken: Vec<Taken>) -> Result<Hold> {
+        let mut held = Vec::with_capacity(taken.len());
+        let mut failed = None;
+        for one in taken {
+            match one {
+                Taken::Here(hold) => held.push(hold),
+                Taken::New { making, .. } if failed.is_some() => making.discard(&self.core).await,
+                Taken::New { making, mut record, source, .. } => {
+                    if let Some(name) = &record.name
+                        && self.name.is_none()
+                        && self.core.snapshots.named(&self.namespace, name).is_some()
+                    {
+                        record.name = Some(made_up_name(&source)?);
+                    }
+                    match make::publish(&self.core, &making, *record, false).await {
+                        Ok(hold) => held.push(hold),
+                        Err(error) => {
+                            making.discard(&self.core).await;
+                            failed = Some(error);
+                        }
+                    }
+                }
+            }
+        }
+        match (failed, held.pop()) {
+            (None, Some(top)) => Ok(top),
+            (Some(error), _) => {
+                drop(held);
+                crate::snapshots::remove::collect(&self.core).await;
+                Err(error)
+            }
+            (None, None) => Err(changed()),
+        }
+    }
+}
+
+/// An image on its way in, of which the end is held back.
+struct LoadingImage {
+    parts: Parts,
+    task: JoinHandle<Result<()>>,
+}
+
+/// Writes the parts of a tree into a pipe.
+fn feed(members: &mut Members<'_, impl Read>, prefix: &str, mut to: io::PipeWriter) -> Result<()> {
+    use std::io::Write;
+    let mut is_read = true;
+    while let Some(part) = members.part(prefix)? {
+        // Who reads may have seen enough: then it tells what was wrong.
+        is_read = is_read && to.write_all(&part).is_ok();
+        if !is_read {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Members of the container in their order. Nothing but plain files with the names that are expected.
+struct Members<'a, R> {
+    archive: &'a mut R,
+    /// The header of the next one, where it was looked at.
+    next: Option<(String, u64)>,
+}
+
+impl<R: Read> Members<'_, R> {
+    /// Name and length of the next member; `None` at the end.
+    fn peek(&mut self) -> Result<Option<(String, u64)>> {
+        if self.next.is_some() {
+            return Ok(self.next.clone());
+        }
+        let mut header = tar::Header::new_ustar();
+        let block = header.as_mut_bytes();
+        let n = read_up_to(self.archive, block).map_err(unreadable)?;
+        if n == 0 || block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if n < block.len() {
+            return Err(changed());
+        }
+        let name = header.path_bytes();
+        let name = std::str::from_utf8(&name).map_err(|_not_text| changed())?.to_owned();
+        let len = header.size().map_err(unreadable)?;
+        // Exactly as we write it: nothing else of a header is looked at, so nothing else may be in it.
+        if header.as_bytes() != super::header(&name, len).as_bytes() {
+            return Err(not_ours());
+        }
+        self.next = Some((name, len));
+        Ok(self.next.clone())
+    }
+
+    /// The member that must come next.
+    fn whole(&mut self, name: &str, most: usize) -> Result<Vec<u8>> {
+        match self.peek()? {
+            Some((next, len)) if next == name => self.take(len, most),
+            _ => Err(not_ours()),
+        }
+    }
+
+    /// The next part; `None` when another member follows, or nothing.
+    fn part(&mut self, prefix: &str) -> Result<Option<Vec<u8>>> {
+        match self.peek()? {
+            Some((next, len)) if next.starts_with(prefix) => self.take(len, PART_BYTES).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn take(&mut self, len: u64, most: usize) -> Result<Vec<u8>> {
+        self.next = None;
+        let len = usize::try_from(len).ok().filter(|len| (1..=most).contains(len)).ok_or_else(not_ours)?;
+        let mut content = vec![0; len.next_multiple_of(512)];
+        if read_up_to(self.archive, &mut content).map_err(unreadable)? < content.len() {
+            return Err(changed());
+        }
+        content.truncate(len);
+        Ok(content)
+    }
+}
+
+fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buffer.len() {
+        match from.read(&mut buffer[n..])? {
+            0 => break,
+            more => n += more,
+        }
+    }
+    Ok(n)
+}
+
+/// Passes on so much and no more.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::FileTooLarge, "the archive unpacks to more than is allowed")
+        })?;
+        Ok(n)
+    }
+}
+
+fn not_ours() -> Error {
+    Error::invalid("this is no archive of a snapshot, or it was changed after it was saved")
+        .with_hint("Give an archive that snapshot save wrote.")
+}
+
+fn changed() -> Error {
+    Error::invalid("the archive was changed after it was saved, or cut short")
+        .with_hint("Copy it again from where it was saved.")
+}
+
+fn unreadable(source: io::Error) -> Error {
+    let (kind, hint) = match source.kind() {
+        io::ErrorKind::FileTooLarge => (
+            ErrorKind::LimitReached,
+            "Raise the daemon's limit for archives if the archive is to be trusted.",
+        ),
+        _ => (ErrorKind::InvalidRequest, "Copy it again from where it was saved."),
+    };
+    Error::new(kind, format!("the archive cannot be read: {source}")).with_hint(hint).with_source(source)
+}

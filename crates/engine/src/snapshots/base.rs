@@ -1,0 +1,63 @@
+//! A snapshot as what a new sandbox is made on, and a sandbox's spec from a snapshot.
+
+use std::sync::Arc;
+
+use images::Image;
+use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Result, RootfsPlan, SandboxSpec};
+use store::SandboxRecord;
+
+use super::{SnapshotRef, registry::Snapshot};
+use crate::{Principal, base::Found, core::Core};
+
+/// What the snapshot called `text` stands for, for a sandbox in the same namespace.
+pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Found> {
+    let which = SnapshotRef::new(text, Some(spec.namespace.clone()))?;
+    let snapshot = core.snapshots.find(who, &which)?;
+    if snapshot.record.namespace != spec.namespace {
+        let message = format!("{} is in another namespace: {}", snapshot.label(), snapshot.record.namespace);
+        return Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Create the sandbox in the snapshot's namespace."));
+    }
+    let chain = core.snapshots.chain(&snapshot)?;
+    let image = image_beneath(core, &snapshot).await?;
+    let rootfs =
+        image.as_ref().map_or(RootfsPlan::Host, |image| RootfsPlan::Layers { layers: image.lowers.clone() });
+    let base = Base {
+        rootfs,
+        above: chain.iter().map(|snapshot| snapshot.tree.clone()).collect(),
+        image_digest: snapshot.manifest.image_digest.clone(),
+        snapshot: Some(snapshot.record.digest.clone()),
+        config: snapshot.manifest.config.clone(),
+        warnings: Vec::new(),
+    };
+    Ok(Found::new(base, image))
+}
+
+async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<Image>> {
+    let Some(digest) = &snapshot.manifest.image_digest else { return Ok(None) };
+    let image = &snapshot.manifest.image;
+    let missing = |source: Error| {
+        let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
+        let hint =
+            format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
+        Error::new(ErrorKind::NotFound, message).with_hint(hint).with_source(source)
+    };
+    core.image_by_digest(digest).await.map(Some).map_err(missing)
+}
+
+/// How what comes from a sandbox is run: as its image says, where its spec did not say otherwise.
+pub(crate) fn config_of(source: &SandboxRecord) -> BaseConfig {
+    let mut config = source.plan.config.clone();
+    let is_said = |name: &String| source.spec.env.contains_key(name);
+    config.env.retain(|(name, _)| !is_said(name));
+    config.env.extend(source.spec.env.clone());
+    config.cwd = source.spec.cwd.clone().or(config.cwd);
+    config.user = source.spec.user.clone().or(config.user);
+    config
+}
+
+/// The image beneath a snapshot, by the name it had then.
+pub(crate) fn image_of(core: &Core, base: &Base) -> Option<ImageRef> {
+    let tree = base.above.first()?;
+    core.snapshots.by_tree(tree).map(|snapshot| snapshot.manifest.image.clone())
+}

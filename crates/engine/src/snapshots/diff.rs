@@ -1,0 +1,88 @@
+//! What a sandbox changed.
+
+use sandbox::{DiffQuery, DiffReport, Error, Result, SandboxState};
+
+use super::SnapshotRef;
+use crate::{Engine, Principal, SandboxRef, error};
+
+/// Most changes that one answer tells.
+const MAX_CHANGES: usize = 100_000;
+/// Longest patch that one answer has.
+const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
+const DEFAULT_CHANGES: usize = 10_000;
+const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
+
+/// What to compare a sandbox with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Since {
+    #[default]
+    Image,
+    /// One that it was made from, directly or not.
+    Snapshot(String),
+    /// What it was made from: its image, or the snapshot.
+    Start,
+}
+
+/// What to tell of a sandbox's changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiffSpec {
+    pub since: Since,
+    /// Only what is beneath; everything when absent.
+    pub under: Option<String>,
+    /// Changes of text files as a patch, too.
+    pub patch: bool,
+    pub max_changes: Option<usize>,
+    pub max_patch_bytes: Option<usize>,
+}
+
+impl Engine {
+    /// Compares a sandbox's files with what it was made on. What changes meanwhile may be told either way.
+    pub async fn diff_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        spec: DiffSpec,
+    ) -> Result<DiffReport> {
+        let core = self.core();
+        let shared = core.find_to_look(who, which).await?;
+        let (plan, state) = {
+            let status = shared.status.borrow();
+            (status.record.plan.clone(), status.record.state)
+        };
+        if matches!(state, SandboxState::Creating | SandboxState::Failed) {
+            return Err(error::wrong_state(&shared.label(), state, sandbox::Action::Snapshot));
+        }
+        let under = spec.under.unwrap_or_else(|| "/".to_owned());
+        if !under.starts_with('/') || under.contains('\0') || under.len() > 4095 {
+            return Err(Error::invalid(format!("{:?} is not an absolute path", shorten(&under)))
+                .with_hint("Give a path that begins with /."));
+        }
+        let since = match &spec.since {
+            Since::Image => 0,
+            Since::Start => plan.above.len(),
+            Since::Snapshot(text) => {
+                let which = SnapshotRef::new(text, Some(shared.subject.namespace.clone()))?;
+                let snapshot = core.find_snapshot(who, &which)?;
+                let at = plan.above.iter().position(|tree| *tree == snapshot.tree);
+                let at = at.ok_or_else(|| {
+                    Error::invalid(format!("{} was not made from {}", shared.label(), snapshot.label()))
+                        .with_hint("Compare with the image, or with a snapshot it was made from.")
+                })?;
+                plan.above.len() - at
+            }
+        };
+        let query = DiffQuery {
+            since,
+            under,
+            patch: spec.patch,
+            max_changes: spec.max_changes.unwrap_or(DEFAULT_CHANGES).min(MAX_CHANGES),
+            max_patch_bytes: spec.max_patch_bytes.unwrap_or(DEFAULT_PATCH_BYTES).min(MAX_PATCH_BYTES),
+        };
+        let report = core.backend.diff(&plan, query).await;
+        report.map_err(|error| error::from_backend(error, &shared.label()))
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}

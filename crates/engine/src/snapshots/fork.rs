@@ -1,0 +1,196 @@
+//! New sandboxes from one that exists: one snapshot without a name, and as many creates from it as are asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt, stream};
+use sandbox::{
+    Error, ErrorKind, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec, check_snapshot_labels,
+};
+
+use super::make::{self, Wish};
+use crate::{Engine, Force, Principal, SandboxRef, SandboxView, snapshots::remove};
+
+/// Most sandboxes of one fork.
+pub const MAX_FORKS: usize = 256;
+/// Forks that are made at the same time.
+const FORKS_AT_ONCE: usize = 8;
+
+/// What forks are to be, where not as their source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ForkSpec {
+    /// One fork for each; empty: as many as `count` says, with made-up names.
+    pub names: Vec<SandboxName>,
+    /// One where absent.
+    pub count: Option<usize>,
+    /// `count` forks called `<prefix>-1`, `<prefix>-2` and so on.
+    pub name_prefix: Option<String>,
+    /// Beside the source's; these win.
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    /// In place of the source's.
+    pub limits: Option<Limits>,
+    pub lifetime: Option<Lifetime>,
+}
+
+impl Engine {
+    /// Makes sandboxes with the files that `which` has now, running or stopped. All of them or none; they share the files
+    /// until they change them. In the order of their names.
+    pub async fn fork_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        spec: ForkSpec,
+    ) -> Result<Vec<SandboxView>> {
+        let core = self.core();
+        let source = core.find_to_change(who, which).await?;
+        let names = names(&spec)?;
+        check_snapshot_labels(&spec.labels)?;
+        let of = source.status.borrow().record.clone();
+        self.check_names(who, &of.namespace, &names).await?;
+        let label = source.label();
+        let wish = Wish { name: None, labels: BTreeMap::new(), replace: false };
+        // Held until all are made: nobody uses it before the first one does.
+        let held = make::make(core, who, source, wish).await?;
+        let snapshot = held.snapshot.record.id.to_string();
+        let new = |name: Option<SandboxName>| {
+            let mut forked = SandboxSpec {
+                name,
+                rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.clone() }),
+                image: of.plan.image.clone(),
+                request_id: None,
+                hostname: None,
+                ..of.spec.clone()
+            };
+            forked.env.extend(spec.env.clone());
+            forked.labels.extend(spec.labels.clone());
+            forked.limits = spec.limits.clone().unwrap_or(forked.limits);
+            forked.lifetime = spec.lifetime.clone().unwrap_or_else(|| of.lifetime.clone());
+            forked
+        };
+        let n_asked = names.len();
+        let creates = names.into_iter().map(|name| self.create_sandbox(who, new(name)));
+        let results: Vec<_> = stream::iter(creates).buffered(FORKS_AT_ONCE).collect().await;
+        drop(held);
+        let (made, failed) = split(results);
+        let Some(error) = failed.into_iter().next() else { return Ok(made) };
+        let n_made = made.len();
+        let left = self.unmake(who, made).await;
+        remove::collect(core).await;
+        Err(not_all(&label, n_asked, n_made, &left, error))
+    }
+
+    /// Before anything is copied: a name that is taken is the likeliest failure.
+    async fn check_names(
+        &self,
+        who: &Principal,
+        namespace: &sandbox::Namespace,
+        names: &[Option<SandboxName>],
+    ) -> Result<()> {
+        for name in names.iter().flatten() {
+            let which = SandboxRef::new(name.as_str(), Some(namespace.clone()))?;
+            if self.core().find(who, &which).is_ok() {
+                let message = format!("the name {name} is taken in the namespace {namespace}");
+                return Err(Error::new(ErrorKind::AlreadyExists, message)
+                    .with_hint("Choose another name, or remove the sandbox that has it."));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what was made; returns the names of what could not be.
+    async fn unmake(&self, who: &Principal, made: Vec<SandboxView>) -> Vec<String> {
+        let removals = made.into_iter().map(|view| async move {
+            let removed = self.remove_sandbox(who, &SandboxRef::from(&view.id), Force::Yes).await;
+            removed.err().map(|_why| view.name.to_string())
+        });
+        stream::iter(removals).buffer_unordered(FORKS_AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+}
+
+fn split(results: Vec<Result<SandboxView>>) -> (Vec<SandboxView>, Vec<Error>) {
+    let (mut made, mut failed) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(view) => made.push(view),
+            Err(error) => failed.push(error),
+        }
+    }
+    (made, failed)
+}
+
+fn not_all(label: &str, n_asked: usize, n_made: usize, left: &[String], error: Error) -> Error {
+    if n_asked == 1 {
+        return error;
+    }
+    let what_became = match left {
+        [] => "and removed again".to_owned(),
+        left => format!("and {} could not be removed again", left.join(", ")),
+    };
+    let message = format!("{n_made} of {n_asked} forks of {label} were made {what_became}: {error}");
+    let hint = error.hint().unwrap_or("Try again, perhaps with fewer forks.").to_owned();
+    Error::new(error.kind(), message).with_hint(hint).with_source(error)
+}
+
+/// One for each fork; none where it is to be made up.
+fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
+    let n = spec.count.unwrap_or(if spec.names.is_empty() { 1 } else { spec.names.len() });
+    if n == 0 || n > MAX_FORKS || spec.names.len() > MAX_FORKS {
+        return Err(Error::invalid(format!(
+            "{} forks; it goes from 1 to {MAX_FORKS}",
+            n.max(spec.names.len())
+        ))
+        .with_hint("Fork in several calls."));
+    }
+    if !spec.names.is_empty() {
+        if n != spec.names.len() || spec.name_prefix.is_some() {
+            return Err(Error::invalid("names are given, and something else about how many or what names")
+                .with_hint("Give either names, or a count with or without a name prefix."));
+        }
+        let different: BTreeSet<_> = spec.names.iter().map(SandboxName::as_str).collect();
+        if different.len() != spec.names.len() {
+            return Err(Error::invalid("two forks cannot have the same name"));
+        }
+        return Ok(spec.names.iter().cloned().map(Some).collect());
+    }
+    match &spec.name_prefix {
+        None => Ok(vec![None; n]),
+        Some(prefix) => (1..=n).map(|i| Ok(Some(format!("{prefix}-{i}").parse()?))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_a_list_a_prefix_or_nobody() {
+        let given = |spec: ForkSpec| -> Vec<Option<String>> {
+            names(&spec).unwrap().into_iter().map(|name| name.map(String::from)).collect()
+        };
+        let some = |names: &[&str]| names.iter().map(|name| Some((*name).to_owned())).collect::<Vec<_>>();
+        assert_eq!(given(ForkSpec::default()), [None]);
+        assert_eq!(given(ForkSpec { count: Some(2), ..ForkSpec::default() }), [None, None]);
+        let name_prefix = Some("try".to_owned());
+        assert_eq!(
+            given(ForkSpec { count: Some(2), name_prefix, ..ForkSpec::default() }),
+            some(&["try-1", "try-2"])
+        );
+        let list = vec!["a".parse().unwrap(), "b".parse().unwrap()];
+        assert_eq!(given(ForkSpec { names: list, ..ForkSpec::default() }), some(&["a", "b"]));
+    }
+
+    #[test]
+    fn contradictions_and_too_many_are_refused() {
+        let a: SandboxName = "a".parse().unwrap();
+        for spec in [
+            ForkSpec { count: Some(0), ..ForkSpec::default() },
+            ForkSpec { count: Some(MAX_FORKS + 1), ..ForkSpec::default() },
+            ForkSpec { names: vec![a.clone(), a.clone()], ..ForkSpec::default() },
+            ForkSpec { names: vec![a.clone()], count: Some(2), ..ForkSpec::default() },
+            ForkSpec { names: vec![a], name_prefix: Some("b".into()), ..ForkSpec::default() },
+            ForkSpec { name_prefix: Some("../x".into()), ..ForkSpec::default() },
+        ] {
+            assert!(names(&spec).is_err(), "{spec:?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Making a snapshot: the sandbox stands still for the copy only; then what was copied is read, described and recorded.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sandbox::{
+    Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Result, RootfsPlan, SNAPSHOT_FORMAT, SandboxPlan,
+    SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource,
+};
+use store::{SnapshotRecord, StoreError};
+use tokio::sync::oneshot;
+
+use super::{
+    disk::Making,
+    manifest,
+    registry::{Hold, Room, Snapshot, short, too_deep},
+    remove,
+};
+use crate::{
+    Principal,
+    core::{Changeable, Core, until},
+    disk::may_block,
+    driver::{Captured, Command},
+    error,
+    lifecycle::ask,
+    names,
+};
+
+/// What is asked of a new snapshot.
+#[derive(Debug)]
+pub(super) struct Wish {
+    /// None: for forks.
+    pub(super) name: Option<SnapshotName>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) replace: bool,
+}
+
+/// Makes one, whether or not the caller waits for it: whole or not at all.
+pub(super) async fn make(core: &Arc<Core>, who: &Principal, sandbox: Changeable, wish: Wish) -> Result<Hold> {
+    let room = core.snapshots.make_room(who)?;
+    let (tell, told) = oneshot::channel();
+    let (task_core, owner) = (Arc::clone(core), who.key.clone());
+    let closing = core.closing.clone();
+    core.drivers.spawn(async move {
+        let work = async {
+            let made = Maker { core: &task_core, sandbox: &sandbox, owner }.run(wish, room).await;
+            // The caller may have gone away; the snapshot stays.
+            drop(tell.send(made));
+        };
+        until(&closing, work).await;
+    });
+    told.await.map_err(|_dropped| error::closing())?
+}
+
+struct Maker<'a> {
+    core: &'a Arc<Core>,
+    sandbox: &'a Changeable,
+    owner: Option<sandbox::KeyId>,
+}
+
+impl Maker<'_> {
+    async fn run(&self, wish: Wish, _room: Room) -> Result<Hold> {
+        let plan = self.sandbox.status.borrow().record.plan.clone();
+        let label = self.sandbox.label();
+        if plan.above.len() >= MAX_SNAPSHOT_CHAIN {
+            return Err(too_deep(&label));
+        }
+        check_base(&plan, &label)?;
+        // Held: the sandbox may be removed once it is copied, and what it was made on with it.
+        let parent = self.hold_parent(&plan)?;
+        let id = SnapshotId::from_random(names::random_bytes()?);
+        let making = may_block(|| Making::begin(&self.core.snapshots.directory, id))?;
+        let made = self.fill(&making, wish, parent.as_ref()).await;
+        if made.is_err() {
+            making.discard(self.core).await;
+        }
+        made
+    }
+
+    fn hold_parent(&self, plan: &SandboxPlan) -> Result<Option<Hold>> {
+        let Some(tree) = plan.above.first() else { return Ok(None) };
+        let parent = self.core.snapshots.by_tree(tree);
+        let held = parent.and_then(|parent| self.core.snapshots.hold(&parent));
+        let lost = || {
+            let message = format!("the snapshot that {} was made from is gone", self.sandbox.label());
+            Error::new(ErrorKind::WrongState, message).with_hint("Reindex snapshots, then try again.")
+        };
+        held.map(Some).ok_or_else(lost)
+    }
+
+    async fn fill(&self, making: &Making, wish: Wish, parent: Option<&Hold>) -> Result<Hold> {
+        let label = self.sandbox.label();
+        let into = making.tree();
+        let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
+        let facts = self.core.backend.tree_facts(making.tree()).await;
+        let tree = facts.map_err(|error| error::from_backend(error, &label))?;
+        let Captured { record: source, held, .. } = captured;
+        let manifest = SnapshotManifest {
+            format: SNAPSHOT_FORMAT,
+            created_at: self.core.clock.now(),
+            image: source.plan.image.clone(),
+            image_digest: source.plan.image_digest.clone(),
+            parent: parent.map(|hold| hold.snapshot.record.digest.clone()),
+            tree,
+            labels: wish.labels,
+            config: super::base::config_of(&source),
+            source: SnapshotSource { sandbox: source.name.clone(), limits: source.spec.limits.clone() },
+        };
+        let text = manifest::canonical(&manifest)?;
+        let record = SnapshotRecord {
+            id: making.id.clone(),
+            namespace: source.namespace.clone(),
+            name: wish.name,
+            digest: manifest::digest_of(text.as_bytes()),
+            manifest: text,
+            held_micros: held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX)),
+            owner: self.owner.clone(),
+            created_at: self.core.clock.now(),
+        };
+        let hold = publish(self.core, making, record, wish.replace).await?;
+        let told = match &hold.snapshot.record.name {
+            Some(name) => name.to_string(),
+            None => short(&hold.snapshot.record.digest).to_owned(),
+        };
+        self.core.emit(&self.sandbox.subject, EventKind::SnapshotCreated, None, told).await;
+        Ok(hold)
+    }
+}
+
+/// Records what is whole, and gives it its place. From the record on it exists, whatever happens to the daemon.
+pub(super) async fn publish(
+    core: &Arc<Core>,
+    making: &Making,
+    record: SnapshotRecord,
+    replace: bool,
+) -> Result<Hold> {
+    may_block(|| making.describe(&record))?;
+    let before = match &record.name {
+        Some(name) if replace => core.snapshots.named(&record.namespace, name),
+        _ => None,
+    };
+    if let Some(before) = &before {
+        remove::take_name(core, before).await?;
+    }
+    match core.store.insert_snapshot(record.clone()).await {
+        Ok(()) => {}
+        Err(error @ StoreError::SnapshotTaken { .. }) => return Err(error::from_store(error)),
+        Err(error) => return Err(error::from_store(error)),
+    }
+    let place = match may_block(|| making.publish()) {
+        Ok(place) => place,
+        Err(error) => {
+            core.store.remove_snapshot(record.id.clone()).await.map_err(error::from_store)?;
+            return Err(error);
+        }
+    };
+    let snapshot = Arc::new(Snapshot::new(record, place)?);
+    core.snapshots.insert(Arc::clone(&snapshot));
+    let gone = || Error::new(ErrorKind::WrongState, format!("{} was removed meanwhile", snapshot.label()));
+    let hold = core.snapshots.hold(&snapshot).ok_or_else(gone)?;
+    if before.is_some() {
+        remove::collect(core).await;
+    }
+    Ok(hold)
+}
+
+/// A snapshot names what it lies on by digest, so that it is the same everywhere.
+fn check_base(plan: &SandboxPlan, label: &str) -> Result<()> {
+    let is_named = match &plan.rootfs {
+        RootfsPlan::Host => true,
+        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
+            plan.image_digest.is_some()
+        }
+    };
+    if is_named {
+        return Ok(());
+    }
+    let message =
+        format!("{label} is made on a directory of the host, which a snapshot cannot name by digest");
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_hint("Import the directory as an image, and create a sandbox from that."))
+}

@@ -1,0 +1,273 @@
+//! Snapshots and forks: what sandboxes changed, kept as trees that others are made on.
+//!
+//! A snapshot is a directory (`disk`), a manifest that names everything by digest (`manifest`), and a record. Sandboxes made
+//! from one copy nothing: its tree is one more layer beneath theirs (`base`). Who uses one is found in the records of
+//! sandboxes and snapshots; nothing is counted on disk (`registry`).
+
+mod archive;
+pub(crate) mod base;
+mod diff;
+mod disk;
+mod fork;
+mod make;
+mod manifest;
+mod reference;
+mod registry;
+mod reindex;
+mod remove;
+mod restore;
+mod view;
+
+use std::sync::Arc;
+
+use sandbox::{
+    Error, ErrorKind, EventKind, Namespace, Result, SandboxName, SandboxPlan, SnapshotName,
+    check_snapshot_labels,
+};
+use store::{NewEvent, SnapshotRecord};
+
+pub use self::{
+    archive::SaveOptions,
+    diff::{DiffSpec, Since},
+    fork::{ForkSpec, MAX_FORKS},
+    reference::SnapshotRef,
+    restore::RestoreSpec,
+    view::{SnapshotCheck, SnapshotFate, SnapshotSpec, SnapshotView},
+};
+pub(crate) use self::{
+    disk::Leftovers,
+    registry::{Snapshots, TreeUsers},
+};
+use self::{
+    make::Wish,
+    registry::{Hold, Snapshot},
+};
+use crate::{Engine, Force, Principal, core::Core, disk::may_block, error, names};
+
+/// Longest part of a sandbox's name in a made-up name of a snapshot.
+const MAX_NAME_PART: usize = 48;
+
+impl Engine {
+    /// Copies what a sandbox changed, running or stopped. One that runs stands still for the copy only. The caller who goes
+    /// away leaves a whole snapshot or none.
+    pub async fn create_snapshot(&self, who: &Principal, spec: SnapshotSpec) -> Result<SnapshotView> {
+        let core = self.core();
+        let sandbox = core.find_to_change(who, &spec.from).await?;
+        check_snapshot_labels(&spec.labels)?;
+        let name = match spec.name {
+            Some(name) => name,
+            None => made_up_name(&sandbox.subject.name)?,
+        };
+        if !spec.replace && core.snapshots.named(&sandbox.subject.namespace, &name).is_some() {
+            let message =
+                format!("there is a snapshot {name} in the namespace {} already", sandbox.subject.namespace);
+            return Err(Error::new(ErrorKind::AlreadyExists, message)
+                .with_hint("Choose another name, or remove the snapshot that has it."));
+        }
+        let wish = Wish { name: Some(name), labels: spec.labels, replace: spec.replace };
+        let made = make::make(core, who, sandbox, wish).await?;
+        Ok(core.snapshot_view(&made.snapshot))
+    }
+
+    /// The oldest first; those without a name too.
+    pub async fn snapshots(
+        &self,
+        who: &Principal,
+        namespace: Option<&Namespace>,
+    ) -> Result<Vec<SnapshotView>> {
+        let core = self.core();
+        core.keys.admit(who, core.clock.now())?;
+        let is_meant = |snapshot: &Arc<Snapshot>| {
+            let its = &snapshot.record.namespace;
+            who.sees(its) && namespace.is_none_or(|namespace| namespace == its)
+        };
+        let all = core.snapshots.all().into_iter().filter(is_meant);
+        let users = core.tree_users();
+        Ok(all.map(|snapshot| SnapshotView::new(&snapshot, users_of(core, &users, &snapshot))).collect())
+    }
+
+    pub async fn snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<SnapshotView> {
+        let snapshot = self.core().find_snapshot(who, which)?;
+        Ok(self.core().snapshot_view(&snapshot))
+    }
+
+    /// Reads all of it, and with `parents` all beneath it, and compares that with what was recorded.
+    pub async fn verify_snapshot(
+        &self,
+        who: &Principal,
+        which: &SnapshotRef,
+        parents: bool,
+    ) -> Result<SnapshotCheck> {
+        let core = self.core();
+        let top = core.find_snapshot(who, which)?;
+        let chain = if parents { core.snapshots.chain(&top)? } else { vec![Arc::clone(&top)] };
+        let mut digests = Vec::with_capacity(chain.len());
+        for snapshot in &chain {
+            let held = core.hold_snapshot(snapshot)?;
+            core.verify(&held).await?;
+            digests.push(snapshot.record.digest.clone());
+        }
+        Ok(SnapshotCheck {
+            digest: digests.remove(0),
+            path: top.directory.clone(),
+            tree: top.manifest.tree.clone(),
+            parents: digests,
+        })
+    }
+
+    /// Removes it. Refused while a sandbox or another snapshot is made on it; by force it loses its name then, and goes with
+    /// the last of them.
+    pub async fn remove_snapshot(
+        &self,
+        who: &Principal,
+        which: &SnapshotRef,
+        force: Force,
+    ) -> Result<SnapshotFate> {
+        who.may_change()?;
+        let core = self.core();
+        let snapshot = core.find_snapshot(who, which)?;
+        let fate = remove::remove(core, &snapshot, force).await?;
+        core.emit_of_snapshot(EventKind::SnapshotRemoved, &snapshot).await;
+        Ok(fate)
+    }
+}
+
+impl Core {
+    pub(crate) fn find_snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<Arc<Snapshot>> {
+        self.keys.admit(who, self.clock.now())?;
+        self.snapshots.find(who, which)
+    }
+
+    pub(crate) fn hold_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<Hold> {
+        let gone = || registry::no_such_snapshot(snapshot.label());
+        self.snapshots.hold(snapshot).ok_or_else(gone)
+    }
+
+    /// Sandboxes and snapshots that are made on it.
+    pub(crate) fn snapshot_users(&self, snapshot: &Snapshot) -> Vec<String> {
+        users_of(self, &self.tree_users(), snapshot)
+    }
+
+    fn snapshot_view(&self, snapshot: &Snapshot) -> SnapshotView {
+        SnapshotView::new(snapshot, self.snapshot_users(snapshot))
+    }
+
+    async fn verify(&self, held: &Hold) -> Result<()> {
+        let snapshot = &held.snapshot;
+        let damaged = |why: String| {
+            Error::new(ErrorKind::WrongState, format!("{} is damaged: {why}", snapshot.label())).with_hint(
+                "Remove it and what was made from it, and load it again from an archive if there is one.",
+            )
+        };
+        let directory = snapshot.directory.clone();
+        let text = tokio::task::spawn_blocking(move || disk::read_manifest(&directory)).await;
+        let text = text.map_err(|_panicked| error::closing())?.map_err(|error| damaged(error.to_string()))?;
+        let digest = manifest::digest_of(text.as_bytes());
+        if digest != snapshot.record.digest {
+            return Err(damaged(format!("its manifest has the digest {digest}")));
+        }
+        let facts = self.backend.tree_facts(snapshot.tree.clone()).await;
+        let facts = facts.map_err(|error| error::from_backend(error, &snapshot.label()))?;
+        if facts != snapshot.manifest.tree {
+            let expected = &snapshot.manifest.tree.digest;
+            return Err(damaged(format!("its files have the digest {}, not {expected}", facts.digest)));
+        }
+        Ok(())
+    }
+
+    async fn emit_of_snapshot(&self, kind: EventKind, snapshot: &Snapshot) {
+        let event = NewEvent {
+            at: self.clock.now(),
+            kind,
+            sandbox: None,
+            name: None,
+            namespace: Some(snapshot.record.namespace.clone()),
+            exec: None,
+            detail: snapshot.label(),
+        };
+        self.events.emit(event).await;
+    }
+}
+
+fn users_of(core: &Core, users: &TreeUsers, snapshot: &Snapshot) -> Vec<String> {
+    let mut all = users.get(&snapshot.tree).cloned().unwrap_or_default();
+    all.sort();
+    all.extend(core.snapshots.children(snapshot));
+    all
+}
+
+/// `<sandbox>-<4 digits>`.
+fn made_up_name(sandbox: &SandboxName) -> Result<SnapshotName> {
+    let part: String = sandbox.as_str().chars().take(MAX_NAME_PART).collect();
+    let number = u16::from_le_bytes(names::random_bytes()?);
+    Ok(format!("{part}-{number:04x}").parse()?)
+}
+
+/// Makes the snapshots of an earlier daemon known, and finds what it left in the middle of something.
+pub(crate) async fn take_up(core: &Arc<Core>) -> Result<Leftovers> {
+    let rows = core.store.snapshots().await.map_err(error::from_store)?;
+    for row in &rows.corrupt {
+        tracing::error!(snapshot = row.id, reason = row.reason, "the record of a snapshot cannot be read");
+    }
+    let mut leftovers = may_block(|| disk::look_around(&core.snapshots.directory));
+    let mut unfinished = Vec::new();
+    for record in rows.records {
+        if leftovers.removing.contains(&record.id) {
+            continue;
+        }
+        if leftovers.making.contains(&record.id) {
+            leftovers.making.retain(|id| *id != record.id);
+            if let Err(error) = may_block(|| disk::finish_making(&core.snapshots.directory, &record.id)) {
+                tracing::error!(snapshot = %record.id, error = &error as &dyn std::error::Error, "a snapshot could not be finished");
+                unfinished.push(record.id);
+                continue;
+            }
+        }
+        make_known(core, record);
+    }
+    leftovers.whole.retain(|id| !core.snapshots.is_known(id) && !unfinished.contains(id));
+    if !leftovers.whole.is_empty() {
+        let n = leftovers.whole.len();
+        tracing::warn!(n, "snapshots on disk have no record; reindexing finds them");
+    }
+    Ok(leftovers)
+}
+
+fn make_known(core: &Core, record: SnapshotRecord) {
+    let (id, directory) = (record.id.clone(), core.snapshots.directory_of(&record.id));
+    match Snapshot::new(record, directory) {
+        Ok(snapshot) => core.snapshots.insert(Arc::new(snapshot)),
+        Err(error) => {
+            tracing::error!(snapshot = %id, error = &error as &dyn std::error::Error, "a snapshot cannot be used");
+        }
+    }
+}
+
+/// Takes away what an earlier daemon left, and what nobody uses.
+pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Leftovers) {
+    for id in &leftovers.making {
+        disk::remove_making(core, id).await;
+    }
+    for id in &leftovers.removing {
+        if let Err(error) = core.store.remove_snapshot(id.clone()).await {
+            tracing::warn!(snapshot = %id, %error, "the record of a removed snapshot stays");
+            continue;
+        }
+        disk::remove_directory(core, &disk::hidden_directory(&core.snapshots.directory, id)).await;
+    }
+    for directory in &leftovers.nameless {
+        disk::remove_directory(core, directory).await;
+    }
+    remove::collect(core).await;
+}
+
+/// A sandbox is gone: perhaps it was the last that used some snapshot.
+pub(crate) fn user_gone(core: &Arc<Core>, plan: &SandboxPlan) {
+    if plan.above.is_empty() {
+        return;
+    }
+    let (task_core, closing) = (Arc::clone(core), core.closing.clone());
+    core.drivers.spawn(async move {
+        crate::core::until(&closing, remove::collect(&task_core)).await;
+    });
+}

@@ -1,0 +1,110 @@
+//! Removing: out of sight first, then the record, then the files. What has no name goes with the last who uses it.
+
+use std::sync::Arc;
+
+use sandbox::{Error, ErrorKind, Result};
+
+use super::{
+    disk,
+    registry::{Going, Snapshot},
+    view::SnapshotFate,
+};
+use crate::{Force, core::Core, disk::may_block, error};
+
+/// Removes it, or says who uses it. By force it loses its name where somebody does, and goes with the last of them: the
+/// files of a sandbox are never taken from under it.
+pub(super) async fn remove(core: &Arc<Core>, snapshot: &Arc<Snapshot>, force: Force) -> Result<SnapshotFate> {
+    let id = &snapshot.record.id;
+    let users = match core.snapshots.begin_going(id) {
+        Going::Gone => return Err(super::registry::no_such_snapshot(snapshot.label())),
+        Going::Held => vec!["a request that is reading it".to_owned()],
+        Going::Begun => core.snapshot_users(snapshot),
+    };
+    if users.is_empty() {
+        take_away(core, snapshot).await?;
+        collect(core).await;
+        return Ok(SnapshotFate::Removed);
+    }
+    core.snapshots.stay(id);
+    match force {
+        Force::Yes => {
+            take_name(core, snapshot).await?;
+            collect(core).await;
+            Ok(match core.snapshots.is_known(id) {
+                true => SnapshotFate::Unnamed,
+                false => SnapshotFate::Removed,
+            })
+        }
+        Force::No => {
+            let message = format!("{} is used by {}", snapshot.label(), users.join(", "));
+            Err(Error::new(ErrorKind::WrongState, message).with_hint(
+                "Remove those first, or remove it by force: then it loses its name now and goes with the last of them.",
+            ))
+        }
+    }
+}
+
+/// From now on it is kept for those who use it only.
+pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<()> {
+    if snapshot.record.name.is_none() {
+        return Ok(());
+    }
+    let mut record = snapshot.record.clone();
+    record.name = None;
+    core.store.update_snapshot(record.clone()).await.map_err(error::from_store)?;
+    may_block(|| disk::write_about(&snapshot.directory, &record)).unwrap_or_else(|error| {
+        tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its name stays on disk");
+    });
+    core.snapshots.insert(Arc::new(Snapshot::new(record, snapshot.directory.clone())?));
+    Ok(())
+}
+
+async fn take_away(core: &Core, snapshot: &Snapshot) -> Result<()> {
+    let id = &snapshot.record.id;
+    let hidden = match may_block(|| disk::hide(&core.snapshots.directory, id)) {
+        Ok(hidden) => hidden,
+        Err(error) => {
+            core.snapshots.stay(id);
+            return Err(error);
+        }
+    };
+    // Hidden without a record or with one, the next daemon would finish this.
+    if let Err(error) = core.store.remove_snapshot(id.clone()).await {
+        tracing::warn!(snapshot = %id, %error, "the record of a removed snapshot stays until the next start");
+    }
+    core.snapshots.remove(id);
+    disk::remove_directory(core, &hidden).await;
+    Ok(())
+}
+
+/// Takes away whatever has no name and no user. Removing one may free the one beneath.
+pub(crate) async fn collect(core: &Arc<Core>) {
+    // A sandbox whose record cannot be read may use any of them.
+    if !core.corrupt().is_empty() {
+        return;
+    }
+    loop {
+        let unnamed = core.snapshots.all().into_iter().filter(|snapshot| snapshot.record.name.is_none());
+        let mut is_done = true;
+        for snapshot in unnamed {
+            if !core.snapshot_users(&snapshot).is_empty()
+                || core.snapshots.begin_going(&snapshot.record.id) != Going::Begun
+            {
+                continue;
+            }
+            if !core.snapshot_users(&snapshot).is_empty() {
+                core.snapshots.stay(&snapshot.record.id);
+                continue;
+            }
+            match take_away(core, &snapshot).await {
+                Ok(()) => is_done = false,
+                Err(error) => {
+                    tracing::warn!(snapshot = %snapshot.record.id, error = &error as &dyn std::error::Error, "a snapshot that nobody uses stays");
+                }
+            }
+        }
+        if is_done {
+            return;
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How far a pull is. What it tells comes often and from any thread; who listens reads when they can. So the last word about
+//! each layer is kept, and no queue.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use engine::{Digest, LayerState, Progress, PullEvent};
+use tokio::sync::Notify;
+
+/// Longest reason for asking again that is told.
+const MAX_WHY_CHARS: usize = 300;
+
+/// A pull that somebody listens to. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pulling {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Fresh until it is told.
+    resolved: Option<Digest>,
+    layers: Vec<Layer>,
+    retrying: Option<(Duration, String)>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    blob: Digest,
+    bytes: u64,
+    state: LayerState,
+    is_fresh: bool,
+}
+
+/// One thing to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fact {
+    Resolved { manifest: Digest, layers: Vec<(Digest, u64)> },
+    Layer { blob: Digest, state: LayerState },
+    Retrying { wait: Duration, why: String },
+}
+
+/// All of it in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) n_layers: usize,
+    pub(crate) n_done: usize,
+    pub(crate) bytes: u64,
+    pub(crate) total: u64,
+    /// Of layers that are all there, as they were downloaded.
+    pub(crate) done_bytes: u64,
+}
+
+impl Pulling {
+    /// To be handed to the pull.
+    pub(crate) fn progress(&self) -> Progress {
+        let pulling = self.clone();
+        Progress::new(move |event| {
+            pulling.state().take(event);
+            pulling.shared.news.notify_one();
+        })
+    }
+
+    /// What was not told yet; waits until there is something. For one listener.
+    pub(crate) async fn news(&self) -> Vec<Fact> {
+        loop {
+            let facts = self.fresh();
+            if !facts.is_empty() {
+                return facts;
+            }
+            self.shared.news.notified().await;
+        }
+    }
+
+    /// The same without waiting.
+    pub(crate) fn fresh(&self) -> Vec<Fact> {
+        self.state().tell()
+    }
+
+    pub(crate) fn sum(&self) -> Sum {
+        let state = self.state();
+        let mut sum = Sum { n_layers: state.layers.len(), ..Sum::default() };
+        for layer in &state.layers {
+            sum.total += layer.bytes;
+            let is_done = matches!(layer.state, LayerState::Present | LayerState::Done);
+            sum.n_done += usize::from(is_done);
+            sum.done_bytes += if is_done { layer.bytes } else { 0 };
+            sum.bytes += match layer.state {
+                LayerState::Waiting => 0,
+                LayerState::Downloading { bytes, .. } => bytes.min(layer.bytes),
+                LayerState::Present | LayerState::Unpacking | LayerState::Done => layer.bytes,
+            };
+        }
+        sum
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self, event: PullEvent) {
+        match event {
+            PullEvent::Resolved { manifest, layers } => {
+                self.resolved = Some(manifest);
+                let layer =
+                    |(blob, bytes)| Layer { blob, bytes, state: LayerState::Waiting, is_fresh: false };
+                self.layers = layers.into_iter().map(layer).collect();
+            }
+            PullEvent::Layer { blob, state } => {
+                for layer in self.layers.iter_mut().filter(|layer| layer.blob == blob) {
+                    layer.is_fresh |= layer.state != state;
+                    layer.state = state;
+                }
+            }
+            PullEvent::Retrying { wait, why } => {
+                self.retrying = Some((wait, why.chars().take(MAX_WHY_CHARS).collect()));
+            }
+        }
+    }
+
+    fn tell(&mut self) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        if let Some(manifest) = self.resolved.take() {
+            let layers = self.layers.iter().map(|layer| (layer.blob.clone(), layer.bytes)).collect();
+            facts.push(Fact::Resolved { manifest, layers });
+        }
+        let mut told = std::collections::HashSet::new();
+        for layer in &mut self.layers {
+            if std::mem::take(&mut layer.is_fresh) && told.insert(layer.blob.clone()) {
+                facts.push(Fact::Layer { blob: layer.blob.clone(), state: layer.state });
+            }
+        }
+        if let Some((wait, why)) = self.retrying.take() {
+            facts.push(Fact::Retrying { wait, why });
+        }
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn digest(digit: char) -> Digest {
+        format!("sha256:{}", digit.to_string().repeat(64)).parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_last_word_about_each_layer_is_told_once() {
+        let pulling = Pulling::default();
+        let mut state = pulling.state();
+        state.take(PullEvent::Resolved {
+            manifest: digest('0'),
+            layers: vec![(digest('a'), 100), (digest('b'), 50), (digest('a'), 100)],
+        });
+        for bytes in [10, 20, 60] {
+            let state_now = LayerState::Downloading { bytes, total: 100 };
+            state.take(PullEvent::Layer { blob: digest('a'), state: state_now });
+        }
+        state.take(PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
+        state.take(PullEvent::Layer { blob: digest('f'), state: LayerState::Done });
+        state.take(PullEvent::Retrying { wait: Duration::from_secs(1), why: "busy".to_owned() });
+        drop(state);
+        let facts = pulling.news().await;
+        assert!(matches!(&facts[0], Fact::Resolved { layers, .. } if layers.len() == 3), "{facts:?}");
+        let downloading = LayerState::Downloading { bytes: 60, total: 100 };
+        assert_eq!(facts[1], Fact::Layer { blob: digest('a'), state: downloading });
+        assert_eq!(facts[2], Fact::Layer { blob: digest('b'), state: LayerState::Done });
+        assert!(matches!(&facts[3], Fact::Retrying { why, .. } if why == "busy") && facts.len() == 4);
+        assert!(pulling.news().now_or_never().is_none());
+        let sum = pulling.sum();
+        assert_eq!((sum.n_layers, sum.n_done, sum.bytes, sum.total, sum.done_bytes), (3, 1, 170, 250, 50));
+    }
+}

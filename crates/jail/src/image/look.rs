@@ -1,0 +1,71 @@
+//! The files in an image for whoever is not in its sandbox, read-only, whether it is mounted or not.
+//!
+//! A file system must never be mounted twice from two devices: both would write to it without knowing of each other. So the
+//! device that shows the image already is looked for first. Mounting that one again gives the very file system that the sandbox
+//! has, with all that it wrote and the disk has not seen yet.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+};
+
+use super::{LoopDevice, Writes, attach, open_device};
+
+/// The top of the file system in an image; it goes with this.
+#[derive(Debug)]
+pub struct LookedInto(OwnedFd);
+
+impl AsFd for LookedInto {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Shows what is in the ext4 file system of the file `image`. For root only.
+pub fn look_into(image: &Path) -> io::Result<LookedInto> {
+    let file = OpenOptions::new().read(true).write(true).open(image)?;
+    let device = match find(&file)? {
+        Some(device) => device,
+        None => attach(&file, Writes::Allowed)?,
+    };
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device.path)?;
+    fsconfig_create(&context)?;
+    // The mount is read-only; the file system itself may not be, since it is the one that its sandbox writes to.
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(LookedInto(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+}
+
+/// The loop device that shows `image` now. While it is open it shows nothing else.
+fn find(image: &File) -> io::Result<Option<LoopDevice>> {
+    let wanted = image.metadata()?;
+    let shows = |number: u32| {
+        let named = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"));
+        let shown = named.and_then(|name| fs::metadata(name.trim_end_matches('\n')));
+        shown.is_ok_and(|shown| (shown.dev(), shown.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    for entry in fs::read_dir("/sys/block")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok());
+        let Some(number) = number.filter(|&number| shows(number)) else { continue };
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let open = open_device(&path, number)?;
+        // Asked again now that it is ours too: it may have been freed and taken by others in between.
+        if shows(number) {
+            return Ok(Some(LoopDevice { path, _open: open }));
+        }
+    }
+    Ok(None)
+}

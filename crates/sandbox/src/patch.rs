@@ -1,0 +1,308 @@
+//! What a new sandbox's files are changed by before anything runs in it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, MountSpec, Result};
+
+/// Most patches and scripts of one sandbox: each is a request to its guest.
+pub const MAX_PATCHES: usize = 256;
+/// Contents of all patches and scripts together: they travel in one message. What is copied from the host is a stream,
+/// and has no part in this.
+pub const MAX_PATCH_BYTES: usize = 8 * 1024 * 1024;
+const MAX_PATH_BYTES: usize = 4095;
+const MAX_SCRIPT_NAME_BYTES: usize = 64;
+const SCRIPT_DIRECTORY: &str = "/usr/local/bin";
+const SCRIPT_MODE: u32 = 0o755;
+/// All permission bits there are.
+const MAX_MODE: u32 = 0o7777;
+
+/// One change. Paths are absolute and inside; what is missing on the way there is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind", deny_unknown_fields)]
+pub enum Patch {
+    Text {
+        path: String,
+        content: String,
+        /// Permission bits of the file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// Whether a file that is there may be overwritten.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
+    },
+    File {
+        path: String,
+        #[serde(rename = "contentBase64", with = "base64_text")]
+        content: Vec<u8>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
+    },
+    Append {
+        path: String,
+        content: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+    },
+    Mkdir {
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+    },
+    Symlink {
+        /// Text for the link; it may be relative and need not exist.
+        target: String,
+        path: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
+    },
+    /// A file or a directory with all in it. One that is not there is no failure.
+    Remove { path: String },
+    /// A file of the host. Whether it may be read is the policy's business.
+    CopyFile {
+        host_path: PathBuf,
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
+    },
+    /// What is in a directory of the host, beneath `path`.
+    CopyDir {
+        host_path: PathBuf,
+        path: String,
+        /// Permission bits of `path` itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
+    },
+}
+
+impl Patch {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Text { .. } => "text",
+            Self::File { .. } => "file",
+            Self::Append { .. } => "append",
+            Self::Mkdir { .. } => "mkdir",
+            Self::Symlink { .. } => "symlink",
+            Self::Remove { .. } => "remove",
+            Self::CopyFile { .. } => "copyFile",
+            Self::CopyDir { .. } => "copyDir",
+        }
+    }
+
+    /// Where inside it happens.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Text { path, .. }
+            | Self::File { path, .. }
+            | Self::Append { path, .. }
+            | Self::Mkdir { path, .. }
+            | Self::Symlink { path, .. }
+            | Self::Remove { path }
+            | Self::CopyFile { path, .. }
+            | Self::CopyDir { path, .. } => path,
+        }
+    }
+
+    /// What it is copied from.
+    pub fn host_path(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::CopyFile { host_path, .. } | Self::CopyDir { host_path, .. } => Some(host_path),
+            _ => None,
+        }
+    }
+
+    fn mode(&self) -> Option<u32> {
+        match self {
+            Self::Text { mode, .. }
+            | Self::File { mode, .. }
+            | Self::Append { mode, .. }
+            | Self::Mkdir { mode, .. }
+            | Self::CopyFile { mode, .. }
+            | Self::CopyDir { mode, .. } => *mode,
+            Self::Symlink { .. } | Self::Remove { .. } => None,
+        }
+    }
+
+    fn n_bytes(&self) -> usize {
+        match self {
+            Self::Text { content, .. } | Self::Append { content, .. } => content.len(),
+            Self::File { content, .. } => content.len(),
+            _ => 0,
+        }
+    }
+
+    /// A program for `/usr/local/bin`.
+    pub fn script(name: &str, text: String) -> Self {
+        let path = format!("{SCRIPT_DIRECTORY}/{name}");
+        Self::Text { path, content: text, mode: Some(SCRIPT_MODE), replace: true }
+    }
+
+    fn check(&self, place: &str, mounted: &BTreeSet<String>) -> Result<()> {
+        let path = self.path();
+        let shown: String = path.chars().take(80).collect();
+        let refuse = |why: &str| Err(Error::invalid(format!("{place}: {shown:?} {why}")));
+        if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains('\0') {
+            return refuse("is not an absolute path");
+        }
+        if path.bytes().all(|byte| byte == b'/') && !matches!(self, Self::CopyDir { .. }) {
+            return refuse("is the root, which a patch cannot be");
+        }
+        if let Some(mount) = mounted.iter().find(|mount| is_beneath(path, mount)) {
+            return Err(Error::invalid(format!("{place}: {shown:?} lies in the mount {mount}"))
+                .with_hint("Patches change the sandbox's own files; write to a mount once it runs."));
+        }
+        if let Self::Symlink { target, .. } = self
+            && (target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains('\0'))
+        {
+            return Err(Error::invalid(format!("{place}: the link has no target")));
+        }
+        match self.mode() {
+            Some(mode) if mode > MAX_MODE => Err(Error::invalid(format!(
+                "{place}: {mode} are not permission bits; the most is {MAX_MODE}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_beneath(path: &str, mount: &str) -> bool {
+    let plain = path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    let mount = mount.trim_start_matches('/');
+    plain == mount || plain.strip_prefix(mount).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Refuses what cannot be applied, by its place in the request.
+pub fn check_patches(
+    patches: &[Patch],
+    scripts: &BTreeMap<String, String>,
+    mounts: &[MountSpec],
+) -> Result<()> {
+    let n = patches.len() + scripts.len();
+    if n > MAX_PATCHES {
+        return Err(Error::invalid(format!("{n} patches and scripts; at most {MAX_PATCHES} fit"))
+            .with_hint("Write the rest once the sandbox runs."));
+    }
+    let n_bytes = patches.iter().map(Patch::n_bytes).chain(scripts.values().map(String::len));
+    let n_bytes = n_bytes.fold(0, usize::saturating_add);
+    if n_bytes > MAX_PATCH_BYTES {
+        let message =
+            format!("the patches and scripts have {n_bytes} bytes of content; at most {MAX_PATCH_BYTES} fit");
+        return Err(Error::invalid(message).with_hint("Copy large files in once the sandbox runs."));
+    }
+    let mounted = mounts.iter().filter_map(|mount| crate::check_guest_path(&mount.guest_path).ok()).collect();
+    for (index, patch) in patches.iter().enumerate() {
+        patch.check(&format!("patches[{index}]"), &mounted)?;
+    }
+    scripts.keys().try_for_each(|name| check_script_name(name))
+}
+
+fn check_script_name(name: &str) -> Result<()> {
+    let is_plain = !name.is_empty()
+        && name.len() <= MAX_SCRIPT_NAME_BYTES
+        && !name.starts_with(['.', '-'])
+        && !name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control());
+    if is_plain {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(MAX_SCRIPT_NAME_BYTES).collect();
+    Err(Error::invalid(format!("scripts: {shown:?} is not a name for a program"))
+        .with_hint("A script's name has no slash and no space, such as build or run-tests."))
+}
+
+/// Bytes are base64 in JSON.
+mod base64_text {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(|error| D::Error::custom(format!("not base64: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(patches: &[Patch]) -> Result<()> {
+        check_patches(patches, &BTreeMap::new(), &[])
+    }
+
+    fn text(path: &str, content: &str) -> Patch {
+        Patch::Text { path: path.to_owned(), content: content.to_owned(), mode: None, replace: false }
+    }
+
+    #[test]
+    fn a_patch_reads_as_callers_write_it() {
+        let json = r#"{"kind":"file","path":"/a","contentBase64":"aGk=","mode":420,"replace":true}"#;
+        let patch: Patch = serde_json::from_str(json).unwrap();
+        let expected =
+            Patch::File { path: "/a".to_owned(), content: b"hi".to_vec(), mode: Some(0o644), replace: true };
+        assert_eq!(patch, expected);
+        assert_eq!(serde_json::to_string(&patch).unwrap(), json);
+        let copy: Patch = serde_json::from_str(r#"{"kind":"copyDir","hostPath":"/h","path":"/g"}"#).unwrap();
+        assert_eq!(copy.host_path(), Some(std::path::Path::new("/h")));
+        for wrong in [
+            r#"{"kind":"text","path":"/a"}"#,
+            r#"{"kind":"text","path":"/a","content":"","owner":1}"#,
+            r#"{"kind":"file","path":"/a","contentBase64":"?"}"#,
+            r#"{"kind":"chmod","path":"/a"}"#,
+        ] {
+            assert!(serde_json::from_str::<Patch>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_refused_by_its_place() {
+        check(&[text("/a", ""), Patch::script("build", String::new())]).unwrap();
+        for path in ["", "a", "/", "//", "/a\0b", &format!("/{}", "x".repeat(5000))] {
+            let error = check(&[text("/fine", ""), text(path, "")]).unwrap_err();
+            assert!(error.message().starts_with("patches[1]"), "{error}");
+        }
+        let link = Patch::Symlink { target: String::new(), path: "/l".to_owned(), replace: false };
+        assert!(check(&[link]).is_err());
+        assert!(check(&[Patch::Mkdir { path: "/d".to_owned(), mode: Some(0o10000) }]).is_err());
+    }
+
+    #[test]
+    fn there_are_only_so_many_and_so_large() {
+        assert!(check(&vec![text("/a", ""); MAX_PATCHES + 1]).unwrap_err().message().contains("257"));
+        let half = "x".repeat(MAX_PATCH_BYTES / 2);
+        check(&[text("/a", &half), text("/b", &half)]).unwrap();
+        assert!(check(&[text("/a", &half), text("/b", &half), text("/c", "x")]).is_err());
+    }
+
+    #[test]
+    fn a_mount_is_not_patched() {
+        let mount: MountSpec = serde_json::from_str(r#"{"kind":"tmpfs","guestPath":"/data/"}"#).unwrap();
+        let patched = |path: &str| {
+            check_patches(&[text(path, "")], &BTreeMap::new(), std::slice::from_ref(&mount)).is_ok()
+        };
+        assert!(patched("/database") && patched("/da") && patched("/x/data"));
+        assert!(!patched("/data") && !patched("//data/a") && !patched("/data//b/c"));
+    }
+
+    #[test]
+    fn a_script_has_a_name_of_one_word() {
+        let named =
+            |name: &str| check_patches(&[], &BTreeMap::from([(name.to_owned(), String::new())]), &[]).is_ok();
+        assert!(named("build") && named("run-tests.sh"));
+        for name in ["", "../x", "a/b", "a b", "-x", ".x", &"x".repeat(65)] {
+            assert!(!named(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Owners, modes, times and extended attributes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::{
+    fs::{
+        Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
+        fsetxattr, futimens,
+    },
+    io::Errno,
+};
+
+/// Longest list of attribute names, by the kernel.
+const MAX_LIST_BYTES: usize = 64 * 1024;
+/// Longest value, by the kernel.
+pub(crate) const MAX_VALUE_BYTES: usize = 64 * 1024;
+
+pub(crate) const OPAQUE: &[u8] = b"user.overlay.opaque";
+const OVERLAY: &[u8] = b"user.overlay.";
+/// What an overlay inside a sandbox wrote comes out with this before its name.
+const NESTED_OVERLAY: &[u8] = b"user.overlay.overlay.";
+
+/// Name and value.
+pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
+
+/// Whether an attribute is the tree's: what its users set, capabilities and access lists, and the mark of opaque directories.
+/// All else is the host's business, or that of one mount of an overlay.
+pub(crate) fn is_kept(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        OPAQUE => value == b"y",
+        _ if name.starts_with(OVERLAY) => name.starts_with(NESTED_OVERLAY),
+        _ => name.starts_with(b"user.") || is_of_the_system(name),
+    }
+}
+
+fn is_of_the_system(name: &[u8]) -> bool {
+    matches!(name, b"security.capability" | b"system.posix_acl_access" | b"system.posix_acl_default")
+}
+
+/// Reads attributes with one buffer for all files.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        Self { names: vec![0; MAX_LIST_BYTES], value: vec![0; MAX_VALUE_BYTES] }
+    }
+
+    /// What is kept of the attributes of an open file or directory, by name.
+    pub(crate) fn read(&mut self, file: BorrowedFd<'_>) -> Result<Vec<Attribute>, Errno> {
+        let length = match flistxattr(file, &mut self.names[..]) {
+            // A file system without attributes.
+            Err(Errno::OPNOTSUPP) => 0,
+            listed => listed?,
+        };
+        let mut found = Vec::new();
+        for name in self.names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            if !name.starts_with(b"user.") && !is_of_the_system(name) {
+                continue;
+            }
+            let value = match fgetxattr(file, name, &mut self.value[..]) {
+                // Gone meanwhile, or a capability that means nothing to our user namespace.
+                Err(Errno::NODATA | Errno::OVERFLOW | Errno::OPNOTSUPP) => continue,
+                read => &self.value[..read?],
+            };
+            if is_kept(name, value) {
+                found.push((name.to_vec(), value.to_vec()));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// Who we are: what we make is ours already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Us(Uid, Gid);
+
+impl Us {
+    pub(crate) fn find() -> Self {
+        Self(rustix::process::geteuid(), rustix::process::getegid())
+    }
+
+    pub(crate) fn is(self, uid: u32, gid: u32) -> bool {
+        self.0.as_raw() == uid && self.1.as_raw() == gid
+    }
+}
+
+/// What an entry has besides its name and content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mode: u32,
+    pub(crate) mtime: Timespec,
+}
+
+impl Attributes {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self { uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode & 0o7777, mtime: mtime(stat) }
+    }
+
+    pub(crate) fn times(&self) -> Timestamps {
+        Timestamps { last_access: self.mtime, last_modification: self.mtime }
+    }
+
+    pub(crate) fn owner(&self) -> (Option<Uid>, Option<Gid>) {
+        (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
+    }
+
+    /// Gives an open file or directory everything it is to have. The order matters: a new owner takes set-id bits and
+    /// capabilities away, a new access list changes the mode, and all of it changes the time.
+    pub(crate) fn set(
+        &self,
+        file: impl AsFd,
+        extended: &[Attribute],
+        us: Us,
+    ) -> Result<(), (&'static str, Errno)> {
+        let file = file.as_fd();
+        if !us.is(self.uid, self.gid) {
+            let (uid, gid) = self.owner();
+            fchown(file, uid, gid).map_err(|errno| ("give away", errno))?;
+        }
+        for (name, value) in extended {
+            fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
+                .map_err(|errno| ("set an attribute of", errno))?;
+        }
+        fchmod(file, Mode::from_raw_mode(self.mode)).map_err(|errno| ("set the mode of", errno))?;
+        futimens(file, &self.times()).map_err(|errno| ("set the time of", errno))
+    }
+}
+
+#[expect(
+    clippy::unnecessary_cast,
+    clippy::cast_possible_wrap,
+    reason = "the widths of these fields differ between architectures"
+)]
+fn mtime(stat: &Stat) -> Timespec {
+    Timespec { tv_sec: stat.st_mtime as i64, tv_nsec: stat.st_mtime_nsec as i64 }
+}

@@ -1,0 +1,145 @@
+//! The content of one file into another.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use rustix::{
+    fs::{SeekFrom, copy_file_range, ftruncate, ioctl_ficlone, seek},
+    io::{Errno, pread, pwrite},
+};
+
+/// Read and written through memory up to this: two calls, where the kernel's own way costs more to set up.
+const SMALL_BYTES: u64 = 64 * 1024;
+/// Of one reading where the kernel cannot copy by itself.
+const BUFFER_BYTES: usize = 512 * 1024;
+
+/// Which ways of copying work between these two file systems, found out as we go.
+#[derive(Debug)]
+pub(super) struct Ways {
+    can_share: AtomicBool,
+    can_copy_inside: AtomicBool,
+    shared_bytes: AtomicU64,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self {
+            can_share: AtomicBool::new(true),
+            can_copy_inside: AtomicBool::new(true),
+            shared_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Ways {
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.shared_bytes.load(Relaxed)
+    }
+
+    pub(super) fn copy(
+        &self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        size: u64,
+        is_sparse: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        if size == 0 || self.share(from, to, size)? {
+            return Ok(());
+        }
+        if !is_sparse {
+            let end = self.range(from, to, 0, size, buffer)?;
+            // A file that became shorter meanwhile is as long as it was, as `stat` said.
+            return if end < size { ftruncate(to, size) } else { Ok(()) };
+        }
+        ftruncate(to, size)?;
+        let mut at = 0;
+        while at < size {
+            let data = match seek(from, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                found => found?,
+            };
+            let end = seek(from, SeekFrom::Hole(data))?.min(size);
+            self.range(from, to, data, end, buffer)?;
+            at = end.max(data + 1);
+        }
+        Ok(())
+    }
+
+    /// Has both files share their blocks. False where that cannot be.
+    fn share(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<bool, Errno> {
+        if !self.can_share.load(Relaxed) {
+            return Ok(false);
+        }
+        match ioctl_ficlone(to, from) {
+            Ok(()) => {
+                self.shared_bytes.fetch_add(size, Relaxed);
+                Ok(true)
+            }
+            Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) => {
+                self.can_share.store(false, Relaxed);
+                Ok(false)
+            }
+            // This file cannot be shared (it is kept in its inode, or marked); the next may.
+            Err(Errno::INVAL | Errno::PERM | Errno::TXTBSY) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Copies what lies between two places and tells where it ended.
+    fn range(
+        &self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        begin: u64,
+        end: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, Errno> {
+        let mut at = begin;
+        if end - begin > SMALL_BYTES && self.can_copy_inside.load(Relaxed) {
+            let mut written = begin;
+            while at < end {
+                let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                match copy_file_range(from, Some(&mut at), to, Some(&mut written), left) {
+                    Ok(0) => return Ok(at),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {
+                        self.can_copy_inside.store(false, Relaxed);
+                        break;
+                    }
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(BUFFER_BYTES);
+            if buffer.len() < wanted {
+                buffer.resize(wanted, 0);
+            }
+            let read = match pread(from, &mut buffer[..wanted], at) {
+                Ok(0) => break,
+                Err(Errno::INTR) => continue,
+                read => read?,
+            };
+            write_all_at(to, &buffer[..read], at)?;
+            at += read as u64;
+        }
+        Ok(at)
+    }
+}
+
+pub(crate) fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match pwrite(file, bytes, at) {
+            Err(Errno::INTR) => {}
+            written => {
+                let written = written?;
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+        }
+    }
+    Ok(())
+}

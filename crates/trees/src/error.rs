@@ -1,0 +1,42 @@
+//! What goes wrong with trees.
+
+use std::io;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Can be told to another process: the kernel's answers are kept as their number.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Error {
+    #[error("could not {act} {path:?}: {}", io::Error::from_raw_os_error(*errno))]
+    Io { act: String, path: String, errno: i32 },
+    /// Somebody moves directories about in a tree that should stand still.
+    #[error("the tree was changed while it was read, at {path:?}")]
+    Changed { path: String },
+    /// An archive asks for something that no tree has, or that would reach out of it.
+    #[error("the archive was refused at {entry:?}: {why}")]
+    Refused { entry: String, why: String },
+    /// An archive that is not what it says it is.
+    #[error("the archive is damaged: {0}")]
+    Damaged(String),
+    #[error("{what} passes the limit {limit} of {most}")]
+    TooLarge { what: String, limit: String, most: u64 },
+    #[error("could not read or write the archive: {0}")]
+    Archive(String),
+}
+
+impl Error {
+    pub(crate) fn io(act: &str, path: String, errno: Errno) -> Self {
+        Self::Io { act: act.to_owned(), path, errno: errno.raw_os_error() }
+    }
+
+    /// The kernel's answer, where it was one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Trees on the real file system, most of them hostile.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
+
+mod copying;
+mod digest;
+mod world;
