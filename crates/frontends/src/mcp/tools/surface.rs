@@ -32,7 +32,7 @@ const NOT_YET: [&str; 9] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 10] = [
+const OTHER_HINTS: [(&str, Hints, &str); 12] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
