@@ -9,9 +9,10 @@ use sandbox::{RootfsPlan, SandboxPlan};
 
 mod layers;
 
-use self::layers::{Lowers, Sources};
+use self::layers::{Lowers, Source, Sources};
 use super::{
     ids::RANGE,
+    mounts,
     names::{self, FileNames},
     skeleton::Skeleton,
 };
@@ -148,23 +149,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let stage = &ground.stage;
     let root = stage.join("root");
     let files = FileNames::of(&plan.directory);
-    let mut steps = vec![
-        Step::Unshare {
-            namespaces: vec![
-                Namespace::Mount,
-                Namespace::Network,
-                Namespace::Ipc,
-                Namespace::Uts,
-                Namespace::Cgroup,
-            ],
-        },
-        // While the spawner maps our ids.
-        Step::Loopback,
-        Step::Hostname { name: plan.hostname.clone() },
-        Step::FindPid,
-        Step::AwaitIds,
-        Step::BecomeRoot,
-    ];
+    let mut steps = apart(&plan.hostname);
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
     let sources = Sources::of(plan, ground, &decided.above);
@@ -192,25 +177,56 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         );
     }
     kernel_mounts(plan, ground, &root, &mut steps);
+    let mounts = mounts::place_all(&plan.mounts, ground.ids, &root, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
         // An image may name a working directory that nothing in it has.
         steps.push(Step::MakePath { at: PathBuf::from(&plan.cwd) });
     }
-    steps.extend([
+    steps.extend(sealed());
+    let id_map = id_map(ground.ids, decided.first_id);
+    Cage { name: plan.id.to_string(), id_map, layers, mounts, steps, rlimits: decided.rlimits.clone() }
+}
+
+/// The beginning of every cage: namespaces of its own.
+pub(crate) fn apart(hostname: &str) -> Vec<Step> {
+    vec![
+        Step::Unshare {
+            namespaces: vec![
+                Namespace::Mount,
+                Namespace::Network,
+                Namespace::Ipc,
+                Namespace::Uts,
+                Namespace::Cgroup,
+            ],
+        },
+        // While the spawner maps our ids.
+        Step::Loopback,
+        Step::Hostname { name: hostname.to_owned() },
+        Step::FindPid,
+        Step::AwaitIds,
+        Step::BecomeRoot,
+    ]
+}
+
+/// The end of every cage, once nothing but its root is in reach: no right is left that could change that.
+pub(crate) fn sealed() -> [Step; 6] {
+    [
         Step::AwaitHandoff,
         Step::CloseDescriptors,
         Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
         Step::NotDumpable,
         Step::NoNewPrivileges,
         Step::Seccomp { filter: jail::FILTER_NAME.to_owned() },
-    ]);
-    let id_map = match (ground.ids, decided.first_id) {
+    ]
+}
+
+pub(crate) fn id_map(ids: Ids, first_id: Option<u32>) -> IdMap {
+    match (ids, first_id) {
         (Ids::OwnRange, first) => IdMap::linear(first.unwrap_or(0), RANGE),
         (Ids::Shared(count), _) => IdMap::same(count.min(RANGE)),
         (Ids::Host, _) => IdMap::linear(0, RANGE),
-    };
-    Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
+    }
 }
 
 fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLayer {
@@ -221,6 +237,24 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     } else {
         HandedLayer::Directory { path: files.own.clone(), read_only: false, identity: None }
     }
+}
+
+/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
+/// topmost first. What is in a disk image is not among them.
+pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let Sources { root, usr } = Sources::of(plan, ground, &Above::default());
+    let paths = |sources: Vec<Source>| {
+        let directories = sources.into_iter().filter_map(|source| match source {
+            Source::Directory { path, .. } => Some(path),
+            Source::Disk { .. } | Source::Nothing => None,
+        });
+        directories.collect::<Vec<_>>()
+    };
+    let mut overlays = vec![("root", paths(root))];
+    if !usr.is_empty() {
+        overlays.push(("usr", paths(usr)));
+    }
+    overlays
 }
 
 fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {
@@ -281,7 +315,13 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
         Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
         Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+    ]);
+    // Builds have none: what one instruction puts there, the next one finds.
+    if limits.tmp.bytes() > 0 {
+        let (at, flags) = (root.join("tmp"), quiet.clone());
+        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    }
+    steps.extend([
         Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },

@@ -2,7 +2,7 @@
 
 mod fields;
 mod image;
-mod mounts;
+pub(crate) mod mounts;
 mod patches;
 mod prepare;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, OnExpiry},
+    fields::{CreateFields, LogLevel, Mount, OnExpiry, Port},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
