@@ -205,17 +205,17 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
     ];
     for mounts in tries {
-        let spec = serde_json::from_value(json!({"mounts": mounts.clone()})).unwrap();
+        let spec: SandboxSpec = serde_json::from_value(json!({"mounts": mounts.clone()})).unwrap();
         let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{mounts}: {error}");
         assert!(error.message().contains("/a"), "{error}");
     }
     let many: Vec<_> = (0..65).map(|n| json!({"kind": "tmpfs", "guestPath": format!("/{n}")})).collect();
-    let spec = serde_json::from_value(json!({"mounts": many})).unwrap();
+    let spec: SandboxSpec = serde_json::from_value(json!({"mounts": many})).unwrap();
     assert!(world.engine.create_sandbox(&world.who, spec).await.is_err());
     let ordered = json!([{"kind": "tmpfs", "guestPath": "/a/b"}, {"kind": "tmpfs", "guestPath": "/a-b"},
         {"kind": "tmpfs", "guestPath": "/a"}]);
-    let spec = serde_json::from_value(json!({"mounts": ordered})).unwrap();
+    let spec: SandboxSpec = serde_json::from_value(json!({"mounts": ordered})).unwrap();
     let made = world.engine.create_sandbox(&world.who, spec).await.unwrap();
     assert_eq!(
         made.plan.mounts.iter().map(|mount| mount.guest_path.as_str()).collect::<Vec<_>>(),
