@@ -18,6 +18,8 @@ use super::{
 
 /// Most directories that one overlay is made of, an image's layers and the trees over them: the kernel takes 500.
 pub(crate) const MAX_LOWERS: usize = 400;
+/// Most bytes of their names: they are in one message to the spawner, with everything else of a cage.
+pub(crate) const MAX_LOWER_BYTES: usize = 48 * 1024;
 /// Most mounts that the spawner hands to a child for its overlays, each a descriptor in one message: one for all layers, one
 /// for all trees, and one for each directory elsewhere.
 const MAX_HANDED: usize = 24;
