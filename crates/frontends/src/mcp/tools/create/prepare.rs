@@ -95,7 +95,6 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
             on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
-        ..SandboxSpec::default()
     };
     check(&spec)?;
     Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
