@@ -286,7 +286,7 @@ impl Core {
     }
 
     /// For what changes what a name stands for, in every namespace.
-    async fn images_to_name(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
+    pub(crate) async fn images_to_name(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
         who.may_change()?;
         if who.scope != Scope::All {
             let message = format!("{} may not name or remove images, which all namespaces share", who.name);

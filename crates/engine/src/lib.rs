@@ -8,6 +8,7 @@ mod access;
 mod adopt;
 mod audit;
 mod base;
+mod build;
 mod clerk;
 mod client;
 mod clock;
@@ -61,6 +62,10 @@ pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
     audit::{CallFilter, CallRecord},
+    build::{
+        BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
+        OutputStream, QUEUED_BUILD_EVENTS,
+    },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     code::{ContextSpec, ContextView, LanguageView, Made},

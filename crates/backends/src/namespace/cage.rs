@@ -9,7 +9,7 @@ use sandbox::{RootfsPlan, SandboxPlan};
 
 mod layers;
 
-use self::layers::{Lowers, Sources};
+use self::layers::{Lowers, Source, Sources};
 use super::{
     ids::RANGE,
     mounts,
@@ -239,6 +239,24 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     }
 }
 
+/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
+/// topmost first. What is in a disk image is not among them.
+pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let Sources { root, usr } = Sources::of(plan, ground, &Above::default());
+    let paths = |sources: Vec<Source>| {
+        let directories = sources.into_iter().filter_map(|source| match source {
+            Source::Directory { path, .. } => Some(path),
+            Source::Disk { .. } | Source::Nothing => None,
+        });
+        directories.collect::<Vec<_>>()
+    };
+    let mut overlays = vec![("root", paths(root))];
+    if !usr.is_empty() {
+        overlays.push(("usr", paths(usr)));
+    }
+    overlays
+}
+
 fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {
     let mut overlay = |at: &Path, name: &str, lower: &[PathBuf]| {
         let own = own.join(name);
@@ -297,7 +315,13 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
         Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
         Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+    ]);
+    // Builds have none: what one instruction puts there, the next one finds.
+    if limits.tmp.bytes() > 0 {
+        let (at, flags) = (root.join("tmp"), quiet.clone());
+        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    }
+    steps.extend([
         Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },

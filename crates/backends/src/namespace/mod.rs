@@ -8,6 +8,7 @@ mod error;
 mod hello;
 mod ids;
 mod instance;
+mod layer;
 mod mounts;
 mod names;
 mod record;
@@ -34,8 +35,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, Instance, MountOrigin, SandboxId,
-    SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
+    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -364,6 +365,10 @@ impl Backend for NamespaceBackend {
         sweep::sweep(&self.0, alive, known).await
     }
 
+    async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
+        layer::pack(&self.0, plan, archive).await
+    }
+
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
         match self.0.ask(&Request::Remove { path: directory }).await? {
             Reply::Done => Ok(()),
@@ -411,6 +416,18 @@ impl Backend for NamespaceBackend {
 
     async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
         trees::facts(&self.0, tree).await
+    }
+
+    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+        trees::pack(&self.0, tree, archive).await
+    }
+
+    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::unpack(&self.0, archive, into).await
+    }
+
+    async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
+        trees::diff(&self.0, plan, query).await
     }
 
     async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {

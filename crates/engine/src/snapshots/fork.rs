@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, stream};
 use sandbox::{
-    Error, ErrorKind, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec, check_snapshot_labels,
+    Error, ErrorKind, ImageRef, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec,
+    check_snapshot_labels,
 };
 
 use super::make::{self, Wish};
@@ -56,7 +57,7 @@ impl Engine {
             let mut forked = SandboxSpec {
                 name,
                 rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.clone() }),
-                image: of.plan.image.clone(),
+                image: ImageRef::default(),
                 request_id: None,
                 hostname: None,
                 ..of.spec.clone()

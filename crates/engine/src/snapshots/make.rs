@@ -93,7 +93,10 @@ impl Maker<'_> {
         let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
         let facts = self.core.backend.tree_facts(making.tree()).await;
         let tree = facts.map_err(|error| error::from_backend(error, &label))?;
-        let Captured { record: source, held, .. } = captured;
+        let Captured { record: source, held, copy } = captured;
+        tracing::debug!(
+            sandbox = %source.id, ?held, copy.bytes, copy.shared_bytes, copy.n_entries, "files copied for a snapshot"
+        );
         let manifest = SnapshotManifest {
             format: SNAPSHOT_FORMAT,
             created_at: self.core.clock.now(),

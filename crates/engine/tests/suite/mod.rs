@@ -20,6 +20,7 @@ mod patches;
 mod quotas;
 mod read_only;
 mod silent_guests;
+mod snapshots;
 mod support;
 mod unclear_start;
 mod volumes;

@@ -1,6 +1,6 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files links packages archives images ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links packages archives images snapshots ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
@@ -22,6 +22,7 @@ pub(crate) mod packages;
 mod ports;
 mod pulls;
 mod sandboxes;
+mod snapshots;
 mod stream;
 mod system;
 pub mod v1;
@@ -87,6 +88,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(archives::routes())
         .merge(packages::routes())
         .merge(images::routes())
+        .merge(snapshots::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(keys::routes())

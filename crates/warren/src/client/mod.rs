@@ -11,11 +11,13 @@ mod images;
 mod keys;
 mod packages;
 mod sandboxes;
+mod snapshots;
 mod start;
 mod system;
 mod target;
 mod transport;
 
+pub(crate) use self::snapshots::SaveChoice;
 pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,

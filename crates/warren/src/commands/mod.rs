@@ -7,9 +7,11 @@ pub(crate) mod completions;
 pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod key;
@@ -29,6 +31,7 @@ pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod save;
 pub(crate) mod serve;
+pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
@@ -131,6 +134,9 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Load(args) => load::run(context, args).await,
         Command::Save(args) => save::run(context, args).await,
         Command::Image(args) => image::run(context, args).await,
+        Command::Snapshot(args) => snapshot::run(context, args).await,
+        Command::Fork(args) => fork::run(context, args).await,
+        Command::Diff(args) => diff::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,

@@ -15,4 +15,5 @@ mod lifecycle;
 mod limits;
 mod packages;
 mod refusals;
+mod snapshots;
 mod work;

@@ -22,10 +22,33 @@ use crate::{
     pipe::{self, PipeReader},
 };
 
+/// Names that one listing takes.
+const MAX_NAMES: usize = 10_000;
+
 impl Source {
     /// Its absolute path, for people.
     pub(crate) fn shown(&self) -> String {
         self.shown.to_string_lossy().into_owned()
+    }
+
+    /// Names of what is in a directory, at most [`MAX_NAMES`], sorted.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, Failure> {
+        let Opened::Directory(directory) = &self.opened else {
+            return Err(failed("list", &self.shown, Errno::NOTDIR));
+        };
+        let shown = self.shown.clone();
+        let entries = rustix::fs::Dir::read_from(directory).map_err(|error| failed("list", &shown, error))?;
+        blocking(move || {
+            let mut names = Vec::new();
+            for entry in entries.take(MAX_NAMES) {
+                let entry = entry.map_err(|error| failed("list", &shown, error))?;
+                // What is no text cannot be named by a caller either.
+                names.extend(entry.file_name().to_str().ok().map(str::to_owned));
+            }
+            names.sort_unstable();
+            Ok(names)
+        })
+        .await
     }
 
     /// A file's bytes; of a directory all that is beneath it, as a tar. Blocks.

@@ -15,6 +15,7 @@ mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
+mod snapshots;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub(super) fn all() -> Vec<Tool> {
         files::tools(),
         metrics::tools(),
         images::tools(),
+        snapshots::tools(),
         runtime::tools(),
         toolsets::tools(),
     ];

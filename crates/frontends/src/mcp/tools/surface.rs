@@ -19,8 +19,7 @@ const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.jso
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
 /// Tools that come with volumes, snapshots and SSH. One that is there must not be listed here.
-const NOT_YET: [&str; 31] = [
-    "sandbox_restore",
+const NOT_YET: [&str; 22] = [
     "volume_create",
     "volume_list",
     "volume_inspect",
@@ -34,14 +33,6 @@ const NOT_YET: [&str; 31] = [
     "volume_fs_rename",
     "volume_fs_stat",
     "volume_fs_exists",
-    "snapshot_create",
-    "snapshot_list",
-    "snapshot_inspect",
-    "snapshot_verify",
-    "snapshot_remove",
-    "snapshot_reindex",
-    "snapshot_save",
-    "snapshot_load",
     "sandbox_ssh_exec",
     "sandbox_sftp_read",
     "sandbox_sftp_write",
@@ -54,7 +45,7 @@ const NOT_YET: [&str; 31] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 8] = [
+const OTHER_HINTS: [(&str, Hints, &str); 10] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
@@ -71,6 +62,8 @@ const OTHER_HINTS: [(&str, Hints, &str); 8] = [
         Hints::DESTROYS,
         "it overwrites what is there; the same again changes nothing more",
     ),
+    ("snapshot_create", Hints::DESTROYS_MORE, "with force it takes the name from another, which may go"),
+    ("snapshot_save", Hints::DESTROYS, "a file that is there is replaced"),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -15,6 +15,7 @@ mod links;
 mod packages;
 mod sandboxes;
 pub mod schema;
+mod snapshots;
 mod system;
 
 pub use calls::{CallList, CallsQuery};
@@ -49,5 +50,10 @@ pub use packages::{
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,
+};
+pub use snapshots::{
+    Diff, DiffQuery, FileChange, ForkList, ForkSandboxRequest, LoadSnapshotQuery, RemoveSnapshotQuery,
+    RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest,
+    SnapshotVerified, SnapshotsIndexed, VerifySnapshotQuery,
 };
 pub use system::{Capabilities, Health, Version};

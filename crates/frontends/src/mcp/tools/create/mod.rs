@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, OnExpiry},
+    fields::{CreateFields, LogLevel, Mount, OnExpiry, Port},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
