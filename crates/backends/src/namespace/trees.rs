@@ -112,7 +112,7 @@ fn read_report(report: &OwnedFd) -> Result<DiffReport, BackendError> {
 fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob, BackendError> {
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
-        RootfsPlan::Layers { .. } => host.ground.clone(),
+        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } => host.ground.clone(),
         RootfsPlan::Disk { .. } => {
             let what = "sandboxes on a disk image cannot be compared with it".to_owned();
             return Err(BackendError::Unsupported { what, hint: None });

@@ -102,6 +102,12 @@ impl Pulling {
         sum
     }
 
+    /// Whether layers are on their way.
+    pub(crate) fn is_underway(&self) -> bool {
+        let sum = self.sum();
+        sum.n_done < sum.n_layers
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@
 //! share in [`crate::http`].
 
 mod archives;
+mod builds;
 mod calls;
 mod code;
 mod contexts;
@@ -19,6 +20,7 @@ mod links;
 mod openapi;
 mod output;
 pub(crate) mod packages;
+mod patches;
 mod ports;
 mod pulls;
 mod sandboxes;
@@ -86,6 +88,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())
+        .merge(builds::routes())
         .merge(packages::routes())
         .merge(images::routes())
         .merge(snapshots::routes())

@@ -1,7 +1,7 @@
 //! `sandbox_restore`.
 
 use engine::RestoreSpec;
-use sandbox::{Error, ErrorKind, MountSpec};
+use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::mcp::{
     call::Call,
     envelope::{Answer, Failure, ToolResult},
     tools::{
-        create::{LogLevel, Mount, Port},
+        create::{LogLevel, Mount, Port, mounts},
         select::Status,
     },
 };
@@ -102,7 +102,8 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
     if matches!(arguments.external_mount_policy, Some(MountPolicy::Relaxed)) {
         warnings.push("externalMountPolicy relaxed has no effect: mounts are what volumes names.".to_owned());
     }
-    let (mounts, told) = restored_mounts(&call, arguments.volumes).await?;
+    let (mut mounts, told) = mounts::plan("volumes", arguments.volumes.unwrap_or_default())?;
+    mounts::allow(&call, &mut mounts).await?;
     warnings.extend(told);
     let which = named(&call, &arguments.snapshot).await?;
     let spec = RestoreSpec {
@@ -116,17 +117,4 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
     let restored =
         Restored { name: view.name.to_string(), id: view.id.to_string(), status: Status::of(&view) };
     Ok(Answer::new(restored).warn_all(warnings).warn_all(view.warnings))
-}
-
-/// What is mounted in it, and what is worth knowing of that.
-async fn restored_mounts(
-    _call: &Call,
-    volumes: Option<Vec<Mount>>,
-) -> Result<(Vec<MountSpec>, Vec<String>), Failure> {
-    if volumes.is_none_or(|all| all.is_empty()) {
-        return Ok((Vec::new(), Vec::new()));
-    }
-    let error = Error::new(ErrorKind::Unsupported, "volumes cannot be used here yet");
-    Err(Failure::from(error)
-        .with_hint("Leave volumes out, or call sandbox_create with rootfs.kind snapshot."))
 }
