@@ -15,6 +15,7 @@ mod start;
 mod system;
 mod target;
 mod transport;
+mod volumes;
 
 pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},

@@ -16,6 +16,7 @@ mod packages;
 mod sandboxes;
 pub mod schema;
 mod system;
+mod volumes;
 
 pub use calls::{CallList, CallsQuery};
 pub use code::{
@@ -51,3 +52,4 @@ pub use sandboxes::{
     WaitQuery,
 };
 pub use system::{Capabilities, Health, Version};
+pub use volumes::{Volume, VolumeList, VolumeRequest};
