@@ -122,7 +122,9 @@ fn unpack(archive: &File, into: &Path) -> Result<TreeFacts> {
     for part in only_directories(into.as_fd(), &PARTS)? {
         only_directories(beneath(into.as_fd(), part)?.as_fd(), &["upper"])?;
     }
-    beneath(into.as_fd(), "root/upper")?;
+    if beneath(into.as_fd(), "root/upper").is_err() {
+        return Err(Error::Refused { entry: "root/upper".to_owned(), why: "it is missing".to_owned() });
+    }
     Ok(facts_of(trees::facts(into.as_fd())?))
 }
 
