@@ -1,21 +1,189 @@
 //! What a new sandbox is made on: from a name to layers on disk.
 
-use sandbox::{Base, Error, ErrorKind, Result, RootfsSpec, SandboxSpec};
+mod stand_in;
 
-use crate::{Principal, core::Core, snapshots};
+use std::{fs, path::Path, sync::Arc};
 
-/// Finds the image, the snapshot or the directory that was asked for.
-pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec) -> Result<Base> {
-    if let Some(RootfsSpec::Snapshot { snapshot }) = &spec.rootfs {
-        return snapshots::base::find(core, who, spec, snapshot).await;
+use images::{Image, ImageConfig, PullOptions, Reference};
+use sandbox::{
+    Base, BaseConfig, Error, ErrorKind, FileIdentity, PullPolicy, Result, RootfsPlan, RootfsSpec, SandboxSpec,
+};
+use tokio::task::spawn_blocking;
+
+use crate::{Principal, Progress, core::Core, images::from_images, snapshots};
+
+/// Where execs begin in an image that does not say.
+const DEFAULT_CWD: &str = "/";
+
+/// What was found, held until the sandbox that is made on it is known to use it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) base: Base,
+    /// While this exists nothing of the image is collected.
+    _image: Option<Image>,
+}
+
+impl Found {
+    pub(crate) fn new(base: Base, image: Option<Image>) -> Self {
+        Self { base, _image: image }
     }
-    let hint = "Use the image `host`, which has the programs of this machine.";
-    if !spec.image.is_host() {
-        let message = format!("image {} cannot be used yet", spec.image);
-        return Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint));
+}
+
+impl From<Base> for Found {
+    fn from(base: Base) -> Self {
+        Self { base, _image: None }
     }
-    if spec.rootfs.is_some() {
-        return Err(Error::new(ErrorKind::Unsupported, "rootfs cannot be used yet").with_hint(hint));
+}
+
+/// Finds the image, the snapshot, the directory or the disk that was asked for; gets the image where it is missing.
+pub(crate) async fn find(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    progress: &Progress,
+) -> Result<Found> {
+    match &spec.rootfs {
+        None if spec.image.is_host() => Ok(Base::host().into()),
+        None => find_image(core, spec, progress).await,
+        Some(_) if !spec.image.is_host() => {
+            Err(Error::invalid("a sandbox is made on an image or on a rootfs, not on both")
+                .with_hint("Leave one of image and rootfs out."))
+        }
+        Some(RootfsSpec::Snapshot { snapshot }) => snapshots::base::find(core, who, spec, snapshot).await,
+        Some(RootfsSpec::Directory { path, allowed }) => {
+            check_host_path(who, path, *allowed)?;
+            let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
+            check_kind(path, Kind::Directory).await?;
+            Ok(on_host_path(rootfs))
+        }
+        Some(RootfsSpec::Disk { path, allowed }) => {
+            check_host_path(who, path, *allowed)?;
+            check_kind(path, Kind::File).await?;
+            Ok(on_host_path(RootfsPlan::Disk { image: path.clone(), identity: *allowed }))
+        }
     }
-    Ok(Base::host())
+}
+
+async fn find_image(core: &Arc<Core>, spec: &SandboxSpec, progress: &Progress) -> Result<Found> {
+    let stand_in = stand_in::find(spec.image.as_str());
+    if let (Some(stand_in), false) = (&stand_in, core.keeps_images()) {
+        return Ok(stand_in.base("this daemon keeps no images").into());
+    }
+    let images = core.images().await?;
+    let name = spec.image.as_str();
+    if spec.pull != PullPolicy::Always {
+        match images.get(name).await {
+            Ok(image) => return on_image(core, image),
+            Err(images::Error::NotFound { .. }) if spec.pull == PullPolicy::IfMissing => {}
+            Err(images::Error::NotFound { .. }) => {
+                let message = format!("image {name} is not here, and is not to be pulled");
+                return Err(Error::new(ErrorKind::NotFound, message)
+                    .with_hint("Pull it first, or use the pull policy if-missing."));
+            }
+            Err(error) => return Err(from_images(error)),
+        }
+    }
+    let reference: Reference = name.parse().map_err(from_images)?;
+    let Some(stand_in) = stand_in else {
+        let pulled = images.pull(&reference, PullOptions::default(), progress.clone()).await;
+        return on_image(core, pulled.map_err(from_images)?);
+    };
+    if let Some(why) = core.images.unreachable(reference.registry()) {
+        return Ok(stand_in.base(&why).into());
+    }
+    match stand_in::pull_if_reachable(images, &reference, progress).await {
+        Ok(image) => on_image(core, image),
+        Err(error) if error.is_retryable() => {
+            core.images.note_unreachable(reference.registry(), &error.to_string());
+            Ok(stand_in.base(&error.to_string()).into())
+        }
+        Err(error) => Err(from_images(error)),
+    }
+}
+
+fn on_image(core: &Core, image: Image) -> Result<Found> {
+    let architecture = &image.platform.architecture;
+    if image.platform.os != "linux" || *architecture != images::Platform::host().architecture {
+        let message = format!("the image is for {}/{architecture}, not for this machine", image.platform.os);
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("Use an image with a build for this machine."));
+    }
+    let base = Base {
+        rootfs: RootfsPlan::Layers { layers: image.lowers.clone() },
+        above: Vec::new(),
+        image_digest: Some(image.digest.to_string()),
+        snapshot: None,
+        config: config_of(&image.config, &core.config.defaults.user),
+        warnings: Vec::new(),
+    };
+    Ok(Found { base, _image: Some(image) })
+}
+
+/// What the image says, as sandboxes are told. It may say nonsense: then it counts as if it had said nothing.
+fn config_of(config: &ImageConfig, default_user: &str) -> BaseConfig {
+    let env = config.env.iter().filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let is_whole = !name.is_empty() && !pair.contains('\0');
+        is_whole.then(|| (name.to_owned(), value.to_owned()))
+    });
+    let cwd = config.working_dir.as_deref().filter(|cwd| cwd.starts_with('/') && !cwd.contains('\0'));
+    let user = config.user.as_deref().filter(|user| !user.is_empty());
+    BaseConfig {
+        env: env.collect(),
+        user: Some(user.unwrap_or(default_user).to_owned()),
+        cwd: Some(cwd.unwrap_or(DEFAULT_CWD).to_owned()),
+        entrypoint: config.entrypoint.clone(),
+        cmd: config.cmd.clone(),
+        exposed_ports: config.exposed_ports.clone(),
+        stop_signal: config.stop_signal.clone(),
+        shell: config.shell.clone(),
+        labels: config.labels.clone(),
+    }
+}
+
+fn on_host_path(rootfs: RootfsPlan) -> Found {
+    let config = BaseConfig { cwd: Some(DEFAULT_CWD.to_owned()), ..BaseConfig::default() };
+    Base { rootfs, config, ..Base::host() }.into()
+}
+
+/// The owner of the daemon may name any path of the host; for others a front end with a policy must have allowed it.
+fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Result<()> {
+    if !who.is_owner && allowed.is_none() {
+        let message = format!("{} may not use paths of the host", who.name);
+        return Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Use an image: import the files as one, or have the daemon's owner do that."));
+    }
+    if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
+        let message = format!("{} is not an absolute path", path.display());
+        return Err(Error::invalid(message).with_hint("Give a path of the host that begins with /."));
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Directory,
+    File,
+}
+
+async fn check_kind(path: &Path, kind: Kind) -> Result<()> {
+    let path = path.to_owned();
+    let checked = spawn_blocking(move || {
+        let found = fs::metadata(&path).map_err(|error| {
+            Error::new(ErrorKind::NotFound, format!("{} cannot be used: {error}", path.display()))
+                .with_hint("Check the path, and that the daemon's user may reach it.")
+        })?;
+        let (fits, wanted) = match kind {
+            Kind::Directory => (found.is_dir(), "a directory"),
+            Kind::File => (found.is_file(), "a file with an ext4 file system in it"),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{} is not {wanted}", path.display()))
+            .with_hint(format!("Name {wanted} of the host.")))
+    });
+    checked
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "a path was not looked at").with_source(error))?
 }

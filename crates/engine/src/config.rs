@@ -38,8 +38,8 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// The way to package indexes; without one nothing can be installed.
     pub packages: Option<Arc<dyn PackageGateway>>,
-    /// Without, there is only image `host`.
-    pub images: Option<images::Images>,
+    /// How images are kept, below `home`; the engine itself fills in who uses them. Without, there is only image `host`.
+    pub images: Option<images::Options>,
 }
 
 impl EngineConfig {

@@ -22,6 +22,7 @@ use crate::{
     disk::Disk,
     error,
     events::EventLog,
+    images::ImageStore,
     keys::Keys,
     links::LinkSecret,
     packages::Jobs,
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) jobs: Jobs,
     pub(crate) volumes: Volumes,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) images: ImageStore,
     /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
@@ -170,6 +172,7 @@ impl Core {
             jobs: Jobs::default(),
             volumes: Volumes::default(),
             snapshots,
+            images: ImageStore::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             registry: Mutex::default(),
@@ -249,13 +252,13 @@ impl Core {
 
     /// The sandboxes that mount a volume, running or not, and those that are about to.
     pub(crate) fn volume_users(&self, volume: &VolumeId) -> Vec<SandboxName> {
-        let registry = self.registry();
-        let uses = |place: &&Place| {
-            let mounts = &place.shared.status.borrow().record.plan.mounts;
-            mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume))
-        };
-        let mut users: Vec<_> =
-            registry.by_id.values().filter(uses).map(|place| place.shared.subject.name.clone()).collect();
+        let mut users = Vec::new();
+        self.each(|shared| {
+            let mounts = &shared.status.borrow().record.plan.mounts;
+            if mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume)) {
+                users.push(shared.subject.name.clone());
+            }
+        });
         users.sort();
         users
     }
@@ -263,12 +266,17 @@ impl Core {
     /// Which sandboxes use which trees of snapshots, also those that are just being made.
     pub(crate) fn tree_users(&self) -> TreeUsers {
         let mut users = TreeUsers::new();
-        for place in self.registry().by_id.values() {
-            for tree in &place.shared.status.borrow().record.plan.above {
-                users.entry(tree.clone()).or_default().push(place.shared.label());
+        self.each(|shared| {
+            for tree in &shared.status.borrow().record.plan.above {
+                users.entry(tree.clone()).or_default().push(shared.label());
             }
-        }
+        });
         users
+    }
+
+    /// Calls `look` with every sandbox, also those that are just being made.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Shared)) {
+        self.registry().by_id.values().for_each(|place| look(&place.shared));
     }
 
     /// Whether a sandbox is being made that has no record yet.

@@ -2,11 +2,12 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
+use images::Progress;
 use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base,
+    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, mounts, names,
@@ -35,13 +36,34 @@ impl Engine {
         who: &Principal,
         request: impl Into<CreateRequest>,
     ) -> Result<SandboxView> {
-        let mut request = request.into();
+        self.create_sandbox_with(who, request, Progress::none()).await
+    }
+
+    /// As [`Engine::create_sandbox`], and tells how the pull of its image goes on, where there is one.
+    pub async fn create_sandbox_with(
+        &self,
+        who: &Principal,
+        request: impl Into<CreateRequest>,
+        progress: Progress,
+    ) -> Result<SandboxView> {
+        let request = request.into();
+        build::check_labels(&request.spec)?;
+        self.create_any(who, request, progress).await
+    }
+
+    /// The same for a build too, whose sandboxes carry a label that nobody else may give.
+    pub(crate) async fn create_any(
+        &self,
+        who: &Principal,
+        mut request: CreateRequest,
+        progress: Progress,
+    ) -> Result<SandboxView> {
         self.check_caller(who, &request.spec)?;
         check_once(&request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
         let spec = request.spec;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec, &pending).await? {
+            match attempt(self.core(), who, &spec, &pending, &progress).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -62,7 +84,8 @@ impl Engine {
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let planned = new_record(core, who, spec, &base::find(core, who, spec).await?)?;
+        let found = base::find(core, who, spec, &Progress::none()).await?;
+        let planned = new_record(core, who, spec, &found.base)?;
         mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
@@ -85,19 +108,22 @@ async fn attempt(
     who: &Principal,
     spec: &SandboxSpec,
     pending: &Pending,
+    progress: &Progress,
 ) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }
-    let base = base::find(core, who, spec).await?;
-    let mut record = new_record(core, who, spec, &base)?;
+    // Holds on to the image until the sandbox is known to use it.
+    let found = base::find(core, who, spec, progress).await?;
+    let mut record = new_record(core, who, spec, &found.base)?;
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
+    drop(found);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
@@ -139,6 +165,10 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
     if let Some(image) = snapshots::base::image_of(core, base) {
         plan.image = image;
+    }
+    if build::is_of_builds(spec) {
+        // What one instruction puts into /tmp, the next one finds.
+        plan.limits.tmp = sandbox::ByteSize(0);
     }
     let now = core.clock.now();
     Ok(SandboxRecord {

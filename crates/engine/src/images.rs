@@ -3,26 +3,36 @@
 //! Images are the host's: every namespace sees them, and only who may do everything names or removes them. Else one tenant
 //! could put an image of theirs under the name that another one uses.
 
-use std::io::{Read, Write};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{Read, Write},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
+};
 
 use ::images::{
-    Archive, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse,
-    Platform, Progress, PullOptions, Reference,
+    Archive, Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse,
+    Platform, Progress, PullOptions, Reference, Users,
 };
 use sandbox::{Error, ErrorKind, Result};
+use tokio::sync::OnceCell;
 
-use crate::{Engine, Force, Principal, Scope, core::Core};
+use crate::{
+    Engine, Force, Principal, Scope,
+    core::{Core, until},
+    shared::Shared,
+};
 
 impl Engine {
     /// All images, by their first name.
     pub async fn images(&self, who: &Principal) -> Result<Vec<ImageSummary>> {
-        let mut images = self.core().images_of(who)?.list().await.map_err(from_images)?;
+        let mut images = self.core().images_of(who).await?.list().await.map_err(from_images)?;
         images.iter_mut().for_each(|image| hide_strangers(who, image));
         Ok(images)
     }
 
     pub async fn image(&self, who: &Principal, name: &str) -> Result<ImageDetail> {
-        let mut image = self.core().images_of(who)?.inspect(name).await.map_err(from_images)?;
+        let mut image = self.core().images_of(who).await?.inspect(name).await.map_err(from_images)?;
         hide_strangers(who, &mut image.summary);
         Ok(image)
     }
@@ -37,9 +47,9 @@ impl Engine {
     ) -> Result<ImageDetail> {
         // Whoever sits between us and such a registry decides what all namespaces get under this name.
         let images = if options.insecure {
-            self.core().images_to_name(who)?
+            self.core().images_to_name(who).await?
         } else {
-            self.core().images_to_change(who)?
+            self.core().images_to_change(who).await?
         };
         let image = images.pull(reference, options, progress).await.map_err(from_images)?;
         let mut image = detail(images, &image).await?;
@@ -53,11 +63,14 @@ impl Engine {
         archive: Archive,
         platform: Platform,
     ) -> Result<Vec<ImageDetail>> {
-        let images = self.core().images_to_name(who)?;
+        let images = self.core().images_to_name(who).await?;
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
-        let mut details = Vec::with_capacity(loaded.len());
+        let mut details: Vec<ImageDetail> = Vec::with_capacity(loaded.len());
         for image in &loaded {
-            details.push(detail(images, image).await?);
+            // One with several names may come once for each.
+            if details.iter().all(|known| known.summary.digest != image.digest) {
+                details.push(detail(images, image).await?);
+            }
         }
         Ok(details)
     }
@@ -71,7 +84,7 @@ impl Engine {
         platform: Platform,
         name: Reference,
     ) -> Result<ImageDetail> {
-        let images = self.core().images_to_name(who)?;
+        let images = self.core().images_to_name(who).await?;
         let image = images.import(root, config, platform, name).await.map_err(from_images)?;
         detail(images, &image).await
     }
@@ -84,11 +97,11 @@ impl Engine {
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        self.core().images_of(who)?.save_all(names, writer, format).await.map_err(from_images)
+        self.core().images_of(who).await?.save_all(names, writer, format).await.map_err(from_images)
     }
 
     pub async fn tag_image(&self, who: &Principal, name: &str, further: &Reference) -> Result<()> {
-        self.core().images_to_name(who)?.tag(name, further).await.map_err(from_images)
+        self.core().images_to_name(who).await?.tag(name, further).await.map_err(from_images)
     }
 
     /// Takes a name away, and with its last one the image. By force also while it is used: then it goes with its last user.
@@ -97,16 +110,16 @@ impl Engine {
             Force::Yes => InUse::Untag,
             Force::No => InUse::Refuse,
         };
-        self.core().images_to_name(who)?.remove(name, in_use).await.map_err(from_images)
+        self.core().images_to_name(who).await?.remove(name, in_use).await.map_err(from_images)
     }
 
     /// Removes every image that nobody uses.
     pub async fn prune_images(&self, who: &Principal) -> Result<Freed> {
-        self.core().images_to_name(who)?.prune().await.map_err(from_images)
+        self.core().images_to_name(who).await?.prune().await.map_err(from_images)
     }
 
     pub async fn images_usage(&self, who: &Principal) -> Result<DiskUsage> {
-        self.core().images_of(who)?.disk_usage().await.map_err(from_images)
+        self.core().images_of(who).await?.disk_usage().await.map_err(from_images)
     }
 }
 
@@ -121,36 +134,114 @@ async fn detail(images: &Images, image: &Image) -> Result<ImageDetail> {
     images.inspect(image.digest.as_str()).await.map_err(from_images)
 }
 
+/// How long a registry that was out of reach is not asked again for an image that the host can stand in for.
+const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
+/// Most registries that are remembered as out of reach.
+const MAX_UNREACHABLE: usize = 16;
+
+/// The store of images, opened by the first who needs it.
+#[derive(Debug, Default)]
+pub(crate) struct ImageStore {
+    opened: OnceCell<Images>,
+    /// Registries that were out of reach lately: since when, and why.
+    unreachable: Mutex<HashMap<String, (Instant, String)>>,
+}
+
+impl ImageStore {
+    /// Why this registry need not be asked now.
+    pub(crate) fn unreachable(&self, registry: &str) -> Option<String> {
+        let noted = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, why) = noted.get(registry)?;
+        (since.elapsed() < UNREACHABLE_FOR).then(|| why.clone())
+    }
+
+    pub(crate) fn note_unreachable(&self, registry: &str, why: &str) {
+        let mut noted = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.retain(|_registry, (since, _why)| since.elapsed() < UNREACHABLE_FOR);
+        if noted.len() < MAX_UNREACHABLE {
+            noted.insert(registry.to_owned(), (Instant::now(), why.to_owned()));
+        }
+    }
+}
+
+/// Tells the store of images who uses them, from the engine's records.
+#[derive(Debug)]
+struct Records(Weak<Core>);
+
+impl Users for Records {
+    fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
+        // Without the engine, or with records that cannot be read, nobody can tell.
+        let core = self.0.upgrade()?;
+        core.corrupt().is_empty().then(|| core.image_users())
+    }
+}
+
+/// Takes away what an earlier daemon left half-made. Only when every sandbox is known: nothing that one uses may be taken.
+pub(crate) async fn open_behind(core: &Arc<Core>) {
+    if core.config.images.is_none() || !core.config.home.join("images").exists() {
+        return;
+    }
+    if let Err(error) = core.images().await {
+        tracing::warn!(%error, "the images cannot be opened; tried again when they are needed");
+    }
+}
+
+/// An image that has lost its names goes with its last user. Behind: nobody who removes a sandbox waits for that.
+pub(crate) fn user_gone(core: &Arc<Core>, shared: &Shared) {
+    let (Some(images), true) = (core.images.opened.get().cloned(), shared.image_digest.is_some()) else {
+        return;
+    };
+    let closing = core.closing.clone();
+    core.drivers.spawn(async move {
+        until(&closing, async {
+            if let Err(error) = images.collect().await {
+                tracing::warn!(%error, "an image that nobody uses could not be removed");
+            }
+        })
+        .await;
+    });
+}
+
 impl Core {
-    fn images(&self) -> Result<&Images> {
-        self.config.images.as_ref().ok_or_else(|| {
+    /// Whether there can be images other than `host`.
+    pub(crate) fn keeps_images(&self) -> bool {
+        self.config.images.is_some()
+    }
+
+    pub(crate) async fn images(self: &Arc<Self>) -> Result<&Images> {
+        let options = self.config.images.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "this daemon keeps no images")
                 .with_hint("Use the image `host`, or a daemon with the namespace back end.")
-        })
+        })?;
+        let open = || {
+            let users = Arc::new(Records(Arc::downgrade(self)));
+            Images::open(&self.config.home, ::images::Options { users, ..options.clone() })
+        };
+        self.images.opened.get_or_try_init(open).await.map_err(from_images)
     }
 
     /// The image with exactly this manifest, if it is here.
-    pub(crate) async fn image_by_digest(&self, digest: &str) -> Result<Image> {
-        self.images()?.get(digest).await.map_err(from_images)
+    pub(crate) async fn image_by_digest(self: &Arc<Self>, digest: &str) -> Result<Image> {
+        self.images().await?.get(digest).await.map_err(from_images)
     }
 
     pub(crate) async fn save_image_to(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        self.images()?.save(name, writer, format).await.map_err(from_images)
+        self.images().await?.save(name, writer, format).await.map_err(from_images)
     }
 
     /// Takes in the image with this digest, for a snapshot that is made on it.
     pub(crate) async fn load_image_from(
-        &self,
+        self: &Arc<Self>,
         who: &Principal,
         digest: &str,
         reader: impl Read + Send + 'static,
     ) -> Result<()> {
-        let images = self.images_to_name(who)?;
+        let images = self.images_to_name(who).await?;
         let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::default()).await;
         let loaded = loaded.map_err(from_images)?;
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
@@ -161,25 +252,48 @@ impl Core {
         }
     }
 
-    fn images_of(&self, who: &Principal) -> Result<&Images> {
-        self.keys.admit(who, self.clock.now())?;
-        self.images()
+    /// Everybody who uses an image, by its digest. Sandboxes that are just being made count: from the moment they have a
+    /// place in the registry nobody else needs to hold the image for them.
+    fn image_users(&self) -> BTreeMap<Digest, Vec<String>> {
+        let mut users: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
+        let mut uses = |digest: &str, user: String| {
+            if let Ok(digest) = digest.parse() {
+                users.entry(digest).or_default().push(user);
+            }
+        };
+        self.each(|shared| {
+            if let Some(digest) = &shared.image_digest {
+                uses(digest, shared.label());
+            }
+        });
+        self.snapshots.each(|snapshot| {
+            if let Some(digest) = &snapshot.manifest.image_digest {
+                uses(digest, snapshot.label());
+            }
+        });
+        users.values_mut().for_each(|users| users.sort_unstable());
+        users
     }
 
-    fn images_to_change(&self, who: &Principal) -> Result<&Images> {
+    async fn images_of(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
+        self.keys.admit(who, self.clock.now())?;
+        self.images().await
+    }
+
+    async fn images_to_change(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
         who.may_change()?;
-        self.images_of(who)
+        self.images_of(who).await
     }
 
     /// For what changes what a name stands for, in every namespace.
-    fn images_to_name(&self, who: &Principal) -> Result<&Images> {
+    pub(crate) async fn images_to_name(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
         who.may_change()?;
         if who.scope != Scope::All {
             let message = format!("{} may not name or remove images, which all namespaces share", who.name);
             return Err(Error::new(ErrorKind::Denied, message)
                 .with_hint("Pull an image from a registry, or use a key for all namespaces."));
         }
-        self.images_to_change(who)
+        self.images_to_change(who).await
     }
 }
 

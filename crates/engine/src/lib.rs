@@ -8,6 +8,7 @@ mod access;
 mod adopt;
 mod audit;
 mod base;
+mod build;
 mod clerk;
 mod client;
 mod clock;
@@ -44,9 +45,9 @@ mod volume_files;
 mod volumes;
 
 pub use ::images::{
-    Archive, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
-    Platform, Progress, PullOptions, Reference,
+    Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -61,6 +62,10 @@ pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
     audit::{CallFilter, CallRecord},
+    build::{
+        BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
+        OutputStream, QUEUED_BUILD_EVENTS,
+    },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     code::{ContextSpec, ContextView, LanguageView, Made},

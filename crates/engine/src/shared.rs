@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) owner: Option<KeyId>,
     /// Its memory limit, which is its part of its owner's quota.
     pub(crate) memory: ByteSize,
+    /// Digest of the image it is made on.
+    pub(crate) image_digest: Option<String>,
     /// Only the driver sends.
     pub(crate) status: watch::Sender<Status>,
     pub(crate) inbox: mpsc::Sender<Command>,
@@ -94,6 +96,7 @@ impl Shared {
             Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
         let request_id = record.spec.request_id.clone();
         let (owner, memory) = (record.owner.clone(), record.plan.limits.memory);
+        let image_digest = record.plan.image_digest.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
@@ -102,6 +105,7 @@ impl Shared {
             request_id,
             owner,
             memory,
+            image_digest,
             status: watch::Sender::new(status),
             inbox,
             execs: LiveExecs::default(),
@@ -176,7 +180,8 @@ impl Shared {
         let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
-        let warnings = record.isolation.as_ref().map(warnings).unwrap_or_default();
+        let of_walls = record.isolation.as_ref().map(warnings).unwrap_or_default();
+        let warnings = record.plan.warnings.iter().cloned().chain(of_walls).collect();
         SandboxView {
             id: record.id,
             name: record.name,

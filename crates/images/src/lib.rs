@@ -12,6 +12,7 @@ mod error;
 mod images;
 mod manifest;
 mod options;
+mod pack;
 mod platform;
 mod progress;
 mod reference;
@@ -27,7 +28,8 @@ pub use crate::{
         Archive, Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse,
         LayerDetail, Origin, PullOptions,
     },
-    options::{Auth, Credentials, Limits, Mirror, Options, Retry, Timeouts},
+    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
+    pack::{PackOptions, pack_layer},
     platform::Platform,
     progress::{Event, LayerState, Progress},
     reference::Reference,

@@ -8,14 +8,17 @@ use std::{
     time::Duration,
 };
 
-use crate::unpack::{InProcess, OpaqueMark, Unpacker};
+use crate::{
+    digest::Digest,
+    unpack::{InProcess, OpaqueMark, Unpacker},
+};
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Most bytes that images may take on disk. The least recently used ones go first; none that is pinned or held goes at all.
+    /// Most bytes that images may take on disk. The least recently used ones go first; none that is used or held goes at all.
     pub disk_cap: Option<u64>,
     /// How many layers are downloaded at a time, over all pulls.
     pub downloads: usize,
@@ -34,6 +37,8 @@ pub struct Options {
     pub opaque: OpaqueMark,
     /// Where layers are unpacked and removed: in this process, or by a helper with other rights.
     pub unpacker: Arc<dyn Unpacker>,
+    /// Who else needs images, beyond those who hold an [`Image`](crate::Image).
+    pub users: Arc<dyn Users>,
     /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a layer with
     /// empty files; a crash of this process never does.
     pub durable: bool,
@@ -54,8 +59,29 @@ impl Default for Options {
             limits: Limits::default(),
             opaque: OpaqueMark::default(),
             unpacker: Arc::new(InProcess),
+            users: Arc::new(NoUsers),
             durable: true,
         }
+    }
+}
+
+/// Knows who uses images, from records of its own: nothing about users is written down here.
+pub trait Users: fmt::Debug + Send + Sync {
+    /// Everybody who uses an image now, by the digest of its manifest, in words such as `sandbox web`. Asked whenever images
+    /// are removed, listed or collected, so it must be quick, and must not ask the store of images anything. `None`: it
+    /// cannot be told now, so every image may be in use.
+    ///
+    /// Whoever begins to use an image holds an [`Image`](crate::Image) of it until this tells of them.
+    fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>>;
+}
+
+/// Nobody but those who hold an [`Image`](crate::Image).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoUsers;
+
+impl Users for NoUsers {
+    fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
+        Some(BTreeMap::new())
     }
 }
 

@@ -18,7 +18,8 @@ impl Progress {
         Self::new(|_| {})
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    /// For whoever passes on what another one tells.
+    pub fn tell(&self, event: Event) {
         (self.0)(event);
     }
 }

@@ -1,6 +1,6 @@
 //! A cage as data: what the spawner and the child it clones will do, in order, before the guest runs.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, io, os::fd::BorrowedFd, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -61,14 +61,35 @@ pub enum HandedLayer {
     Directory {
         path: PathBuf,
         read_only: bool,
+        /// Which one it must turn out to be.
+        identity: Option<FileIdentity>,
     },
-    /// A file system in a file, mounted for this sandbox alone. Directories and files (name, text) are made in it
-    /// when they are missing.
-    Image {
-        path: PathBuf,
-        directories: Vec<String>,
-        files: Vec<(String, String)>,
-    },
+    /// A file system in a file, mounted for this sandbox alone. Directories (name, mode) and files (name, text) are made in
+    /// it when they are missing.
+    Image { path: PathBuf, directories: Vec<(String, u32)>, files: Vec<(String, String)> },
+    /// An ext4 file system in a file that nobody may write to, neither to what is in it nor to the file.
+    ReadOnlyImage { path: PathBuf, identity: Option<FileIdentity> },
+}
+
+/// Which file it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl FileIdentity {
+    /// Refuses a file that was put in the place of this one.
+    pub fn check(self, found: BorrowedFd<'_>) -> io::Result<()> {
+        let found = rustix::fs::fstat(found)?;
+        if (self.device, self.inode) == (found.st_dev, found.st_ino) {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is another file than the one that was allowed",
+        ))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,11 +156,13 @@ pub enum Step {
         layer: usize,
         at: PathBuf,
     },
+    /// `short`: an empty directory, where the lower ones get short names if the kernel cannot take so many long ones.
     Overlay {
         at: PathBuf,
         lower: Vec<PathBuf>,
         upper: PathBuf,
         work: PathBuf,
+        short: PathBuf,
         flags: Vec<MountFlag>,
     },
     Tmpfs {
@@ -165,6 +188,15 @@ pub enum Step {
         at: PathBuf,
         recursive: bool,
         flags: Vec<MountFlag>,
+    },
+    /// Goes on only if what is at this place is that file or directory.
+    Expect {
+        at: PathBuf,
+        identity: FileIdentity,
+    },
+    /// Makes a directory with its parents, where they are missing and can be made.
+    MakePath {
+        at: PathBuf,
     },
     /// Hides a file or a directory of the kernel, where it exists, behind `with`, which must be of the same kind.
     Mask {
@@ -229,6 +261,8 @@ impl Step {
             Self::Sys { .. } => "sys",
             Self::Pts { .. } => "pts",
             Self::Bind { .. } => "bind",
+            Self::Expect { .. } => "expect",
+            Self::MakePath { .. } => "make path",
             Self::Mask { .. } => "mask",
             Self::ReadOnly { .. } => "read-only",
             Self::Flags { .. } => "flags",
@@ -252,13 +286,18 @@ impl fmt::Display for Step {
             Self::Unshare { namespaces } => write!(f, "{name} {namespaces:?}"),
             Self::Affinity { count } => write!(f, "{name} {count}"),
             Self::Directory { at, mode } => write!(f, "{name} {} {mode:o}", at.display()),
-            Self::File { at } | Self::Proc { at } | Self::Sys { at } | Self::ReadOnly { at } => {
+            Self::File { at }
+            | Self::Proc { at }
+            | Self::Sys { at }
+            | Self::ReadOnly { at }
+            | Self::Expect { at, .. }
+            | Self::MakePath { at } => {
                 write!(f, "{name} {}", at.display())
             }
             Self::Mask { at, .. } | Self::Pts { at, .. } => write!(f, "{name} {}", at.display()),
             Self::Link { at, to } => write!(f, "{name} {} → {}", at.display(), to.display()),
             Self::Attach { layer, at } => write!(f, "{name} layer {layer} at {}", at.display()),
-            Self::Overlay { at, lower, upper, work, flags } => {
+            Self::Overlay { at, lower, upper, work, flags, .. } => {
                 write!(f, "{name} {} lower {lower:?} upper {upper:?} work {work:?} {flags:?}", at.display())
             }
             Self::Tmpfs { at, bytes, mode, flags } => {

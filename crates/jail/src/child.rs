@@ -242,12 +242,20 @@ fn run_plain(step: &Step) -> io::Result<()> {
         },
         Step::File { at } => fs::File::create(at).map(drop),
         Step::Link { at, to } => Ok(rustix::fs::symlinkat(to, CWD, at)?),
-        Step::Overlay { at, lower, upper, work, flags } => mounts::overlay(at, lower, upper, work, flags),
+        Step::Overlay { at, lower, upper, work, short, flags } => {
+            mounts::overlay(at, lower, upper, work, short, flags)
+        }
         Step::Tmpfs { at, bytes, mode, flags } => mounts::tmpfs(at, *bytes, *mode, flags),
         Step::Proc { at } => mounts::proc(at),
         Step::Sys { at } => mounts::sys(at),
         Step::Pts { at, options } => mounts::pts(at, *options),
         Step::Bind { from, at, recursive, flags } => mounts::bind(from, at, *recursive, flags),
+        Step::Expect { at, identity } => identity.check(mounts::place(at)?.as_fd()),
+        Step::MakePath { at } => {
+            // Where it cannot be made, whoever wants to be there is told.
+            let _made = fs::create_dir_all(at);
+            Ok(())
+        }
         Step::Mask { at, with } => mounts::mask(at, with),
         Step::ReadOnly { at } => mounts::read_only(at),
         Step::Flags { at, flags } => sys::add_mount_flags(at, flags, false),

@@ -77,7 +77,7 @@ fn enter(
 ) -> io::Result<()> {
     let (Go, _) = packet::receive(from_parent.as_fd(), rustix::net::RecvFlags::empty())?;
     mounts::hide()?;
-    mounts::overlay(root, lower, upper, work, &[])?;
+    mounts::overlay(root, lower, upper, work, root, &[])?;
     mounts::pivot(root)
 }
 

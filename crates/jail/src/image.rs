@@ -16,12 +16,16 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags},
     io::Errno,
     mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+        fsmount, fsopen,
     },
 };
 
 pub use self::look::{LookedInto, look_into};
-use crate::{cage::HandedLayer, sys};
+use crate::{
+    cage::{FileIdentity, HandedLayer},
+    sys,
+};
 
 /// A free loop device may be taken by somebody else between asking for it and taking it.
 const LOOP_TRIES: usize = 32;
@@ -33,13 +37,38 @@ pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd
         .map(|layer| match layer {
             HandedLayer::Directory { .. } => Ok(None),
             HandedLayer::Image { path, directories, files } => mount(path, directories, files).map(Some),
+            HandedLayer::ReadOnlyImage { path, identity } => mount_read_only(path, *identity).map(Some),
         })
         .collect()
 }
 
-fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io::Result<OwnedFd> {
+/// Neither the file nor what is in it is written to, not even to make a file system whole that was cut off in use.
+fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
+    // A pipe must not let us wait for somebody who writes.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(image, flags, Mode::empty())?);
+    if let Some(identity) = identity {
+        identity.check(file.as_fd())?;
+    }
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let device = attach(&file, Writes::Refused)?;
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device.path)?;
+    for flag in ["ro", "noload"] {
+        fsconfig_set_flag(&context, flag)?;
+    }
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = attach(&file)?;
+    let device = attach(&file, Writes::Allowed)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
     fsconfig_create(&context)?;
@@ -51,20 +80,20 @@ fn mount(image: &Path, directories: &[String], files: &[(String, String)]) -> io
 
 /// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
 /// inside can reach it: where it is, the image was filled before, and what the workload has made of it is left alone.
-fn fill(top: BorrowedFd<'_>, directories: &[String], files: &[(String, String)]) -> io::Result<()> {
-    let Some((mark, directories)) = directories.split_last() else { return Ok(()) };
+fn fill(top: BorrowedFd<'_>, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<()> {
+    let Some(((mark, mode), directories)) = directories.split_last() else { return Ok(()) };
     if let Some((place, name)) = place_of(top, mark)?
         && rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     {
         return Ok(());
     }
-    for directory in directories {
-        make_directory(top, directory)?;
+    for (directory, mode) in directories {
+        make_directory(top, directory, *mode)?;
     }
     for (name, text) in files {
         make_file(top, name, text)?;
     }
-    make_directory(top, mark)
+    make_directory(top, mark, *mode)
 }
 
 /// The directory in which `path` lies, and its name there; `None` where that directory is missing. No link is followed and
@@ -79,11 +108,13 @@ fn place_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedF
     }
 }
 
-fn make_directory(top: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+fn make_directory(top: BorrowedFd<'_>, path: &str, mode: u32) -> io::Result<()> {
     let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
-    match rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)) {
+    let mode = Mode::from_raw_mode(mode);
+    match rustix::fs::mkdirat(&place, name, mode) {
         Err(Errno::EXIST) => Ok(()),
-        made => Ok(made?),
+        // Again, since our mask may have taken some of it.
+        made => Ok(made.and_then(|()| rustix::fs::chmodat(place, name, mode, AtFlags::empty()))?),
     }
 }
 
@@ -103,14 +134,20 @@ struct LoopDevice {
     _open: File,
 }
 
-fn attach(image: &File) -> io::Result<LoopDevice> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    Allowed,
+    Refused,
+}
+
+fn attach(image: &File, writes: Writes) -> io::Result<LoopDevice> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
     for _try in 0..LOOP_TRIES {
         let number = sys::free_loop_device(control.as_fd())?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let device = open_device(&path, number)?;
-        match sys::configure_loop_device(device.as_fd(), image.as_fd()) {
+        match sys::configure_loop_device(device.as_fd(), image.as_fd(), writes == Writes::Refused) {
             Ok(()) => return Ok(LoopDevice { path, _open: device }),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),
@@ -140,7 +177,8 @@ mod tests {
     use super::*;
 
     fn fill_again(top: &Path) -> io::Result<()> {
-        let directories = ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(str::to_owned);
+        let directories =
+            ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(|name| (name.to_owned(), 0o755));
         let files = [("root/upper/etc/hostname".to_owned(), "cell\n".to_owned())];
         fill(File::open(top).unwrap().as_fd(), &directories, &files)
     }

@@ -25,7 +25,7 @@ mod spawner;
 mod sys;
 mod tree;
 
-pub use cage::{Cage, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
+pub use cage::{Cage, FileIdentity, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
 pub use image::{LookedInto as ImageView, look_into as look_into_image};

@@ -3,16 +3,20 @@
 use std::{
     ffi::CString,
     io,
-    os::{fd::BorrowedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::CWD,
+    fs::{CWD, Mode, OFlags},
     io::Errno,
     mount::{
-        MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind,
-        mount_bind_recursive, mount_change, move_mount, unmount,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+        UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount,
+        mount_bind, mount_bind_recursive, mount_change, move_mount, unmount,
     },
 };
 
@@ -21,6 +25,11 @@ use crate::{
     sys,
 };
 
+/// The kernel takes options of one page, with the zero behind and ",volatile" to come.
+const MAX_OPTION_BYTES: usize = 4096 - 16;
+/// Longest value of one option that is given by itself, with the zero behind.
+const MAX_STRING_BYTES: usize = 256;
+
 fn flags_of(flags: &[MountFlag]) -> MountFlags {
     flags.iter().fold(MountFlags::empty(), |all, one| {
         all | match one {
@@ -28,6 +37,17 @@ fn flags_of(flags: &[MountFlag]) -> MountFlags {
             MountFlag::NoSuid => MountFlags::NOSUID,
             MountFlag::NoDev => MountFlags::NODEV,
             MountFlag::NoExec => MountFlags::NOEXEC,
+        }
+    })
+}
+
+fn attributes_of(flags: &[MountFlag]) -> MountAttrFlags {
+    flags.iter().fold(MountAttrFlags::empty(), |all, one| {
+        all | match one {
+            MountFlag::ReadOnly => MountAttrFlags::MOUNT_ATTR_RDONLY,
+            MountFlag::NoSuid => MountAttrFlags::MOUNT_ATTR_NOSUID,
+            MountFlag::NoDev => MountAttrFlags::MOUNT_ATTR_NODEV,
+            MountFlag::NoExec => MountAttrFlags::MOUNT_ATTR_NOEXEC,
         }
     })
 }
@@ -51,9 +71,30 @@ pub(crate) fn overlay(
     lower: &[PathBuf],
     upper: &Path,
     work: &Path,
+    short: &Path,
     flags: &[MountFlag],
 ) -> io::Result<()> {
     forget_volatile(work);
+    let data = overlay_options(lower, upper, work);
+    if data.len() <= MAX_OPTION_BYTES {
+        return overlay_at_once(at, data, flags);
+    }
+    if lower.iter().all(|directory| fits_alone(directory)) {
+        match overlay_by_parts(lower, upper, work, flags) {
+            Ok(mount) => return attach(mount.as_fd(), at),
+            // Kernels before 6.5 take lower directories only all at once.
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let lower = name_shortly(lower, short)?;
+    rustix::process::chdir(short)?;
+    let mounted = overlay_at_once(at, overlay_options(&lower, upper, work), flags);
+    rustix::process::chdir("/")?;
+    mounted
+}
+
+fn overlay_options(lower: &[PathBuf], upper: &Path, work: &Path) -> Vec<u8> {
     let mut data = b"lowerdir=".to_vec();
     for (position, directory) in lower.iter().enumerate() {
         if position > 0 {
@@ -66,6 +107,10 @@ pub(crate) fn overlay(
         push_escaped(&mut data, directory);
     }
     data.extend_from_slice(b",userxattr");
+    data
+}
+
+fn overlay_at_once(at: &Path, mut data: Vec<u8>, flags: &[MountFlag]) -> io::Result<()> {
     let plain = options(data.clone())?;
     data.extend_from_slice(b",volatile");
     let volatile = options(data)?;
@@ -74,6 +119,51 @@ pub(crate) fn overlay(
         Err(Errno::INVAL) => Ok(mount("overlay", at, "overlay", flags_of(flags), plain.as_c_str())?),
         mounted => Ok(mounted?),
     }
+}
+
+/// Whether the kernel takes the name by itself, as it is.
+fn fits_alone(directory: &Path) -> bool {
+    let name = directory.as_os_str().as_bytes();
+    name.len() < MAX_STRING_BYTES && !name.iter().any(|byte| matches!(byte, b',' | b':' | b'\\'))
+}
+
+fn overlay_by_parts(
+    lower: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    flags: &[MountFlag],
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", "overlay")?;
+    for directory in lower {
+        fsconfig_set_string(&context, "lowerdir+", directory)?;
+    }
+    for (key, directory) in [("upperdir", upper), ("workdir", work)] {
+        let mut escaped = Vec::new();
+        push_escaped(&mut escaped, directory);
+        fsconfig_set_string(&context, key, escaped.as_slice())?;
+    }
+    for flag in ["userxattr", "volatile"] {
+        fsconfig_set_flag(&context, flag)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes_of(flags))
+}
+
+/// Shows each directory at a name of a few bytes in `short`; returns the names.
+fn name_shortly(directories: &[PathBuf], short: &Path) -> io::Result<Vec<PathBuf>> {
+    let bytes = (directories.len() as u64 + 1) * 4096;
+    tmpfs(short, bytes, 0o700, &[MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec])?;
+    let names = (0..directories.len()).map(|number| PathBuf::from(number.to_string()));
+    names
+        .zip(directories)
+        .map(|(name, directory)| {
+            let at = short.join(&name);
+            rustix::fs::mkdir(&at, Mode::RWXU)?;
+            mount_bind(directory, &at)?;
+            Ok(name)
+        })
+        .collect()
 }
 
 /// The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount it again while it is there.
@@ -161,8 +251,13 @@ pub(crate) fn pivot(root: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
+/// What is there, to look at.
+pub(crate) fn place(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// A copy of the mount at `path`, attached nowhere.
-pub(crate) fn detached_copy(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+pub(crate) fn detached_copy(path: &Path) -> io::Result<OwnedFd> {
     use rustix::mount::{OpenTreeFlags, open_tree};
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(open_tree(CWD, path, flags)?)

@@ -148,7 +148,7 @@ fn overlay() -> Check {
             fs::create_dir(stage.join(name))?;
         }
         let at = |name: &str| stage.join(name);
-        mounts::overlay(&at("root"), &[at("lower")], &at("upper"), &at("work"), &[])
+        mounts::overlay(&at("root"), &[at("lower")], &at("upper"), &at("work"), &at("root"), &[])
     });
     result("overlay in a user namespace", true, tried, || Some("sudo modprobe overlay".to_owned()))
 }

@@ -7,13 +7,13 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use rustix::net::RecvFlags;
 
 use crate::{
-    cage::{Cage, HandedLayer, IdMap},
+    cage::{Cage, FileIdentity, HandedLayer, IdMap},
     child::{self, Go, Handoff},
     image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
@@ -243,7 +243,11 @@ pub(crate) fn try_idmap(directories: &[PathBuf]) -> Result<(), Failure> {
         Side::Parent { pid, .. } => {
             drop(theirs);
             write_maps(pid, &IdMap::linear(TRIED_ID, 1)).map_err(at("write id maps"))?;
-            let layer = |path: &PathBuf| HandedLayer::Directory { path: path.clone(), read_only: true };
+            let layer = |path: &PathBuf| HandedLayer::Directory {
+                path: path.clone(),
+                read_only: true,
+                identity: None,
+            };
             let layers: Vec<_> = directories.iter().map(layer).collect();
             let images = layers.iter().map(|_none| None).collect();
             open_layers(pid, &layers, images).map(drop)
@@ -277,15 +281,30 @@ fn open_layers(
         .map(|(layer, image)| {
             let step = || format!("show {layer:?} with the sandbox's ids");
             let mount = match (layer, image) {
-                (HandedLayer::Directory { path, .. }, None) => mounts::detached_copy(path),
+                (HandedLayer::Directory { path, identity, .. }, None) => detached_layer(path, *identity),
                 (_, Some(mount)) => Ok(mount),
-                (HandedLayer::Image { .. }, None) => Err(io::ErrorKind::InvalidInput.into()),
+                (HandedLayer::Image { .. } | HandedLayer::ReadOnlyImage { .. }, None) => {
+                    Err(io::ErrorKind::InvalidInput.into())
+                }
             }
             .map_err(|error| Failure::new(step(), &error))?;
-            let read_only = matches!(layer, HandedLayer::Directory { read_only: true, .. });
+            let read_only = match layer {
+                HandedLayer::Directory { read_only, .. } => *read_only,
+                HandedLayer::Image { .. } => false,
+                HandedLayer::ReadOnlyImage { .. } => true,
+            };
             sys::idmap_mount(mount.as_fd(), namespace.as_fd(), read_only)
                 .map_err(|error| Failure::new(step(), &error))?;
             Ok(mount)
         })
         .collect()
+}
+
+/// A mount of this directory; of the one that was allowed, however its name was moved about since.
+fn detached_layer(path: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
+    let mount = mounts::detached_copy(path)?;
+    if let Some(identity) = identity {
+        identity.check(mount.as_fd())?;
+    }
+    Ok(mount)
 }

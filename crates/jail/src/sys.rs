@@ -241,6 +241,7 @@ impl StartedWith {
 
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
+const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct loop_info64` of `linux/loop.h`.
@@ -272,11 +273,15 @@ pub(crate) fn free_loop_device(control: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Makes a loop device show a file, and free itself when its last user is gone.
-pub(crate) fn configure_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn configure_loop_device(
+    device: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    read_only: bool,
+) -> io::Result<()> {
     // SAFETY: `LoopConfig` is plain numbers, for which all zeroes is a value.
     let mut config: LoopConfig = unsafe { mem::zeroed() };
     config.fd = file.as_raw_fd() as u32;
-    config.info.flags = LO_FLAGS_AUTOCLEAR;
+    config.info.flags = LO_FLAGS_AUTOCLEAR | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
     // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     check(c_long::from(rc)).map(drop)

@@ -17,6 +17,8 @@ pub struct Base {
     /// Digest of the snapshot it comes from.
     pub snapshot: Option<String>,
     pub config: BaseConfig,
+    /// Where it is not quite what was asked: sentences for whoever did.
+    pub warnings: Vec<String>,
 }
 
 impl Base {
@@ -27,6 +29,7 @@ impl Base {
             image_digest: None,
             snapshot: None,
             config: BaseConfig::default(),
+            warnings: Vec::new(),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, ImageRef, InitSpec, Label, Limits, LimitsPlan,
-    MountPlan, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, exec::check_env, patch::check_patches,
+    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, Label, Limits,
+    LimitsPlan, MountPlan, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, exec::check_env,
+    patch::check_patches,
 };
 
 /// Below this no shell starts inside.
@@ -64,8 +65,18 @@ pub enum RootfsPlan {
     Host,
     /// Directories, topmost first.
     Layers { layers: Vec<PathBuf> },
+    /// A directory of the host, read-only. `identity`: which one it must turn out to be, where that was decided.
+    Directory {
+        path: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
     /// An ext4 file system in a file, read-only.
-    Disk { image: PathBuf },
+    Disk {
+        image: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<FileIdentity>,
+    },
 }
 
 /// What was decided: nothing is optional, and a back end needs to ask nobody.
@@ -107,6 +118,9 @@ pub struct SandboxPlan {
     /// Started with the sandbox, each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<InitSpec>,
+    /// What whoever asked should know of what was decided, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl SandboxPlan {
@@ -148,7 +162,8 @@ pub fn plan(
     Ok(SandboxPlan {
         id: id.clone(),
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
-        image: spec.image.clone(),
+        // What stands in for an image that cannot be had is `host`.
+        image: if base.rootfs == RootfsPlan::Host { ImageRef::host() } else { spec.image.clone() },
         rootfs: base.rootfs.clone(),
         above: base.above.clone(),
         image_digest: base.image_digest.clone(),
@@ -163,6 +178,7 @@ pub fn plan(
         shell: decide_shell(spec, &base.config)?,
         rlimits: spec.rlimits.clone(),
         init: spec.init.clone(),
+        warnings: base.warnings.clone(),
     })
 }
 

@@ -1,10 +1,10 @@
 //! What was asked: a sandbox's image, limits, lifetime. Mostly optional.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecSpec, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName};
+use crate::{ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName};
 
 const MAX_IMAGE_BYTES: usize = 512;
 
@@ -89,15 +89,26 @@ pub enum PullPolicy {
 }
 
 /// A root file system that is no image.
+///
+/// `allowed`: which file the path led to when a front end with a policy of its own allowed it. Never read from a request:
+/// without it only the daemon's owner may name paths of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum RootfsSpec {
     /// By name, digest or the beginning of that.
     Snapshot { snapshot: String },
     /// A directory of the host. Never written to: the sandbox has a layer of its own over it.
-    Directory { path: std::path::PathBuf },
+    Directory {
+        path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
     /// An ext4 file system in a file of the host. Never written to.
-    Disk { path: std::path::PathBuf },
+    Disk {
+        path: PathBuf,
+        #[serde(skip)]
+        allowed: Option<FileIdentity>,
+    },
 }
 
 /// What happens when a lifetime ends.

@@ -1,4 +1,7 @@
-//! The daemon's configuration file: which package indexes sandboxes reach. Optional; without it the host's own settings hold.
+//! The daemon's configuration file: which package indexes sandboxes reach, and where images come from. Optional; without it
+//! the host's own settings hold.
+
+mod images;
 
 use std::{
     fs,
@@ -12,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 use toml::{Table, Value};
 
+pub(crate) use self::images::ImagesConfig;
 use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
@@ -21,8 +25,18 @@ const MAX_BYTES: u64 = 1024 * 1024;
 const LIKENESS: f64 = 0.6;
 
 /// Every key that there is.
-const KEYS: &[&str] =
-    &["pip.index_url", "npm.registry", "apt.proxy", "apt.sources", "packages.enabled", "packages.max_cache"];
+const KEYS: &[&str] = &[
+    "pip.index_url",
+    "npm.registry",
+    "apt.proxy",
+    "apt.sources",
+    "packages.enabled",
+    "packages.max_cache",
+    "images.max_disk",
+    "images.mirrors",
+    "images.insecure",
+    "images.ca_files",
+];
 
 /// What the file says.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -36,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) apt_sources: Option<Vec<String>>,
     pub(crate) packages_disabled: bool,
     pub(crate) max_cache: Option<ByteSize>,
+    pub(crate) images: ImagesConfig,
 }
 
 // By hand, since addresses may hold passwords.
@@ -81,7 +96,8 @@ impl Config {
         let has = |url: &Url| url.password().is_some() || !url.username().is_empty();
         let own = [&self.pip_index, &self.npm_registry, &self.apt_proxy];
         let mut words = self.apt_sources.iter().flatten().flat_map(|line| line.split_whitespace());
-        own.into_iter().flatten().any(has) || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))
+        own.into_iter().flatten().chain(self.images.addresses()).any(has)
+            || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
@@ -91,7 +107,7 @@ impl Config {
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message()))
-                .with_hint("Correct the file; docs/packages.md shows one.")
+                .with_hint("Correct the file; docs/packages.md and docs/images.md show one.")
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
         for (section, value) in &table {
@@ -137,6 +153,11 @@ impl Config {
                 Some(size) => self.max_cache = Some(size),
                 None => return wrong("a size such as \"10g\""),
             },
+            _ if key.starts_with("images.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.images.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
             _ => return Err(unknown(path, key)),
         }
         Ok(())

@@ -18,6 +18,7 @@ mod guest_role;
 mod mcp;
 mod output;
 mod packages;
+mod pulls;
 mod session;
 mod terminal;
 

@@ -7,14 +7,21 @@ use std::path::{Path, PathBuf};
 use jail::{Cage, HandedLayer, IdMap, MountFlag, Namespace, PtsOptions, Step, WORKLOAD_CAPABILITIES};
 use sandbox::{RootfsPlan, SandboxPlan};
 
+mod layers;
+
+use self::layers::Lowers;
+pub(crate) use self::layers::{Source, Sources};
 use super::{
     ids::RANGE,
     names::{self, FileNames},
     skeleton::Skeleton,
 };
 
-/// Most layers of one image: each is a descriptor in one message to the spawner.
-pub(crate) const MAX_LAYERS: usize = 24;
+/// Most directories that one overlay is made of, an image's layers and the trees over them: the kernel takes 500.
+pub(crate) const MAX_LOWERS: usize = 400;
+/// Most mounts that the spawner hands to a child for its overlays, each a descriptor in one message: one for all layers, one
+/// for all trees, and one for each directory elsewhere.
+const MAX_HANDED: usize = 24;
 /// Size of the file system that only holds mount points.
 const STAGE_BYTES: u64 = 1024 * 1024;
 /// Size of `/run`.
@@ -46,6 +53,8 @@ pub(crate) struct Ground {
     /// A directory of the host over which the spawner mounts its workplace, unseen by the host.
     pub(crate) stage: PathBuf,
     pub(crate) skeleton: Skeleton,
+    /// Directories of ours below which layers and trees lie, many in each: shown as one, however many of them are used.
+    pub(crate) pools: Vec<PathBuf>,
     pub(crate) ids: Ids,
     /// What the host has mounted beneath `/usr`.
     pub(crate) usr_mounts: Vec<PathBuf>,
@@ -76,8 +85,8 @@ pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
         Step::HideMounts,
         tmpfs(stage.to_owned(), vec![MountFlag::NoSuid, MountFlag::NoExec]),
     ];
-    let layers = (0..MAX_LAYERS).map(layer_name);
-    let directories = ["root", "own", "dev", "empty"].map(str::to_owned);
+    let layers = (0..MAX_HANDED).map(layer_name);
+    let directories = ["root", "own", "dev", "empty", "short"].map(str::to_owned);
     steps.extend(layers.chain(directories).map(|name| Step::Directory { at: at(&name), mode: 0o755 }));
     steps.push(tmpfs(at("empty"), quiet.clone()));
     steps.push(Step::Flags { at: at("empty"), flags: vec![MountFlag::ReadOnly] });
@@ -120,9 +129,19 @@ pub(crate) struct Decided {
     /// First host id, for [`Ids::OwnRange`].
     pub(crate) first_id: Option<u32>,
     pub(crate) has_image: bool,
+    /// The trees above the image, those of their parts that exist, topmost first.
+    pub(crate) above: Above,
     /// Processors to run on, when nothing else holds the limit.
     pub(crate) affinity: Option<u32>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
+}
+
+/// Upper directories of trees, topmost first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Above {
+    pub(crate) root: Vec<PathBuf>,
+    /// For image `host`.
+    pub(crate) usr: Vec<PathBuf>,
 }
 
 /// Builds the cage of one sandbox.
@@ -149,15 +168,15 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     ];
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
-    let sources = Sources::of(plan, ground);
+    let sources = Sources::of(plan, ground, &decided.above);
     let (lowers, own, layers) = match ground.ids {
         Ids::OwnRange => {
-            let image_for = decided.has_image.then_some(plan.hostname.as_str());
-            sources.handed(stage, &files, image_for, &mut steps)
+            let own = own_layer(plan, &files, decided.has_image);
+            layers::handed(&sources, ground, own, &mut steps)
         }
-        Ids::Shared(_) | Ids::Host => (sources.0.clone(), files.own.clone(), Vec::new()),
+        Ids::Shared(_) | Ids::Host => (layers::shown(&sources, stage, &mut steps), files.own, Vec::new()),
     };
-    overlays(plan, &root, &lowers, &own, &mut steps);
+    overlays(ground, &root, &lowers, &own, &mut steps);
     if has_fixed_usr(plan, ground) {
         fixed_usr(ground, &root, &mut steps);
     }
@@ -174,8 +193,12 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         );
     }
     kernel_mounts(plan, ground, &root, &mut steps);
+    steps.push(Step::Pivot { root });
+    if plan.rootfs != RootfsPlan::Host {
+        // An image may name a working directory that nothing in it has.
+        steps.push(Step::MakePath { at: PathBuf::from(&plan.cwd) });
+    }
     steps.extend([
-        Step::Pivot { root },
         Step::AwaitHandoff,
         Step::CloseDescriptors,
         Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
@@ -191,63 +214,17 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
 }
 
-/// Lower directories on the host, topmost first: those of `/`; for image `host` the one of `/`, then those of `/usr`.
-struct Sources(Vec<PathBuf>);
-
-impl Sources {
-    fn of(plan: &SandboxPlan, ground: &Ground) -> Self {
-        match &plan.rootfs {
-            RootfsPlan::Host if has_fixed_usr(plan, ground) => Self(vec![ground.skeleton.directory.clone()]),
-            RootfsPlan::Host => {
-                let Skeleton { directory, usr, .. } = &ground.skeleton;
-                let lowers = [Some(directory.clone()), usr.clone(), Some(PathBuf::from("/usr"))];
-                Self(lowers.into_iter().flatten().collect())
-            }
-            RootfsPlan::Layers { layers } => Self(layers.clone()),
-            RootfsPlan::Disk { .. } => Self(Vec::new()),
-        }
-    }
-
-    /// As mounts with the sandbox's own ids, at places below `stage`. `image_for`: its own files are in an image; its name.
-    fn handed(
-        &self,
-        stage: &Path,
-        files: &FileNames,
-        image_for: Option<&str>,
-        steps: &mut Vec<Step>,
-    ) -> (Vec<PathBuf>, PathBuf, Vec<HandedLayer>) {
-        let own = stage.join("own");
-        let lowers: Vec<_> = (0..self.0.len()).map(|number| stage.join(layer_name(number))).collect();
-        let mut layers: Vec<_> = self
-            .0
-            .iter()
-            .map(|path| HandedLayer::Directory { path: path.clone(), read_only: true })
-            .collect();
-        layers.push(if let Some(hostname) = image_for {
-            let directories = names::OWN_DIRECTORIES.map(str::to_owned).to_vec();
-            HandedLayer::Image { path: files.image.clone(), directories, files: names::own_files(hostname) }
-        } else {
-            HandedLayer::Directory { path: files.own.clone(), read_only: false }
-        });
-        let places = lowers.iter().chain([&own]).enumerate();
-        steps.extend(places.map(|(layer, at)| Step::Attach { layer, at: at.clone() }));
-        (lowers, own, layers)
+fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLayer {
+    if has_image {
+        let directories = names::own_directories(plan);
+        let path = files.image.clone();
+        HandedLayer::Image { path, directories, files: names::own_files(&plan.hostname) }
+    } else {
+        HandedLayer::Directory { path: files.own.clone(), read_only: false, identity: None }
     }
 }
 
-/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
-/// topmost first.
-pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
-    let mut lowers = Sources::of(plan, ground).0;
-    if plan.rootfs != RootfsPlan::Host {
-        return vec![("root", lowers)];
-    }
-    let usr = lowers.split_off(lowers.len().min(1));
-    let overlays = [("root", lowers), ("usr", usr)];
-    overlays.into_iter().filter(|(_, lowers)| !lowers.is_empty()).collect()
-}
-
-fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, steps: &mut Vec<Step>) {
+fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {
     let mut overlay = |at: &Path, name: &str, lower: &[PathBuf]| {
         let own = own.join(name);
         steps.push(Step::Overlay {
@@ -255,15 +232,13 @@ fn overlays(plan: &SandboxPlan, root: &Path, lowers: &[PathBuf], own: &Path, ste
             lower: lower.to_vec(),
             upper: own.join("upper"),
             work: own.join("work"),
+            short: ground.stage.join("short"),
             flags: vec![MountFlag::NoSuid, MountFlag::NoDev],
         });
     };
-    match (&plan.rootfs, lowers) {
-        (RootfsPlan::Host, [skeleton, usr @ ..]) if !usr.is_empty() => {
-            overlay(root, "root", std::slice::from_ref(skeleton));
-            overlay(&root.join("usr"), "usr", usr);
-        }
-        (_, lowers) => overlay(root, "root", lowers),
+    overlay(root, "root", &lowers.root);
+    if !lowers.usr.is_empty() {
+        overlay(&root.join("usr"), "usr", &lowers.usr);
     }
 }
 
@@ -307,7 +282,13 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
         Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
         Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+    ]);
+    // Builds have none: what one instruction puts there, the next one finds.
+    if limits.tmp.bytes() > 0 {
+        let (at, flags) = (root.join("tmp"), quiet.clone());
+        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    }
+    steps.extend([
         Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
     os::unix::{
-        fs::{DirBuilderExt as _, OpenOptionsExt as _},
+        fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
         net::UnixListener,
     },
     path::{Path, PathBuf},
@@ -18,11 +18,11 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Host,
-    cage::{self, Decided, Ids, MAX_LAYERS},
+    cage::{self, Decided, Ids, MAX_LOWERS},
     disk, error,
     ids::IdLease,
     instance::{self, NamespaceInstance},
-    names::{FileNames, OWN_DIRECTORIES, PlaceNames, own_files},
+    names::{self, FileNames, PlaceNames, own_directories, own_files},
     receive,
     record::Record,
     socket,
@@ -39,6 +39,7 @@ pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
     let decided = Decided {
         first_id: None,
         has_image: decide_disk(host, plan) == DiskHold::FileSystem,
+        above: names::above(plan),
         affinity: holds.affinity,
         rlimits: holds.rlimits,
     };
@@ -128,18 +129,11 @@ struct Begun {
 
 /// Everything up to the request to the spawner, on a thread that may block.
 fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Result<Begun, BackendError> {
-    if let RootfsPlan::Layers { layers } = &plan.rootfs
-        && !(1..=MAX_LAYERS).contains(&layers.len())
-    {
-        let what = format!("an image of {} layers; 1 to {MAX_LAYERS} can be used", layers.len());
-        return Err(BackendError::Unsupported { what, hint: None });
-    }
+    check_rootfs(host, plan)?;
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
-        RootfsPlan::Layers { .. } => host.ground.clone(),
-        RootfsPlan::Disk { .. } => {
-            let what = "a root file system on a disk image cannot be used yet".to_owned();
-            return Err(BackendError::Unsupported { what, hint: None });
+        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
+            host.ground.clone()
         }
     };
     let names = host.directories.place(&plan.id);
@@ -165,7 +159,13 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
-    let decided = Decided { first_id, has_image, affinity: holds.affinity, rlimits: holds.rlimits };
+    let decided = Decided {
+        first_id,
+        has_image,
+        above: names::above(plan),
+        affinity: holds.affinity,
+        rlimits: holds.rlimits,
+    };
     let cage = Box::new(cage::build(plan, &ground, &decided));
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let reply = Arc::new(host.request(&Request::Spawn { cage })?);
@@ -188,6 +188,29 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
         handed => handed.map_err(super::spawner_gone)?,
     }
     Ok(Begun { half_made, isolation, steps })
+}
+
+fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
+    let n_layers = if let RootfsPlan::Layers { layers } = &plan.rootfs { layers.len() } else { 1 };
+    let n_lowers = n_layers + plan.above.len();
+    if n_lowers > MAX_LOWERS {
+        let what =
+            format!("the image has {n_lowers} layers with the snapshots over it; at most {MAX_LOWERS} work");
+        let hint = Some("Use an image of fewer layers, or make one of what the sandbox has.".to_owned());
+        return Err(BackendError::Unsupported { what, hint });
+    }
+    if let RootfsPlan::Disk { image, .. } = &plan.rootfs
+        && host.ground.ids != Ids::OwnRange
+    {
+        let why = match host.ground.ids {
+            Ids::Shared(_) => "only root can mount one",
+            Ids::OwnRange | Ids::Host => "files cannot be shown with a sandbox's own ids here",
+        };
+        let what = format!("the disk image {} cannot be a root file system: {why}", image.display());
+        let hint = Some("Unpack it into a directory or an image, and use that.".to_owned());
+        return Err(BackendError::Unsupported { what, hint });
+    }
+    Ok(())
 }
 
 /// A sandbox that was made one way stays that way: its files are where they are.
@@ -349,8 +372,11 @@ impl HalfMade {
                 self.made_files = Some(files.own.clone());
             }
         }
-        for name in OWN_DIRECTORIES {
-            fs::create_dir(files.own.join(name))?;
+        for (name, mode) in own_directories(plan) {
+            let directory = files.own.join(name);
+            fs::create_dir(&directory)?;
+            // By itself: our mask must not take anything of it.
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode))?;
         }
         for (name, text) in own_files(&plan.hostname) {
             fs::write(files.own.join(name), text)?;

@@ -8,6 +8,7 @@ mod error;
 mod hello;
 mod ids;
 mod instance;
+mod layer;
 mod names;
 mod record;
 mod remains;
@@ -118,11 +119,13 @@ impl Host {
         spawner_watch: SpawnerWatch,
         directories: Directories,
     ) -> Result<Self, BackendError> {
-        for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
+        for directory in
+            [&directories.run, &directories.sandboxes(), &directories.layers(), &directories.snapshots()]
+        {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
-        for directory in [&directories.run, &directories.sandboxes()] {
+        for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
@@ -156,7 +159,8 @@ impl Host {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
         let (skeleton, masked) = (Skeleton::default(), cage::masked_here());
-        let ground = Ground { stage, skeleton, ids, usr_mounts, masked, hidden: Vec::new() };
+        let pools = vec![directories.layers(), directories.snapshots()];
+        let ground = Ground { stage, skeleton, pools, ids, usr_mounts, masked, hidden: Vec::new() };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let disk_tools = match ids {
@@ -359,6 +363,10 @@ impl Backend for NamespaceBackend {
 
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
         sweep::sweep(&self.0, alive, known).await
+    }
+
+    async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
+        layer::pack(&self.0, plan, archive).await
     }
 
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {

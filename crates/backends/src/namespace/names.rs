@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use sandbox::SandboxId;
+use sandbox::{RootfsPlan, SandboxId, SandboxPlan};
+
+use super::cage::Above;
 
 /// Where this back end keeps things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +18,10 @@ pub struct Directories {
 impl Directories {
     pub(crate) fn layers(&self) -> PathBuf {
         self.home.join("layers")
+    }
+
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.home.join("snapshots")
     }
 
     pub(crate) fn sandboxes(&self) -> PathBuf {
@@ -77,9 +83,34 @@ impl FileNames {
     }
 }
 
-/// Below `own`, or at the top of the image: layers of `/` and of `/usr`.
-pub(crate) const OWN_DIRECTORIES: [&str; 7] =
-    ["root", "root/upper", "root/upper/etc", "root/work", "usr", "usr/upper", "usr/work"];
+/// Below `own`, or at the top of the image, with their modes: layers of `/` and, for image `host`, of `/usr`. The last one is
+/// made last.
+pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
+    let plain = |name: &str| (name.to_owned(), 0o755);
+    if plan.rootfs == RootfsPlan::Host {
+        let names = ["root", "root/upper", "root/upper/etc", "root/work", "usr", "usr/upper", "usr/work"];
+        return names.map(plain).to_vec();
+    }
+    let mut directories = ["root", "root/upper"].map(plain).to_vec();
+    // An image may lack what something is mounted on, or have a link there that leads who knows where: ours is above it.
+    directories.extend(MOUNT_POINTS.map(|(name, mode)| (format!("root/upper/{name}"), mode)));
+    directories.push(plain("root/work"));
+    directories
+}
+
+/// What is mounted on in every image.
+pub(crate) const MOUNT_POINTS: [(&str, u32); 6] =
+    [("etc", 0o755), ("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("run", 0o755), ("tmp", 0o1777)];
+
+/// The parts of the trees above a sandbox's image that exist.
+pub(crate) fn above(plan: &SandboxPlan) -> Above {
+    let parts = |name: &str| {
+        let uppers = plan.above.iter().map(|tree| tree.join(name).join("upper"));
+        uppers.filter(|upper| upper.is_dir()).collect()
+    };
+    let is_host = plan.rootfs == RootfsPlan::Host;
+    Above { root: parts("root"), usr: if is_host { parts("usr") } else { Vec::new() } }
+}
 
 /// What a new sandbox has of its own from the start: its name, so that programs which look themselves up find something.
 pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {

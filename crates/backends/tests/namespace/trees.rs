@@ -15,9 +15,9 @@ use sandbox::{
 
 use crate::world::{World, sh};
 
-/// An empty directory for a tree, in the daemon's home as trees are.
+/// An empty directory for a tree, where snapshots are.
 fn new_tree(world: &World, name: &str) -> PathBuf {
-    let tree = world.directories.home.join(format!("tree-{}-{name}", std::process::id()));
+    let tree = world.directories.home.join("snapshots").join(format!("tree-{}-{name}", std::process::id()));
     fs::create_dir_all(&tree).unwrap();
     tree
 }

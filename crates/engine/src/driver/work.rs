@@ -23,7 +23,7 @@ use crate::{
     core::Core,
     create::check_directory,
     error::{self, Refusal},
-    mounts,
+    images, mounts,
     patches::Patches,
     shared::Gone,
     snapshots,
@@ -429,6 +429,7 @@ impl Driver {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
                 snapshots::user_gone(&self.core, &self.record.plan);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::Removed);
                 self.reply_to_all(&Ok(()));
                 self.tell(EventKind::SandboxRemoved, "").await;
@@ -436,6 +437,7 @@ impl Driver {
             (Some(refusal), Ok(())) => {
                 self.core.forget(&self.shared);
                 snapshots::user_gone(&self.core, &self.record.plan);
+                images::user_gone(&self.core, &self.shared);
                 self.vanish(Gone::NotMade(refusal.clone()));
                 self.reply_to_all(&Err(refusal));
             }

@@ -1,13 +1,16 @@
 //! A snapshot as what a new sandbox is made on, and a sandbox's spec from a snapshot.
 
+use std::sync::Arc;
+
+use images::Image;
 use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Result, RootfsPlan, SandboxSpec};
 use store::SandboxRecord;
 
 use super::{SnapshotRef, registry::Snapshot};
-use crate::{Principal, core::Core};
+use crate::{Principal, base::Found, core::Core};
 
 /// What the snapshot called `text` stands for, for a sandbox in the same namespace.
-pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Base> {
+pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Found> {
     let which = SnapshotRef::new(text, Some(spec.namespace.clone()))?;
     let snapshot = core.snapshots.find(who, &which)?;
     if snapshot.record.namespace != spec.namespace {
@@ -16,17 +19,22 @@ pub(crate) async fn find(core: &Core, who: &Principal, spec: &SandboxSpec, text:
             .with_hint("Create the sandbox in the snapshot's namespace."));
     }
     let chain = core.snapshots.chain(&snapshot)?;
-    Ok(Base {
-        rootfs: rootfs(core, &snapshot).await?,
+    let image = image_beneath(core, &snapshot).await?;
+    let rootfs =
+        image.as_ref().map_or(RootfsPlan::Host, |image| RootfsPlan::Layers { layers: image.lowers.clone() });
+    let base = Base {
+        rootfs,
         above: chain.iter().map(|snapshot| snapshot.tree.clone()).collect(),
         image_digest: snapshot.manifest.image_digest.clone(),
         snapshot: Some(snapshot.record.digest.clone()),
         config: snapshot.manifest.config.clone(),
-    })
+        warnings: Vec::new(),
+    };
+    Ok(Found::new(base, image))
 }
 
-async fn rootfs(core: &Core, snapshot: &Snapshot) -> Result<RootfsPlan> {
-    let Some(digest) = &snapshot.manifest.image_digest else { return Ok(RootfsPlan::Host) };
+async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<Image>> {
+    let Some(digest) = &snapshot.manifest.image_digest else { return Ok(None) };
     let image = &snapshot.manifest.image;
     let missing = |source: Error| {
         let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
@@ -34,8 +42,7 @@ async fn rootfs(core: &Core, snapshot: &Snapshot) -> Result<RootfsPlan> {
             format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
         Error::new(ErrorKind::NotFound, message).with_hint(hint).with_source(source)
     };
-    let image = core.image_by_digest(digest).await.map_err(missing)?;
-    Ok(RootfsPlan::Layers { layers: image.lowers.clone() })
+    core.image_by_digest(digest).await.map(Some).map_err(missing)
 }
 
 /// How what comes from a sandbox is run: as its image says, where its spec did not say otherwise.

@@ -167,7 +167,9 @@ pub(super) async fn publish(
 fn check_base(plan: &SandboxPlan, label: &str) -> Result<()> {
     let is_named = match &plan.rootfs {
         RootfsPlan::Host => true,
-        RootfsPlan::Layers { .. } | RootfsPlan::Disk { .. } => plan.image_digest.is_some(),
+        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
+            plan.image_digest.is_some()
+        }
     };
     if is_named {
         return Ok(());

@@ -295,14 +295,9 @@ impl Snapshots {
         children.map(|kept| kept.snapshot.label()).collect()
     }
 
-    /// Names of snapshots by the digest of the image they are made on.
-    pub(crate) fn of_image(&self, digest: &str) -> Vec<String> {
-        let inner = self.inner();
-        let using = inner
-            .by_id
-            .values()
-            .filter(|kept| kept.snapshot.manifest.image_digest.as_deref() == Some(digest));
-        using.map(|kept| kept.snapshot.label()).collect()
+    /// Calls `look` with every snapshot.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Snapshot)) {
+        self.inner().by_id.values().for_each(|kept| look(&kept.snapshot));
     }
 }
 

@@ -79,6 +79,7 @@ fn attempts<'a>(
     attempts!(
         world.engine,
         create_sandbox(who, SandboxSpec::default()),
+        create_sandbox_with(who, SandboxSpec::default(), engine::Progress::none()),
         check_create(who, &SandboxSpec::default(), which),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),

@@ -46,8 +46,13 @@ impl Asker {
 /// An answer's extension: what the request was about, where its route does not say.
 #[derive(Debug, Clone)]
 pub(crate) enum About {
-    Sandbox { name: SandboxName, namespace: Namespace },
+    Sandbox {
+        name: SandboxName,
+        namespace: Namespace,
+    },
     Key(KeyId),
+    /// By its name.
+    Image(String),
 }
 
 impl About {
@@ -58,6 +63,7 @@ impl About {
                 call.namespace = Some(namespace.clone());
             }
             Self::Key(id) => call.action = format!("{} ({id})", call.action),
+            Self::Image(name) => call.action = format!("{} ({name})", call.action),
         }
     }
 }

@@ -151,6 +151,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     }
 }
 
+/// The image that the path names: a reference, a digest, or the beginning of that.
+pub(super) struct PathImage(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathImage {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        path_parameter(parts, "image").await.map(Self)
+    }
+}
+
 /// The output of a cell that the path names.
 pub(super) struct PathNumber(pub(super) u32);
 

@@ -1,6 +1,6 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files links packages archives ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links packages archives images ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
@@ -13,12 +13,14 @@ mod events;
 mod execs;
 mod extract;
 mod files;
+mod images;
 mod keys;
 mod links;
 mod openapi;
 mod output;
 pub(crate) mod packages;
 mod ports;
+mod pulls;
 mod sandboxes;
 mod stream;
 mod system;
@@ -84,6 +86,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(links::routes())
         .merge(archives::routes())
         .merge(packages::routes())
+        .merge(images::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(keys::routes())

@@ -14,6 +14,7 @@ mod errors;
 mod events;
 mod execs;
 mod files;
+mod images;
 mod keys;
 mod listen;
 mod namespaces;

@@ -96,9 +96,21 @@ impl Answer {
 impl Api {
     pub(crate) async fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig::new(home.path());
+        Self::configured(home, config).await
+    }
+
+    /// Of a daemon that keeps images.
+    pub(crate) async fn with_images() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let images = images::Images::open(home.path(), images::Options::default()).await.unwrap();
+        let config = EngineConfig { images: Some(images), ..EngineConfig::new(home.path()) };
+        Self::configured(home, config).await
+    }
+
+    async fn configured(home: tempfile::TempDir, config: EngineConfig) -> Self {
         let backend = FakeBackend::new();
         let store = Store::open(home.path()).unwrap();
-        let config = EngineConfig::new(home.path());
         let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });

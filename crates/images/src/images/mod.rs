@@ -39,15 +39,13 @@ use crate::{
     unpack::UnpackOptions,
 };
 
-/// Longest name of a user of an image.
-const MAX_PIN_BYTES: usize = 256;
-/// Most users of one image.
-const MAX_PINS: usize = 100_000;
+/// In place of users that nobody can tell.
+const UNKNOWN_USERS: &str = "users whose records cannot be read";
 
 /// A store of images below one directory, for one process at a time; the caller sees to that. Cheap to clone.
 ///
 /// An image is named by a reference (`alpine`), by its digest, or by the beginning of that. A value of [`Image`] keeps the
-/// image from being collected as long as it exists; [`Images::pin`] does so across restarts.
+/// image from being collected as long as it exists; so does everybody whom [`Options::users`] tells of.
 #[derive(Debug, Clone)]
 pub struct Images {
     inner: Arc<Inner>,
@@ -77,8 +75,8 @@ impl Images {
     pub async fn open(root: &Path, options: Options) -> Result<Self> {
         let options = Arc::new(options);
         let root = root.to_owned();
-        let (unpacker, durable) = (Arc::clone(&options.unpacker), options.durable);
-        let store = blocking(move || Store::open(&root, unpacker, durable)).await?;
+        let settings = Arc::clone(&options);
+        let store = blocking(move || Store::open(&root, &settings)).await?;
         let inner = Inner {
             store,
             registries: Registries::new(Arc::clone(&options))?,
@@ -152,54 +150,10 @@ impl Images {
         .await
     }
 
-    /// Records that `user` uses the image, until [`Images::unpin`]. Survives restarts; pinning twice is pinning once.
-    pub async fn pin(&self, image: &Digest, user: &str) -> Result<()> {
-        if user.is_empty() || user.len() > MAX_PIN_BYTES {
-            return Err(Error::invalid(format!("{user:?} cannot be the user of an image")));
-        }
-        let (image, user) = (image.clone(), user.to_owned());
-        self.blocking(move |inner| {
-            inner.store.change_index(|index| {
-                let unknown = || Error::NotFound { what: format!("image {image}") };
-                let record = index.images.get_mut(&image).ok_or_else(unknown)?;
-                if record.pins.len() >= MAX_PINS {
-                    return Err(Error::TooLarge {
-                        what: format!("the number of users of {image}"),
-                        limit: "MAX_PINS".into(),
-                        most: MAX_PINS as u64,
-                    });
-                }
-                record.pins.insert(user);
-                Ok(())
-            })?;
-            inner.store.touch(&image);
-            Ok(())
-        })
-        .await
-    }
-
-    /// Forgets that `user` uses anything.
-    pub async fn unpin(&self, user: &str) -> Result<()> {
-        let user = user.to_owned();
-        self.keep_pins(move |pin| pin != user).await
-    }
-
-    /// Forgets all users but those for whom `is_user` answers yes: for whoever starts and knows who is still there.
-    pub async fn keep_pins(&self, is_user: impl Fn(&str) -> bool + Send + 'static) -> Result<()> {
-        self.blocking(move |inner| {
-            let is_gone = |record: &Record| record.pins.iter().any(|pin| !is_user(pin));
-            if !inner.store.index().images.values().any(is_gone) {
-                return Ok(());
-            }
-            inner.store.change_index(|index| {
-                for record in index.images.values_mut() {
-                    record.pins.retain(|pin| is_user(pin));
-                }
-                Ok(())
-            })?;
-            inner.store.collect().map(drop)
-        })
-        .await
+    /// Removes images that have lost their last name and their last user. To be called when users have gone; quick when there
+    /// is nothing to do.
+    pub async fn collect(&self) -> Result<Freed> {
+        self.blocking(|inner| inner.store.collect_nameless()).await
     }
 
     pub async fn disk_usage(&self) -> Result<DiskUsage> {
@@ -234,7 +188,6 @@ impl Inner {
             let is_new = !index.images.contains_key(&manifest);
             let record = index.images.entry(manifest.clone()).or_insert_with(|| Record {
                 names: BTreeSet::new(),
-                pins: BTreeSet::new(),
                 config: ready.config,
                 indexes: BTreeSet::new(),
                 layers: Vec::new(),
@@ -278,6 +231,13 @@ impl Inner {
         fits()
     }
 
+    fn users_of(&self, manifest: &Digest) -> Vec<String> {
+        match self.options.users.of_images() {
+            Some(mut users) => users.remove(manifest).unwrap_or_default(),
+            None => vec![UNKNOWN_USERS.to_owned()],
+        }
+    }
+
     fn remove(&self, name: &str, in_use: InUse) -> Result<Freed> {
         let reference = name.parse::<Reference>().ok();
         let names = self.store.change_index(|index| {
@@ -288,9 +248,9 @@ impl Inner {
                 None => record.names.iter().cloned().collect(),
             };
             let is_last = taken.len() == record.names.len();
-            if is_last && !record.pins.is_empty() && in_use == InUse::Refuse {
-                let by = record.pins.iter().cloned().collect();
-                return Err(Error::InUse { what: format!("image {name}"), by });
+            let users = self.users_of(&manifest);
+            if is_last && in_use == InUse::Refuse && !users.is_empty() {
+                return Err(Error::InUse { what: format!("image {name}"), by: users });
             }
             record.names.retain(|name| !taken.contains(name));
             Ok(taken)

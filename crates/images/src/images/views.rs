@@ -129,16 +129,19 @@ impl Inner {
 
     pub(super) fn summaries(&self) -> Result<Vec<ImageSummary>> {
         let images = self.store.index().images.clone();
+        let mut users = self.options.users.of_images().unwrap_or_default();
         let mut summaries = images
             .iter()
             .filter(|(_, record)| !record.is_of_builds())
-            .map(|(manifest, record)| self.summary(manifest, record))
+            .map(|(manifest, record)| {
+                self.summary(manifest, record, users.remove(manifest).unwrap_or_default())
+            })
             .collect::<Result<Vec<_>>>()?;
         summaries.sort_by(|a, b| a.names.first().cmp(&b.names.first()));
         Ok(summaries)
     }
 
-    fn summary(&self, manifest: &Digest, record: &Record) -> Result<ImageSummary> {
+    fn summary(&self, manifest: &Digest, record: &Record, used_by: Vec<String>) -> Result<ImageSummary> {
         let config = self.config_of(record)?;
         let platform = config.platform();
         let stored: HashSet<&Digest> = record.blobs(manifest).collect();
@@ -160,7 +163,7 @@ impl Inner {
             created_at: config.created,
             added_at: record.added_at,
             last_used_at,
-            used_by: record.pins.iter().cloned().collect(),
+            used_by,
         })
     }
 
@@ -182,8 +185,9 @@ impl Inner {
                 .layer_facts(&layer.diff_id)
                 .map_or_else(|_| Warnings::default(), |facts| facts.unpacked.warnings),
         });
+        let used_by = self.users_of(&manifest);
         Ok(ImageDetail {
-            summary: self.summary(&manifest, &record)?,
+            summary: self.summary(&manifest, &record, used_by)?,
             config: self.config_of(&record)?.config(),
             layers: layers.collect(),
         })

@@ -48,7 +48,7 @@ impl Store {
     /// Removes what no image needs: images without a name and a user, then blobs and layers without an image.
     pub(crate) fn collect(&self) -> Result<Freed> {
         let mut freed = Freed::default();
-        if self.index().images.values().any(|record| record.is_nameless() && record.pins.is_empty()) {
+        if !self.nameless(&self.index()).is_empty() {
             freed.images = self.change_index(|index| Ok(self.forget_nameless(index)))?;
         }
         let trash = self.unlink_garbage(&mut freed)?;
@@ -58,18 +58,35 @@ impl Store {
         Ok(freed)
     }
 
+    /// As [`Self::collect`], when there is an image without a name and a user.
+    pub(crate) fn collect_nameless(&self) -> Result<Freed> {
+        let has_some = !self.nameless(&self.index()).is_empty();
+        if has_some { self.collect() } else { Ok(Freed::default()) }
+    }
+
     fn forget_nameless(&self, index: &mut Index) -> Vec<Digest> {
-        let is_held = |digest: &Digest| self.leases.holds(&Thing::Image(digest.clone()));
-        let garbage = index
-            .images
-            .iter()
-            .filter(|(digest, record)| record.is_nameless() && record.pins.is_empty() && !is_held(digest))
-            .map(|(digest, _)| digest.clone())
-            .collect::<Vec<_>>();
+        let garbage = self.nameless(index);
         for digest in &garbage {
             index.images.remove(digest);
         }
         garbage
+    }
+
+    fn nameless(&self, index: &Index) -> Vec<Digest> {
+        let nameless = index.images.iter().filter(|(_, record)| record.is_nameless());
+        self.unused(nameless.map(|(digest, _)| digest))
+    }
+
+    /// Those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold one meanwhile.
+    fn unused<'a>(&self, images: impl Iterator<Item = &'a Digest>) -> Vec<Digest> {
+        let mut unheld: Vec<Digest> =
+            images.filter(|digest| !self.leases.holds(&Thing::Image((*digest).clone()))).cloned().collect();
+        if !unheld.is_empty() {
+            // After the leases: who had one before and let go of it is among the users by now.
+            let users = self.users.of_images();
+            unheld.retain(|digest| users.as_ref().is_some_and(|users| !users.contains_key(digest)));
+        }
+        unheld
     }
 
     /// Takes the names of garbage away while nobody can begin to use it; answers directories still to be emptied.
@@ -127,10 +144,7 @@ impl Store {
     pub(crate) fn evict(&self, mut enough: impl FnMut() -> Result<bool>) -> Result<Freed> {
         let mut freed = Freed::default();
         while !enough()? {
-            let Some(victim) = self.least_recently_used() else { break };
-            let names = self.change_index(|index| {
-                Ok(index.images.remove(&victim).map(|record| record.names).unwrap_or_default())
-            })?;
+            let Some((victim, names)) = self.forget_least_recently_used()? else { break };
             tracing::info!(image = %victim, "removed the least recently used image");
             freed.names.extend(names);
             freed.images.push(victim);
@@ -139,17 +153,20 @@ impl Store {
         Ok(freed)
     }
 
-    fn least_recently_used(&self) -> Option<Digest> {
-        let index = self.index();
-        index
-            .images
-            .iter()
-            .filter(|(digest, record)| {
-                record.pins.is_empty() && !self.leases.holds(&Thing::Image((*digest).clone()))
-            })
-            .map(|(digest, _)| digest)
-            .min_by_key(|digest| self.last_used(digest))
-            .cloned()
+    /// Forgets the least recently used of the images that nobody uses.
+    fn forget_least_recently_used(&self) -> Result<Option<(Digest, Vec<Reference>)>> {
+        let has_some = !self.unused(self.index().images.keys()).is_empty();
+        if !has_some {
+            return Ok(None);
+        }
+        self.change_index(|index| {
+            let unused = self.unused(index.images.keys());
+            let victim = unused.into_iter().min_by_key(|digest| self.last_used(digest));
+            Ok(victim.and_then(|victim| {
+                let record = index.images.remove(&victim)?;
+                Some((victim, record.names.into_iter().collect()))
+            }))
+        })
     }
 
     /// Bytes in blobs, in unpacked layers, and half-made.

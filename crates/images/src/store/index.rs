@@ -37,9 +37,6 @@ impl Default for Index {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) names: BTreeSet<Reference>,
-    /// Those who use it, by whatever name they gave.
-    #[serde(default)]
-    pub(crate) pins: BTreeSet<String>,
     pub(crate) config: Digest,
     /// Lists of builds for several platforms through which it was found.
     #[serde(default)]

@@ -1,7 +1,7 @@
 //! Images on disk.
 //!
 //! ```text
-//! images/index.json             which images there are, their names and their users
+//! images/index.json             which images there are, and their names
 //! images/blobs/sha256/<hex>     manifests, configurations, layers as they came
 //! images/partial/               half-made: downloads, archives being loaded
 //! layers/sha256-<hex>/fs        a layer, unpacked; the name is the digest of its uncompressed archive
@@ -37,6 +37,7 @@ use self::{
 use crate::{
     digest::Digest,
     error::{Error, Result},
+    options::{Options, Users},
     unpack::{UnpackOptions, Unpacked, Unpacker},
 };
 
@@ -55,6 +56,7 @@ pub(crate) struct Store {
     partial: PathBuf,
     layers: PathBuf,
     unpacker: Arc<dyn Unpacker>,
+    users: Arc<dyn Users>,
     durable: bool,
     index: Mutex<Index>,
     leases: Arc<Leases>,
@@ -68,15 +70,16 @@ pub(crate) struct LayerFacts {
 
 impl Store {
     /// Opens or makes a store, and takes away what a crash left in it.
-    pub(crate) fn open(root: &Path, unpacker: Arc<dyn Unpacker>, durable: bool) -> Result<Self> {
+    pub(crate) fn open(root: &Path, options: &Options) -> Result<Self> {
         let images = root.join("images");
         let store = Self {
             blobs: images.join("blobs/sha256"),
             partial: images.join("partial"),
             layers: root.join("layers"),
             images,
-            unpacker,
-            durable,
+            unpacker: Arc::clone(&options.unpacker),
+            users: Arc::clone(&options.users),
+            durable: options.durable,
             index: Mutex::default(),
             leases: Arc::default(),
         };

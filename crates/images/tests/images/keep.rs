@@ -1,13 +1,44 @@
 //! What stays and what goes.
 
-use std::fs;
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{Arc, Mutex},
+};
 
-use images::{Error, Image, Images, InUse, Options, Progress, PullOptions};
+use images::{Digest, Error, Image, Images, InUse, Options, Progress, PullOptions, Users};
 
 use crate::{
     fixture::{Layer, TestImage, everything_in, noise, options, small_image},
     server::Server,
 };
+
+/// Whoever the test says.
+#[derive(Debug)]
+struct Told(Mutex<Option<BTreeMap<Digest, Vec<String>>>>);
+
+impl Default for Told {
+    fn default() -> Self {
+        Self(Mutex::new(Some(BTreeMap::new())))
+    }
+}
+
+impl Told {
+    fn set(&self, image: &Digest, users: &[&str]) {
+        let mut told = self.0.lock().unwrap();
+        let told = told.get_or_insert_default();
+        told.remove(image);
+        if !users.is_empty() {
+            told.insert(image.clone(), users.iter().map(|user| (*user).to_owned()).collect());
+        }
+    }
+}
+
+impl Users for Told {
+    fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
+        self.0.lock().unwrap().clone()
+    }
+}
 
 async fn pull(images: &Images, image: &TestImage, name: &str) -> Image {
     let server = Server::of(image, |_| None);
@@ -65,35 +96,57 @@ async fn a_shared_layer_goes_with_its_last_image() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_in_use_stays_over_restarts_until_its_users_are_gone() {
     let home = tempfile::tempdir().unwrap();
-    let images = Images::open(home.path(), options()).await.unwrap();
+    let users = Arc::new(Told::default());
+    let with_users = || Options { users: users.clone(), ..options() };
+    let images = Images::open(home.path(), with_users()).await.unwrap();
     let digest = pull(&images, &small_image("used"), "used:1").await.digest;
-    for user in ["sbx-1", "sbx-2", "sbx-1"] {
-        images.pin(&digest, user).await.unwrap();
-    }
+    users.set(&digest, &["sandbox one", "sandbox two"]);
     drop(images);
 
-    let images = Images::open(home.path(), options()).await.unwrap();
+    let images = Images::open(home.path(), with_users()).await.unwrap();
     match images.remove("used:1", InUse::Refuse).await {
-        Err(Error::InUse { by, .. }) => assert_eq!(by, ["sbx-1", "sbx-2"]),
+        Err(Error::InUse { by, .. }) => assert_eq!(by, ["sandbox one", "sandbox two"]),
         other => panic!("{other:?}"),
     }
     assert_eq!(images.prune().await.unwrap().images, []);
-    assert_eq!(images.list().await.unwrap()[0].used_by, ["sbx-1", "sbx-2"]);
+    assert_eq!(images.list().await.unwrap()[0].used_by, ["sandbox one", "sandbox two"]);
 
     // Its name may go before its users do.
     images.remove("used:1", InUse::Untag).await.unwrap();
     let image = images.get(&digest.to_string()).await.unwrap();
     assert_eq!(fs::read(image.lowers[0].join("etc/text")).unwrap(), b"used");
     drop(image);
-    images.unpin("sbx-1").await.unwrap();
-    assert_eq!(images.list().await.unwrap().len(), 1);
-    // A new start that knows of nobody.
+    users.set(&digest, &["sandbox two"]);
+    assert_eq!(images.collect().await.unwrap().images, []);
     drop(images);
-    let images = Images::open(home.path(), options()).await.unwrap();
-    images.keep_pins(|user| user != "sbx-2").await.unwrap();
+    let images = Images::open(home.path(), with_users()).await.unwrap();
+    assert_eq!(images.list().await.unwrap().len(), 1);
+    // Where nobody can tell, everything is in use.
+    *users.0.lock().unwrap() = None;
+    assert_eq!(images.collect().await.unwrap().images, []);
+    assert_eq!(images.prune().await.unwrap().images, []);
+    let removed = images.remove(digest.as_str(), InUse::Refuse).await;
+    assert!(matches!(removed, Err(Error::InUse { .. })), "{removed:?}");
+    users.set(&digest, &[]);
+    assert_eq!(images.collect().await.unwrap().images, [digest]);
     assert_eq!(images.list().await.unwrap(), []);
     assert_eq!(everything_in(home.path()), Vec::<std::path::PathBuf>::new());
-    assert!(matches!(images.pin(&digest, "sbx-3").await, Err(Error::NotFound { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_use_an_image_writes_no_index() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    drop(pull(&images, &small_image("used"), "used:1").await);
+    let index = home.path().join("images/index.json");
+    let before = fs::metadata(&index).unwrap();
+    let used = images.list().await.unwrap()[0].last_used_at;
+    drop(images.get("used:1").await.unwrap());
+    assert!(images.list().await.unwrap()[0].last_used_at > used);
+    // Written anew it would be another file.
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(fs::metadata(&index).unwrap().ino(), before.ino());
+    assert_eq!(fs::metadata(&index).unwrap().modified().unwrap(), before.modified().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,10 +171,11 @@ async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
     };
     // An image is its blob and its files: 400 kB. Three fit.
     let home = tempfile::tempdir().unwrap();
-    let capped = Options { disk_cap: Some(1_400_000), ..options() };
+    let users = Arc::new(Told::default());
+    let capped = Options { disk_cap: Some(1_400_000), users: users.clone(), ..options() };
     let images = Images::open(home.path(), capped).await.unwrap();
     let pinned = pull(&images, &image("pinned"), "pinned:1").await.digest;
-    images.pin(&pinned, "sbx-1").await.unwrap();
+    users.set(&pinned, &["sandbox one"]);
     drop(pull(&images, &image("old"), "old:1").await);
     drop(pull(&images, &image("used"), "used:1").await);
     drop(images.get("old:1").await.unwrap());
@@ -130,7 +184,7 @@ async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
 
     // Nothing that could go: the new one has no place, and leaves nothing behind.
     for name in ["new:1", "old:1"] {
-        images.pin(&images.get(name).await.unwrap().digest, "sbx-2").await.unwrap();
+        users.set(&images.get(name).await.unwrap().digest, &["sandbox two"]);
     }
     let before = everything_in(home.path());
     let server = Server::of(&image("more"), |_| None);

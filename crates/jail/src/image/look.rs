@@ -18,7 +18,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
 };
 
-use super::{LoopDevice, attach, open_device};
+use super::{LoopDevice, Writes, attach, open_device};
 
 /// The top of the file system in an image; it goes with this.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub fn look_into(image: &Path) -> io::Result<LookedInto> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
     let device = match find(&file)? {
         Some(device) => device,
-        None => attach(&file)?,
+        None => attach(&file, Writes::Allowed)?,
     };
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;

@@ -17,7 +17,8 @@ const EVERYTHING: DiffOptions = DiffOptions {
     with_patch: true,
     max_changes: 10_000,
     max_patch_bytes: 1 << 20,
-    given: Vec::new(),
+    given_files: Vec::new(),
+    given_directories: Vec::new(),
 };
 
 /// Layers `0`, `1` and so on, topmost first, of which the first `n_new` are the change.
@@ -207,9 +208,14 @@ fn files_that_were_put_there_are_no_change_until_they_are_changed() {
     write(at[0].join("etc/hostname"), "box\n");
     write(at[0].join("etc/hosts"), "mine\n");
     fs::create_dir(at[1].join("etc")).unwrap();
-    let given =
+    fs::create_dir(at[0].join("proc")).unwrap();
+    fs::set_permissions(at[0].join("proc"), fs::Permissions::from_mode(0o755)).unwrap();
+    write(at[0].join("run/mine"), "");
+    let given_files =
         vec![(b"/etc/hostname".to_vec(), b"box\n".to_vec()), (b"/etc/hosts".to_vec(), b"theirs\n".to_vec())];
-    assert_eq!(told(&diff(&at, 1, &DiffOptions { given, ..EVERYTHING })), ["A /etc/hosts"]);
+    let given_directories = vec![(b"/proc".to_vec(), 0o755), (b"/run".to_vec(), 0o700)];
+    let options = DiffOptions { given_files, given_directories, ..EVERYTHING };
+    assert_eq!(told(&diff(&at, 1, &options)), ["A /etc/hosts", "A /run", "A /run/mine"]);
 }
 
 #[test]

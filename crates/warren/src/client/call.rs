@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use frontends::rest::v1::ErrorBody;
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use http_body_util::{BodyExt, BodyStream, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Method, Request, Response,
@@ -25,6 +25,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// How commands call themselves, for the audit.
 const CLIENT_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 const OCTETS: &str = "application/octet-stream";
+const NDJSON: &str = "application/x-ndjson";
 
 pub(crate) fn empty_body() -> Body {
     whole("")
@@ -56,6 +57,19 @@ impl Client {
     /// Calls with a JSON body; the answer has no content.
     pub(crate) async fn post_json_quiet(&self, target: Target, body: &impl Serialize) -> CommandResult<()> {
         drain(self.send_json(target, body).await?).await
+    }
+
+    /// The same where lines of JSON come as they are told.
+    pub(crate) async fn post_for_lines(
+        &self,
+        target: Target,
+        body: &impl Serialize,
+    ) -> CommandResult<BoxStream<'static, io::Result<String>>> {
+        let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
+        let request = Request::post(target.as_str()).header(HOST, "warren").header(USER_AGENT, CLIENT_NAME);
+        let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, NDJSON);
+        let request = request.body(whole(bytes)).map_err(io::Error::other)?;
+        Ok(text_lines(checked(self.send(request).await?).await?).boxed())
     }
 
     async fn send_json(&self, target: Target, body: &impl Serialize) -> CommandResult<Response<Incoming>> {
@@ -172,7 +186,7 @@ pub(super) fn byte_stream(
 /// Lines of an answer as they come, without their ends.
 pub(crate) fn text_lines(
     response: Response<Incoming>,
-) -> impl Stream<Item = io::Result<String>> + Send + Unpin {
+) -> impl Stream<Item = io::Result<String>> + Send + Unpin + use<> {
     use tokio::io::AsyncBufReadExt as _;
     let reader = tokio_util::io::StreamReader::new(byte_stream(response));
     futures_util::stream::try_unfold(reader.lines(), |mut lines| async move {

@@ -7,6 +7,7 @@ mod code;
 mod entries;
 mod execs;
 mod files;
+mod images;
 mod keys;
 mod packages;
 mod sandboxes;

@@ -10,20 +10,24 @@ pub(crate) mod create;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod link;
+pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
 pub(crate) mod pause;
 pub(crate) mod ps;
+pub(crate) mod pull;
 pub(crate) mod reference;
 pub(crate) mod repl;
 pub(crate) mod restart;
 pub(crate) mod resume;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod save;
 pub(crate) mod serve;
 pub(crate) mod start;
 pub(crate) mod stats;
@@ -123,6 +127,10 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
         Command::Package(args) => package::run(context, args).await,
+        Command::Pull(args) => pull::run(context, args).await,
+        Command::Load(args) => load::run(context, args).await,
+        Command::Save(args) => save::run(context, args).await,
+        Command::Image(args) => image::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,

@@ -32,7 +32,7 @@ impl Progress {
         Self { shared: Arc::new(Mutex::new(State { is_wanted, bar: None, done: 0, total: None })) }
     }
 
-    pub(super) fn expect(&self, total: u64) {
+    pub(crate) fn expect(&self, total: u64) {
         self.state().total = Some(total);
     }
 
@@ -55,7 +55,7 @@ impl Progress {
     }
 
     /// Counts what passes.
-    pub(super) fn count<S: Stream<Item = io::Result<Bytes>> + Send>(
+    pub(crate) fn count<S: Stream<Item = io::Result<Bytes>> + Send>(
         &self,
         bytes: S,
     ) -> impl Stream<Item = io::Result<Bytes>> + Send + use<S> {

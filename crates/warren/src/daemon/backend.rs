@@ -7,6 +7,7 @@ use backends::{
     namespace::{Directories as NamespaceDirectories, NamespaceBackend},
 };
 use clap::ValueEnum;
+use engine::Unpacker;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use jail::SpawnerHandle;
 use sandbox::{Backend, Error, ErrorKind, Result};
@@ -47,6 +48,8 @@ impl fmt::Display for BackendChoice {
 /// A back end, and the news that it cannot go on, which ends the daemon.
 pub(super) struct Running {
     pub(super) backend: Arc<dyn Backend>,
+    /// Who unpacks layers with the rights that sandboxes' files need. A back end without keeps no images.
+    pub(super) unpacker: Option<Arc<dyn Unpacker>>,
     /// Never ready while the back end can do its work.
     pub(super) ended: BoxFuture<'static, Error>,
 }
@@ -88,9 +91,13 @@ impl Roles {
                     )
                     .with_hint("The sandboxes live on. Start the daemon again; it finds them.")
                 });
-                Ok(Running { backend: Arc::new(backend), ended: ended.boxed() })
+                let unpacker = Some(backend.unpacker());
+                Ok(Running { backend: Arc::new(backend), unpacker, ended: ended.boxed() })
             }
-            Self::Fake => Ok(Running { backend: Arc::new(FakeBackend::new()), ended: pending().boxed() }),
+            Self::Fake => {
+                let backend = Arc::new(FakeBackend::new());
+                Ok(Running { backend, unpacker: None, ended: pending().boxed() })
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ mod take_over;
 
 use std::{io, process::ExitCode, sync::Arc, time::Duration};
 
-use engine::{Engine, EngineConfig};
+use engine::{Engine, EngineConfig, ImageOptions, Unpacker};
 use frontends::{
     http::{self, Activity, Gate, PeerCredentials},
     links::{LinkSettings, Links},
@@ -131,8 +131,8 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
         )
         .with_source(error)
     })?;
-    let Running { backend, ended } = roles.backend(directories).await?;
-    let engine = Engine::open(engine_config(options), store, backend).await?;
+    let Running { backend, unpacker, ended } = roles.backend(directories).await?;
+    let engine = Engine::open(engine_config(options, unpacker), store, backend).await?;
     let network = match plan {
         Some(plan) => Some(plan.listen(directories).await?),
         None => None,
@@ -174,12 +174,14 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     failure.map_or(Ok(()), Err)
 }
 
-fn engine_config(options: &ServeOptions) -> EngineConfig {
+fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {
     let (home, config) = (&options.directories.home, &options.config);
     let mut engine = EngineConfig::new(home);
     if !config.packages_disabled {
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }
+    // Opened by the engine when its records are read, so that nothing that a sandbox uses is ever taken for unused.
+    engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
     engine
 }
 

@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 mod harness;
+mod oci;
 
 mod code;
 mod cycles;
 mod escape;
+mod images;
 mod ledger;
 mod lifecycle;
 mod limits;

@@ -33,7 +33,8 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     let masked = all.map(|name| Path::new("/").join(name)).collect();
     let hidden = HIDDEN.iter().map(|name| Path::new("/").join(name)).collect();
     let usr_mounts = usr_mounts.iter().map(PathBuf::from).collect();
-    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, ids, usr_mounts, masked, hidden };
+    let pools = vec![PathBuf::from("/home-of-warren/layers"), PathBuf::from("/home-of-warren/snapshots")];
+    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, pools, ids, usr_mounts, masked, hidden };
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
@@ -52,33 +53,61 @@ fn check(name: &str, text: &str) {
 
 #[test]
 fn the_cage_of_a_root_daemon() {
-    let decided =
-        Decided { first_id: Some(0x7000_0000), has_image: false, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: Some(0x7000_0000),
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
     check("root.txt", &explain(Ids::OwnRange, &decided));
 }
 
 #[test]
 fn the_cage_of_a_root_daemon_with_a_disk_of_its_own() {
-    let decided =
-        Decided { first_id: Some(0x7000_0000), has_image: true, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: Some(0x7000_0000),
+        has_image: true,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
     check("root-image.txt", &explain(Ids::OwnRange, &decided));
 }
 
 #[test]
 fn the_cage_of_a_user_with_one_id() {
-    let decided = Decided { first_id: None, has_image: false, affinity: Some(1), rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: None,
+        has_image: false,
+        above: Above::default(),
+        affinity: Some(1),
+        rlimits: Vec::new(),
+    };
     check("single.txt", &explain(Ids::Shared(1), &decided));
 }
 
 #[test]
 fn the_cage_of_a_user_with_subordinate_ids() {
-    let decided = Decided { first_id: None, has_image: false, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: None,
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
     check("subordinate.txt", &explain(Ids::Shared(65537), &decided));
 }
 
 #[test]
 fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
-    let decided = Decided { first_id: None, has_image: false, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: None,
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
     let text = explain_on(Ids::Shared(1), &decided, &["/usr/lib/wsl/drivers"]);
     check("fixed-usr.txt", &text);
     assert!(text.contains("mask /mnt/root/usr/lib/wsl/drivers"));

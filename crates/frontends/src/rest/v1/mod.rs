@@ -9,6 +9,7 @@ mod error;
 mod events;
 mod execs;
 mod files;
+mod images;
 mod keys;
 mod links;
 mod packages;
@@ -34,6 +35,10 @@ pub use files::{
     ArchiveInQuery, ArchiveQuery, ChmodRequest, ChownRequest, CopyRequest, FileEntry, FileList, GlobQuery,
     GrepMatch, GrepMatches, GrepQuery, LinkTarget, ListQuery, MkdirRequest, Octal, PathList, ReadQuery,
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
+};
+pub use images::{
+    ArchiveFormat, Image, ImageConfig, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage,
+    ImportQuery, LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use links::{Link, LinkRequest};

@@ -1,0 +1,139 @@
+//! What lies under a sandbox's own files: from a plan to lower directories, and how the child gets at them.
+
+use std::path::{Path, PathBuf};
+
+use jail::{FileIdentity, HandedLayer, MountFlag, Step};
+use sandbox::{RootfsPlan, SandboxPlan};
+
+use super::{Above, Ground, has_fixed_usr, layer_name};
+use crate::namespace::skeleton::Skeleton;
+
+/// Lower directories of the overlays, topmost first. `usr` is empty where `/usr` is no overlay of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lowers<T = PathBuf> {
+    pub(crate) root: Vec<T>,
+    pub(crate) usr: Vec<T>,
+}
+
+/// One of them, on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Directory {
+        path: PathBuf,
+        identity: Option<FileIdentity>,
+    },
+    Disk {
+        image: PathBuf,
+        identity: Option<FileIdentity>,
+    },
+    /// There is nothing below.
+    Nothing,
+}
+
+impl From<PathBuf> for Source {
+    fn from(path: PathBuf) -> Self {
+        Self::Directory { path, identity: None }
+    }
+}
+
+pub(crate) type Sources = Lowers<Source>;
+
+impl Sources {
+    pub(crate) fn of(plan: &SandboxPlan, ground: &Ground, above: &Above) -> Self {
+        let mut root: Vec<Source> = above.root.iter().cloned().map(Source::from).collect();
+        let mut usr = Vec::new();
+        match &plan.rootfs {
+            RootfsPlan::Host => {
+                let Skeleton { directory, usr: own, .. } = &ground.skeleton;
+                root.push(directory.clone().into());
+                if !has_fixed_usr(plan, ground) {
+                    let lowers = above.usr.iter().chain(own).cloned().chain([PathBuf::from("/usr")]);
+                    usr = lowers.map(Source::from).collect();
+                }
+            }
+            RootfsPlan::Layers { layers } => root.extend(layers.iter().cloned().map(Source::from)),
+            RootfsPlan::Directory { path, identity } => {
+                root.push(Source::Directory { path: path.clone(), identity: identity.map(identity_of) });
+            }
+            RootfsPlan::Disk { image, identity } => {
+                root.push(Source::Disk { image: image.clone(), identity: identity.map(identity_of) });
+            }
+        }
+        if root.is_empty() {
+            root.push(Source::Nothing);
+        }
+        Self { root, usr }
+    }
+
+    fn map(&self, mut place: impl FnMut(&Source) -> PathBuf) -> Lowers {
+        Lowers {
+            root: self.root.iter().map(&mut place).collect(),
+            usr: self.usr.iter().map(&mut place).collect(),
+        }
+    }
+}
+
+fn identity_of(identity: sandbox::FileIdentity) -> FileIdentity {
+    FileIdentity { device: identity.device, inode: identity.inode }
+}
+
+/// As mounts with the sandbox's own ids, at places below the stage; `own` comes along as the last.
+pub(crate) fn handed(
+    sources: &Sources,
+    ground: &Ground,
+    own: HandedLayer,
+    steps: &mut Vec<Step>,
+) -> (Lowers, PathBuf, Vec<HandedLayer>) {
+    let mut layers: Vec<HandedLayer> = Vec::new();
+    let mut place_of = |layer: HandedLayer| {
+        let known = layers.iter().position(|known| *known == layer);
+        let number = known.unwrap_or_else(|| {
+            layers.push(layer);
+            layers.len() - 1
+        });
+        ground.stage.join(layer_name(number))
+    };
+    let read_only =
+        |path: &Path, identity| HandedLayer::Directory { path: path.to_owned(), read_only: true, identity };
+    let lowers = sources.map(|source| match source {
+        Source::Directory { path, identity } => match in_pool(ground, path) {
+            Some((pool, rest)) => place_of(read_only(pool, None)).join(rest),
+            None => place_of(read_only(path, *identity)),
+        },
+        Source::Disk { image, identity } => {
+            place_of(HandedLayer::ReadOnlyImage { path: image.clone(), identity: *identity })
+        }
+        Source::Nothing => ground.stage.join("empty"),
+    });
+    let own_place = ground.stage.join("own");
+    let places = (0..layers.len()).map(|number| ground.stage.join(layer_name(number)));
+    let places = places.chain([own_place.clone()]).enumerate();
+    steps.extend(places.map(|(layer, at)| Step::Attach { layer, at }));
+    layers.push(own);
+    (lowers, own_place, layers)
+}
+
+fn in_pool<'a>(ground: &'a Ground, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+    let found = ground.pools.iter().find_map(|pool| Some((pool.as_path(), path.strip_prefix(pool).ok()?)));
+    found.filter(|(_, rest)| !rest.as_os_str().is_empty())
+}
+
+/// Where they are: the child sees the host's files with the ids that it has itself.
+pub(crate) fn shown(sources: &Sources, stage: &Path, steps: &mut Vec<Step>) -> Lowers {
+    let mut n_held = 0;
+    sources.map(|source| match source {
+        Source::Directory { path, identity: None } => path.clone(),
+        Source::Directory { path, identity: Some(identity) } => {
+            // Held first and looked at then: what lies at the path may be another one by the next time.
+            let at = stage.join(layer_name(n_held));
+            n_held += 1;
+            let flags = vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
+            steps.push(Step::Bind { from: path.clone(), at: at.clone(), recursive: false, flags });
+            steps.push(Step::Expect { at: at.clone(), identity: *identity });
+            at
+        }
+        // Refused before it comes to this.
+        Source::Disk { image, .. } => image.clone(),
+        Source::Nothing => stage.join("empty"),
+    })
+}

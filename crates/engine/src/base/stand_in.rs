@@ -1,0 +1,109 @@
+//! Interpreters of the host, in place of their well-known images, where no registry can be reached.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use images::{Event, Image, Images, PullOptions, Reference};
+use sandbox::Base;
+use tokio::{sync::Notify, time::timeout};
+
+use crate::Progress;
+
+/// How long a registry may take to say what the image is, where the host can stand in for it.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Where a sandbox finds the host's programs.
+const PROGRAM_DIRECTORIES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
+/// Registries and owners whose images are the well-known ones.
+const WELL_KNOWN: [&str; 4] = ["docker.io/library/", "docker.io/", "library/", "microsandbox/"];
+/// Images that the host can stand in for, and the programs that it needs for that.
+const STAND_INS: [(&str, &[&str]); 2] = [("python", &["python3", "python"]), ("node", &["node", "nodejs"])];
+
+/// A program of the host that does what an image is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StandIn {
+    image: String,
+    program: PathBuf,
+}
+
+impl StandIn {
+    pub(super) fn base(&self, why: &str) -> Base {
+        let Self { image, program } = self;
+        let warning = format!(
+            "Image {image} is not used ({why}): the sandbox has the host's programs, with {}.",
+            program.display()
+        );
+        Base { warnings: vec![warning], ..Base::host() }
+    }
+}
+
+/// What of this host can stand in for the image.
+pub(super) fn find(image: &str) -> Option<StandIn> {
+    find_in(image, &PROGRAM_DIRECTORIES.map(Path::new))
+}
+
+fn find_in(image: &str, directories: &[&Path]) -> Option<StandIn> {
+    let (_, programs) = STAND_INS.iter().find(|(name, _)| *name == bare_name(image))?;
+    let mut places = programs.iter().flat_map(|name| directories.iter().map(move |place| place.join(name)));
+    let program = places.find(|place| place.is_file())?;
+    Some(StandIn { image: image.to_owned(), program })
+}
+
+/// `docker.io/library/python:3.12-slim` is `python`.
+fn bare_name(image: &str) -> &str {
+    let known = WELL_KNOWN.iter().find_map(|prefix| image.strip_prefix(prefix));
+    let image = known.unwrap_or(image);
+    image.split([':', '@']).next().unwrap_or(image)
+}
+
+/// As a pull, but a registry that stays silent counts as out of reach soon: there is something else to do.
+pub(super) async fn pull_if_reachable(
+    images: &Images,
+    reference: &Reference,
+    progress: &Progress,
+) -> images::Result<Image> {
+    let answered = Arc::new(Notify::new());
+    let (told, further) = (Arc::clone(&answered), progress.clone());
+    let watched = Progress::new(move |event| {
+        if matches!(event, Event::Resolved { .. }) {
+            told.notify_one();
+        }
+        further.tell(event);
+    });
+    let pull = images.pull(reference, PullOptions::default(), watched);
+    tokio::pin!(pull);
+    tokio::select! {
+        pulled = &mut pull => pulled,
+        answer = timeout(PATIENCE, answered.notified()) => match answer {
+            Ok(()) => pull.await,
+            Err(_elapsed) => {
+                Err(images::Error::TimedOut { what: format!("image {reference}"), after: PATIENCE })
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_of_the_host_stand_in_for_their_images_and_for_no_others() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("python3"), "").unwrap();
+        let find = |image| find_in(image, &[place.path()]);
+        for image in
+            ["python", "python:3.12-slim", "microsandbox/python", "docker.io/library/python@sha256:00"]
+        {
+            let base = find(image).unwrap().base("no route to it");
+            let warning = &base.warnings[0];
+            assert!(warning.contains(image) && warning.contains("python3"), "{warning}");
+            assert!(warning.contains("no route to it"), "{warning}");
+        }
+        for image in ["host", "node:22", "alpine", "evil/python", "pythonic", "ghcr.io/library/python"] {
+            assert_eq!(find(image), None, "{image}");
+        }
+    }
+}

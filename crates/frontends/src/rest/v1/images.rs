@@ -1,0 +1,227 @@
+//! Images on the wire.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Sandbox;
+use crate::images::Password;
+
+/// One image on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// Of its manifest.
+    pub digest: String,
+    /// In full. Empty once they were taken away while something uses the image.
+    pub references: Vec<String>,
+    pub os: String,
+    pub architecture: String,
+    pub layer_count: usize,
+    /// On disk, both as it came and unpacked. Layers are shared: the sum over images may be more than what they take.
+    pub size_bytes: u64,
+    /// As the image says, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+    #[schema(value_type = String, format = DateTime)]
+    pub added_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_used_at: Timestamp,
+    /// Sandboxes and snapshots that need it; only for callers of every namespace.
+    pub used_by: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImageList {
+    /// By their first name.
+    pub images: Vec<Image>,
+}
+
+/// All about one image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageDetail {
+    #[serde(flatten)]
+    pub image: Image,
+    pub config_digest: String,
+    pub config: ImageConfig,
+    /// Lowest first.
+    pub layers: Vec<ImageLayer>,
+}
+
+/// Defaults for what runs in the image; empty where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ImageConfig {
+    /// `NAME=value`.
+    pub env: Vec<String>,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// Name or number, and perhaps a group: `1000:1000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// `80/tcp`.
+    pub exposed_ports: Vec<String>,
+    pub volumes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    pub shell: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageLayer {
+    /// Of the layer, uncompressed.
+    pub diff_id: String,
+    /// As it came.
+    pub blob: String,
+    pub media_type: String,
+    pub blob_bytes: u64,
+    /// Unpacked.
+    pub disk_bytes: u64,
+    /// What of it could not be kept as it was, as sentences; the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Which image to get, and how its registry is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PullRequest {
+    #[schema(example = "python:3.12-slim")]
+    pub reference: String,
+    /// This machine's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "linux/amd64")]
+    pub platform: Option<String>,
+    /// With `password`, in place of what the daemon is configured with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Password>,
+    /// Without TLS; for callers of every namespace.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+/// What a pull tells, one line each. Of two words about one layer between two lines only the last is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum PullEvent {
+    /// What the image consists of is known.
+    Resolved { digest: String, layers: Vec<PullLayer> },
+    Layer {
+        /// As in `resolved`.
+        digest: String,
+        state: PullState,
+        /// Downloaded so far, of `total`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<u64>,
+    },
+    /// The registry is asked again after a wait.
+    Retrying { wait_ms: u64, why: String },
+    /// Comes last: the image is here.
+    Done { image: Box<ImageDetail> },
+    /// Comes last where a sandbox was asked for.
+    Created { sandbox: Box<Sandbox> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PullLayer {
+    pub digest: String,
+    /// As it is downloaded.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PullState {
+    /// Here already; nothing is downloaded.
+    Present,
+    /// Another pull is getting it, or others are before it.
+    Waiting,
+    Downloading,
+    Unpacking,
+    Done,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LoadQuery {
+    /// Which build of a layout with several; this machine's when absent.
+    pub platform: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ImportQuery {
+    /// What to call the image.
+    pub reference: String,
+    pub platform: Option<String>,
+    /// An `ImageConfig`, as JSON.
+    pub config: Option<String>,
+}
+
+/// How archives are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchiveFormat {
+    /// What `docker save` writes and `docker load` reads.
+    #[default]
+    Docker,
+    /// An OCI layout.
+    Oci,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TagRequest {
+    /// The further name, which the image takes from any other.
+    pub target: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveImageQuery {
+    /// Also while it is used: then it goes with its last user.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What was given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagesFreed {
+    /// Names that were taken away.
+    pub references: Vec<String>,
+    /// Images that are gone, by digest.
+    pub images: Vec<String>,
+    pub layers: u64,
+    pub bytes: u64,
+}
+
+/// What images take on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagesUsage {
+    pub images: usize,
+    /// Manifests, configurations, layers as they came.
+    pub blob_bytes: u64,
+    /// Layers, unpacked.
+    pub layer_bytes: u64,
+    /// Downloads that are going on or were broken off.
+    pub partial_bytes: u64,
+    /// Most that they may take; the least recently used go first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_bytes: Option<u64>,
+}

@@ -1,0 +1,77 @@
+//! Calls about images.
+
+use std::io;
+
+use bytes::Bytes;
+use frontends::rest::v1;
+use futures_util::{Stream, stream::BoxStream};
+use hyper::Method;
+
+use super::{Client, Target};
+use crate::error::CommandResult;
+
+impl Client {
+    pub(crate) async fn images(&self) -> CommandResult<Vec<v1::Image>> {
+        Ok(self.get::<v1::ImageList>(Target::new(&["images"])).await?.images)
+    }
+
+    pub(crate) async fn image(&self, image: &str) -> CommandResult<v1::ImageDetail> {
+        self.get(Target::new(&["images", image])).await
+    }
+
+    /// What the pull tells, line by line.
+    pub(crate) async fn pull_image(
+        &self,
+        request: &v1::PullRequest,
+    ) -> CommandResult<BoxStream<'static, io::Result<String>>> {
+        self.post_for_lines(Target::new(&["images", "pull"]), request).await
+    }
+
+    pub(crate) async fn load_images(
+        &self,
+        platform: Option<&str>,
+        tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> CommandResult<Vec<v1::Image>> {
+        let target = Target::new(&["images", "load"]).maybe("platform", platform);
+        Ok(self.upload::<v1::ImageList>(Method::POST, target, tar).await?.images)
+    }
+
+    pub(crate) async fn save_images(
+        &self,
+        images: &[String],
+        format: &str,
+    ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
+        let target = Target::new(&["images", "save"]).with("format", format);
+        let target = images.iter().fold(target, |target, image| target.with("reference", image));
+        self.download(target).await
+    }
+
+    pub(crate) async fn import_image(
+        &self,
+        reference: &str,
+        platform: Option<&str>,
+        config: Option<&str>,
+        tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> CommandResult<v1::ImageDetail> {
+        let target = Target::new(&["images", "import"]).with("reference", reference);
+        let target = target.maybe("platform", platform).maybe("config", config);
+        self.upload(Method::POST, target, tar).await
+    }
+
+    pub(crate) async fn tag_image(&self, image: &str, target: &str) -> CommandResult<v1::ImageDetail> {
+        let body = v1::TagRequest { target: target.to_owned() };
+        self.post_json(Target::new(&["images", image, "tag"]), &body).await
+    }
+
+    pub(crate) async fn remove_image(&self, image: &str, force: bool) -> CommandResult<v1::ImagesFreed> {
+        self.delete_for(Target::new(&["images", image]).with("force", force)).await
+    }
+
+    pub(crate) async fn prune_images(&self) -> CommandResult<v1::ImagesFreed> {
+        self.post(Target::new(&["images", "prune"])).await
+    }
+
+    pub(crate) async fn images_usage(&self) -> CommandResult<v1::ImagesUsage> {
+        self.get(Target::new(&["images", "usage"])).await
+    }
+}

@@ -1,0 +1,106 @@
+//! `warren image ls`, `warren image inspect`
+
+use std::process::ExitCode;
+
+use frontends::rest::v1;
+use serde::Serialize;
+
+use crate::{commands::Context, error::CommandResult, output, pulls::short};
+
+/// List images, with what they take on disk
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren image ls
+  warren image ls --json")]
+pub(super) struct LsArgs {
+    /// Only digests
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Show everything about images
+///
+/// Always JSON: an object for one image, a list for several.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren image inspect alpine")]
+pub(super) struct InspectArgs {
+    /// Names or digests
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    images: Vec<v1::Image>,
+    usage: v1::ImagesUsage,
+}
+
+pub(super) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
+    let client = context.client().await?;
+    let images = client.images().await?;
+    if args.quiet {
+        for image in &images {
+            output::line(&image.digest)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if context.json {
+        output::json(&Listed { images, usage: client.images_usage().await? })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let heading = ["IMAGE", "DIGEST", "PLATFORM", "LAYERS", "SIZE", "ADDED", "USED", "USERS"];
+    output::table(heading, images.iter().flat_map(rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One for each of its names.
+fn rows(image: &v1::Image) -> Vec<[String; 8]> {
+    let row = |name: &str| {
+        [
+            name.to_owned(),
+            short(&image.digest),
+            format!("{}/{}", image.os, image.architecture),
+            image.layer_count.to_string(),
+            output::bytes(image.size_bytes),
+            output::ago(image.added_at),
+            output::ago(image.last_used_at),
+            image.used_by.len().to_string(),
+        ]
+    };
+    if image.references.is_empty() {
+        return vec![row("-")];
+    }
+    image.references.iter().map(|reference| row(familiar(reference))).collect()
+}
+
+/// As people write it.
+fn familiar(reference: &str) -> &str {
+    let short = reference.strip_prefix("docker.io/").unwrap_or(reference);
+    if short.len() == reference.len() { reference } else { short.strip_prefix("library/").unwrap_or(short) }
+}
+
+pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandResult {
+    let client = context.client().await?;
+    let mut found = Vec::with_capacity(args.images.len());
+    for image in &args.images {
+        found.push(client.image(image).await?);
+    }
+    match found.as_slice() {
+        [one] => output::json(one)?,
+        several => output::json(&several)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_as_people_write_them() {
+        assert_eq!(familiar("docker.io/library/alpine:latest"), "alpine:latest");
+        assert_eq!(familiar("docker.io/team/app:1"), "team/app:1");
+        assert_eq!(familiar("ghcr.io/library/app:1"), "ghcr.io/library/app:1");
+    }
+}

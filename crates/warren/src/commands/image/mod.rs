@@ -1,0 +1,79 @@
+//! `warren image`
+
+mod import;
+mod look;
+mod remove;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{Context, load, pull, save};
+use crate::{error::CommandResult, output};
+
+/// Look at images, get them, name them, remove them
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  warren image ls
+  warren image inspect alpine
+  warren image tag alpine registry.example/team/base:1
+  warren image rm alpine
+  tar c -C rootfs . | warren image import - team/rootfs:1"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    #[command(alias = "list")]
+    Ls(look::LsArgs),
+    Inspect(look::InspectArgs),
+    Pull(pull::Args),
+    Load(load::Args),
+    Save(save::Args),
+    Import(import::Args),
+    Tag(TagArgs),
+    #[command(alias = "remove")]
+    Rm(remove::RmArgs),
+    Prune(remove::PruneArgs),
+}
+
+/// Give an image a further name, which it takes from any other
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren image tag alpine team/base:1
+  warren image tag sha256:0123456789ab team/base:1")]
+struct TagArgs {
+    /// Name or digest
+    image: String,
+    /// The further name
+    name: String,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    match args.verb {
+        Verb::Ls(args) => look::list(context, &args).await,
+        Verb::Inspect(args) => look::inspect(context, &args).await,
+        Verb::Pull(args) => pull::run(context, args).await,
+        Verb::Load(args) => load::run(context, args).await,
+        Verb::Save(args) => save::run(context, args).await,
+        Verb::Import(args) => import::run(context, args).await,
+        Verb::Tag(args) => tag(context, &args).await,
+        Verb::Rm(args) => remove::remove(context, &args).await,
+        Verb::Prune(args) => remove::prune(context, &args).await,
+    }
+}
+
+async fn tag(context: &Context, args: &TagArgs) -> CommandResult {
+    let image = context.client().await?.tag_image(&args.image, &args.name).await?;
+    if context.json {
+        output::json(&image)?;
+    } else {
+        output::line(&image.image.digest)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

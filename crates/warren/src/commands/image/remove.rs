@@ -1,0 +1,93 @@
+//! `warren image rm`, `warren image prune`
+
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use frontends::rest::v1;
+use sandbox::Error;
+
+use crate::{commands::Context, error::CommandResult, output};
+
+/// Take names away, and with its last name an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren image rm alpine
+  warren image rm -f sha256:0123456789ab")]
+pub(super) struct RmArgs {
+    /// Also while it is used: then it goes with its last user
+    #[arg(long, short)]
+    force: bool,
+    /// Names or digests
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+}
+
+/// Remove every image that no sandbox and no snapshot uses
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren image prune
+  warren image prune --force --json")]
+pub(super) struct PruneArgs {
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
+    let client = context.client().await?;
+    let mut all = v1::ImagesFreed { references: Vec::new(), images: Vec::new(), layers: 0, bytes: 0 };
+    for image in &args.images {
+        let freed = client.remove_image(image, args.force).await?;
+        if !context.json {
+            tell(&freed)?;
+        }
+        all.references.extend(freed.references);
+        all.images.extend(freed.images);
+        all.layers += freed.layers;
+        all.bytes += freed.bytes;
+    }
+    if context.json {
+        output::json(&all)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult {
+    if !args.force && !is_sure()? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let freed = context.client().await?.prune_images().await?;
+    if context.json {
+        output::json(&freed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    tell(&freed)?;
+    output::note(&format!("{} given back", output::bytes(freed.bytes)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(freed: &v1::ImagesFreed) -> CommandResult<()> {
+    for reference in &freed.references {
+        output::line(&format!("untagged {reference}"))?;
+    }
+    for image in &freed.images {
+        output::line(&format!("removed {image}"))?;
+    }
+    Ok(())
+}
+
+fn is_sure() -> CommandResult<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(Error::invalid("nobody is there to be asked")
+            .with_hint("Give --force to remove every image that nobody uses.")
+            .into());
+    }
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "Remove every image that no sandbox and no snapshot uses? [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

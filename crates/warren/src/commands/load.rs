@@ -1,0 +1,94 @@
+//! `warren load`
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use bytes::Bytes;
+use frontends::rest::v1;
+use futures_util::{Stream, StreamExt as _, stream::BoxStream};
+use sandbox::{Error, ErrorKind};
+use tokio_util::io::ReaderStream;
+
+use super::Context;
+use crate::{copy::Progress, error::CommandResult, output};
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 128 * 1024;
+
+/// Take in the images of an archive
+///
+/// A tar by `docker save`, `skopeo` or `warren save`, or of an OCI layout; compressed or not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren load -i app.tar
+  docker save app | warren load
+  tar c -C layout . | warren load")]
+pub(crate) struct Args {
+    /// The archive; `-` or nothing is stdin
+    #[arg(long, short, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Which build of a layout with several; this machine's when absent
+    #[arg(long)]
+    platform: Option<String>,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let progress = Progress::new(!args.quiet && !context.json);
+    let tar = open(args.input.as_deref(), &progress).await?;
+    let client = context.client().await?;
+    let images = client.load_images(args.platform.as_deref(), tar).await?;
+    progress.finish();
+    if context.json {
+        output::json(&v1::ImageList { images })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for image in &images {
+        for reference in image.references.iter().chain(image.references.is_empty().then_some(&image.digest)) {
+            output::line(reference)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The bytes of a file, or of stdin, counted.
+pub(super) async fn open(
+    input: Option<&Path>,
+    progress: &Progress,
+) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + use<>> {
+    let path = input.filter(|path| *path != Path::new("-"));
+    let bytes: BoxStream<'static, io::Result<Bytes>> = match path {
+        Some(path) => {
+            let failed = |error: io::Error| {
+                let kind = match error.kind() {
+                    io::ErrorKind::NotFound => ErrorKind::NotFound,
+                    io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                    _ => ErrorKind::Unavailable,
+                };
+                Error::new(kind, format!("could not open {}", path.display())).with_source(error)
+            };
+            let file = tokio::fs::File::open(path).await.map_err(failed)?;
+            let found = file.metadata().await.map_err(failed)?;
+            if found.is_dir() {
+                let shown = path.display();
+                return Err(Error::invalid(format!("{shown} is a directory"))
+                    .with_hint(format!("Pack it: tar c -C {shown} . | warren load"))
+                    .into());
+            }
+            progress.expect(found.len());
+            ReaderStream::with_capacity(file, CHUNK_BYTES).boxed()
+        }
+        None if io::stdin().is_terminal() => {
+            return Err(Error::invalid("there is no archive on stdin")
+                .with_hint("Name a file, or pipe an archive in.")
+                .into());
+        }
+        None => ReaderStream::with_capacity(tokio::io::stdin(), CHUNK_BYTES).boxed(),
+    };
+    Ok(progress.count(bytes))
+}

@@ -1,0 +1,117 @@
+//! `warren save`
+
+use std::{
+    fs, io,
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    process::{self, ExitCode},
+};
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use futures_util::{Stream, TryStreamExt as _};
+use sandbox::{Error, ErrorKind};
+use serde::Serialize;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use super::Context;
+use crate::{copy::Progress, error::CommandResult, output};
+
+/// Write images to an archive
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren save alpine -o alpine.tar
+  warren save app:1 app:2 --format oci -o apps.tar
+  warren save app | docker load")]
+pub(crate) struct Args {
+    /// Names or digests
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+    /// The file; `-` or nothing is stdout
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// What `docker load` reads
+    #[default]
+    Docker,
+    /// An OCI layout
+    Oci,
+}
+
+impl Format {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Oci => "oci",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Saved {
+    path: PathBuf,
+    bytes: u64,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let path = args.output.filter(|path| path != Path::new("-"));
+    if path.is_none() && io::stdout().is_terminal() {
+        return Err(Error::invalid("an archive is not for a terminal")
+            .with_hint("Name a file with --output, or pipe it on.")
+            .into());
+    }
+    let client = context.client().await?;
+    let progress = Progress::new(!args.quiet && !context.json && path.is_some());
+    let tar = client.save_images(&args.images, args.format.as_str()).await?;
+    let tar = Box::pin(progress.count(tar));
+    let Some(path) = path else {
+        copy(tar, &mut tokio::io::stdout()).await?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let bytes = write(tar, &path).await?;
+    progress.finish();
+    if context.json {
+        output::json(&Saved { path, bytes })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// To a file beside its place first: what breaks off leaves what was there.
+async fn write(tar: impl Stream<Item = io::Result<Bytes>> + Unpin, path: &Path) -> CommandResult<u64> {
+    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+    let beside = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), process::id()));
+    let written = async {
+        let mut file = tokio::fs::File::create_new(&beside).await?;
+        let bytes = copy(tar, &mut file).await?;
+        tokio::fs::rename(&beside, path).await?;
+        io::Result::Ok(bytes)
+    };
+    let written = written.await;
+    written.map_err(|error| {
+        // The first error counts.
+        fs::remove_file(&beside).ok();
+        let message = format!("could not write {}", path.display());
+        Error::new(ErrorKind::Unavailable, message).with_source(error).into()
+    })
+}
+
+async fn copy(
+    mut tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    into: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<u64> {
+    let mut n_bytes = 0;
+    while let Some(piece) = tar.try_next().await? {
+        into.write_all(&piece).await?;
+        n_bytes += piece.len() as u64;
+    }
+    into.flush().await?;
+    Ok(n_bytes)
+}

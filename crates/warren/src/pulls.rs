@@ -1,0 +1,232 @@
+//! A pull as people see it: a bar for each layer on a terminal, lines elsewhere, events for programs.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal as _, Write as _},
+    time::Duration,
+};
+
+use frontends::rest::v1::{ErrorBody, PullEvent, PullState};
+use futures_util::{Stream, TryStreamExt as _};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sandbox::{Error, ErrorKind};
+
+use crate::{
+    error::{CommandError, CommandResult},
+    output,
+};
+
+/// How much of a digest people read.
+const SHORT_DIGEST: usize = 12;
+/// Bars that fit on a screen; further layers are counted only.
+const MAX_BARS: usize = 40;
+const TICK: Duration = Duration::from_millis(120);
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Bars or lines on stderr.
+    People,
+    /// Every event on stdout.
+    Programs,
+    Nothing,
+}
+
+/// Reads what a pull tells to its last word, and shows it.
+pub(crate) async fn follow(
+    mut lines: impl Stream<Item = io::Result<String>> + Unpin,
+    show: Show,
+) -> CommandResult<PullEvent> {
+    let mut display = Display::new(show);
+    while let Some(line) = lines.try_next().await? {
+        let event = read(&line)?;
+        if show == Show::Programs {
+            output::line(&line)?;
+        }
+        display.take(&event);
+        if matches!(event, PullEvent::Done { .. } | PullEvent::Created { .. }) {
+            return Ok(event);
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, "the daemon ended before the pull did")
+        .with_hint("Try again; `warren version` shows whether a daemon runs.")
+        .into())
+}
+
+fn read(line: &str) -> CommandResult<PullEvent> {
+    if let Ok(ErrorBody { error: detail }) = serde_json::from_str(line) {
+        let mut error = Error::new(detail.kind, detail.message);
+        if let Some(hint) = detail.hint {
+            error = error.with_hint(hint);
+        }
+        return Err(CommandError::Failed { error, request_id: Some(detail.request_id) });
+    }
+    serde_json::from_str(line).map_err(|error| {
+        Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+            .with_source(error)
+            .with_hint("The daemon may be of another version; `warren version` shows both.")
+            .into()
+    })
+}
+
+/// The hex digits of a digest, as many as people read.
+pub(crate) fn short(digest: &str) -> String {
+    digest.strip_prefix("sha256:").unwrap_or(digest).chars().take(SHORT_DIGEST).collect()
+}
+
+enum Display {
+    Bars(Bars),
+    Lines(Lines),
+    Nothing,
+}
+
+impl Display {
+    fn new(show: Show) -> Self {
+        match show {
+            Show::People if io::stderr().is_terminal() => Self::Bars(Bars::new()),
+            Show::People => Self::Lines(Lines::default()),
+            Show::Programs | Show::Nothing => Self::Nothing,
+        }
+    }
+
+    fn take(&mut self, event: &PullEvent) {
+        match self {
+            Self::Bars(bars) => bars.take(event),
+            Self::Lines(lines) => lines.take(event),
+            Self::Nothing => {}
+        }
+    }
+}
+
+/// One line for each step of each layer.
+#[derive(Default)]
+struct Lines {
+    states: BTreeMap<String, PullState>,
+}
+
+impl Lines {
+    fn take(&mut self, event: &PullEvent) {
+        match event {
+            PullEvent::Resolved { digest, layers } => {
+                let bytes = layers.iter().map(|layer| layer.bytes).sum();
+                say(&format!("{}: {} layers, {}", short(digest), layers.len(), output::bytes(bytes)));
+            }
+            PullEvent::Layer { digest, state, .. } => {
+                if self.states.insert(digest.clone(), *state) != Some(*state) {
+                    say(&format!("{}: {}", short(digest), words(*state)));
+                }
+            }
+            PullEvent::Retrying { why, wait_ms } => say(&retrying(why, *wait_ms)),
+            PullEvent::Done { .. } | PullEvent::Created { .. } => {}
+        }
+    }
+}
+
+fn say(text: &str) {
+    // Talk is optional.
+    writeln!(io::stderr().lock(), "{}", output::printable(text)).ok();
+}
+
+fn words(state: PullState) -> &'static str {
+    match state {
+        PullState::Present => "here already",
+        PullState::Waiting => "waiting",
+        PullState::Downloading => "downloading",
+        PullState::Unpacking => "unpacking",
+        PullState::Done => "done",
+    }
+}
+
+fn retrying(why: &str, wait_ms: u64) -> String {
+    let seconds = Duration::from_millis(wait_ms).as_secs_f32();
+    output::printable(&format!("{why}; asking again in {seconds} s"))
+}
+
+struct Bars {
+    all: MultiProgress,
+    layers: BTreeMap<String, ProgressBar>,
+    /// Shown until it is known what the image consists of.
+    waiting: ProgressBar,
+}
+
+impl Bars {
+    fn new() -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+        let waiting = all.add(ProgressBar::new_spinner().with_message("asking the registry"));
+        waiting.enable_steady_tick(TICK);
+        Self { all, layers: BTreeMap::new(), waiting }
+    }
+
+    fn take(&mut self, event: &PullEvent) {
+        match event {
+            PullEvent::Resolved { layers, .. } => {
+                self.waiting.finish_and_clear();
+                for layer in layers.iter().take(MAX_BARS) {
+                    let all = &self.all;
+                    self.layers.entry(layer.digest.clone()).or_insert_with(|| {
+                        let bar = all.add(ProgressBar::new(layer.bytes).with_style(style()));
+                        bar.set_prefix(short(&layer.digest));
+                        bar.set_message(words(PullState::Waiting));
+                        bar.tick();
+                        bar
+                    });
+                }
+            }
+            PullEvent::Layer { digest, state, bytes, .. } => {
+                let Some(bar) = self.layers.get(digest) else { return };
+                bar.set_message(words(*state));
+                match state {
+                    PullState::Waiting => {}
+                    PullState::Downloading => bar.set_position(bytes.unwrap_or_default()),
+                    PullState::Unpacking => bar.set_position(bar.length().unwrap_or_default()),
+                    PullState::Present | PullState::Done => {
+                        bar.set_position(bar.length().unwrap_or_default());
+                        bar.abandon();
+                    }
+                }
+            }
+            PullEvent::Retrying { why, wait_ms } => {
+                self.all.println(retrying(why, *wait_ms)).ok();
+            }
+            PullEvent::Done { .. } | PullEvent::Created { .. } => self.waiting.finish_and_clear(),
+        }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        self.waiting.finish_and_clear();
+        for bar in self.layers.values().filter(|bar| !bar.is_finished()) {
+            bar.abandon();
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{prefix} {bar:30} {bytes:>10}/{total_bytes:10} {msg}";
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_our_template_is_wrong| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    async fn followed(lines: &[&str]) -> CommandResult<PullEvent> {
+        let lines: Vec<_> = lines.iter().map(|line| Ok((*line).to_owned())).collect();
+        follow(stream::iter(lines), Show::Nothing).await
+    }
+
+    #[tokio::test]
+    async fn a_pull_ends_with_its_last_word_or_with_why_not() {
+        let resolved =
+            r#"{"type":"resolved","digest":"sha256:aa","layers":[{"digest":"sha256:bb","bytes":3}]}"#;
+        let layer = r#"{"type":"layer","digest":"sha256:bb","state":"downloading","bytes":1,"total":3}"#;
+        let error = r#"{"error":{"kind":"denied","message":"no","hint":"Log in.","requestId":"r"}}"#;
+        assert_eq!(followed(&[resolved, layer]).await.unwrap_err().kind(), Some(ErrorKind::Unavailable));
+        assert_eq!(followed(&[resolved, error]).await.unwrap_err().kind(), Some(ErrorKind::Denied));
+        assert_eq!(followed(&["{}"]).await.unwrap_err().kind(), Some(ErrorKind::Internal));
+    }
+}
