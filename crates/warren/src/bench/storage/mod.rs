@@ -67,7 +67,8 @@ impl StorageBench {
     /// From nothing to the first byte of a file in the lowest layer.
     async fn layers(&mut self) -> CommandResult<()> {
         let counts = [1, self.options.layers];
-        let image = |count: usize| format!("localhost/bench:{count}").parse::<ImageRef>().map_err(Error::from);
+        let image =
+            |count: usize| format!("localhost/bench:{count}").parse::<ImageRef>().map_err(Error::from);
         let images = counts.iter().map(|count| image(*count)).collect::<Result<Vec<_>, _>>()?;
         for (image, count) in images.iter().zip(counts) {
             let archive = archive::layered(image.as_str(), count).map_err(failed("make an archive"))?;
