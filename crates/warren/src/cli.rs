@@ -58,6 +58,7 @@ pub(crate) enum Command {
     Ps(commands::ps::Args),
     Inspect(commands::inspect::Args),
     Logs(commands::logs::Args),
+    Build(commands::build::Args),
     Cp(commands::cp::Args),
     Link(commands::link::Args),
     Stats(commands::stats::Args),

@@ -75,7 +75,7 @@ impl Toolset {
             Self::Packages => "packages with pip, npm and apt: install, status, list",
             Self::Logs => "what commands printed, read and followed",
             Self::Metrics => "processor, memory and disk of sandboxes",
-            Self::Volumes => "volumes (not in this version)",
+            Self::Volumes => "volumes and the files in them, with no sandbox running",
             Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
             Self::Snapshots => "snapshots, restores, forks, what changed, archives",
             Self::Network => "ports inside sandboxes",

@@ -5,6 +5,7 @@
 //! share in [`crate::http`].
 
 mod archives;
+mod builds;
 mod calls;
 mod code;
 mod contexts;
@@ -87,6 +88,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())
+        .merge(builds::routes())
         .merge(packages::routes())
         .merge(images::routes())
         .merge(snapshots::routes())

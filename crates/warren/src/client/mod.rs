@@ -2,6 +2,7 @@
 //!
 //! Connections are kept and used again; a request that must run beside a stream simply opens another one.
 
+mod builds;
 mod call;
 mod code;
 mod entries;

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod build;
 pub(crate) mod code;
 pub(crate) mod completions;
 pub(crate) mod context;
@@ -123,6 +124,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Ps(args) => ps::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Logs(args) => logs::run(context, args).await,
+        Command::Build(args) => build::run(context, args).await,
         Command::Cp(args) => cp::run(context, args).await,
         Command::Link(args) => link::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,

@@ -6,6 +6,7 @@
 mod harness;
 mod oci;
 
+mod builds;
 mod code;
 mod cycles;
 mod escape;

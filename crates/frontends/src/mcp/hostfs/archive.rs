@@ -7,6 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use engine::ByteStream;
+use futures_util::{StreamExt as _, stream};
 use rustix::io::Errno;
 use sandbox::{Error, ErrorKind};
 
@@ -67,6 +69,29 @@ impl Source {
             pieces.blocking_send(end).unwrap_or(());
         });
         Box::new(PipeReader::new(received))
+    }
+
+    /// The same for who does not block.
+    pub(crate) fn into_stream(self) -> ByteStream {
+        let (pieces, received) = pipe::pieces();
+        tokio::task::spawn_blocking(move || {
+            let sent = match self.opened {
+                Opened::File { mut file, .. } => {
+                    source::send_file(&mut file, &self.shown, &pieces, &mut Tally::default())
+                }
+                Opened::Directory(directory) => {
+                    source::send_tree(directory, &self.shown, pieces.clone(), Tally::default()).map(drop)
+                }
+            };
+            if let Err(Stop::Failed(failure)) = sent {
+                let broken = Error::new(ErrorKind::Unavailable, failure.message);
+                pieces.blocking_send(Err(broken)).unwrap_or(());
+            }
+        });
+        stream::unfold(received, |mut received| async {
+            received.recv().await.map(|piece| (piece, received))
+        })
+        .boxed()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, snapshots, network policy and SSH come as further files.
+//! Snapshots, network policy and SSH come as further files.
 
 mod code;
 pub(crate) mod create;
@@ -22,6 +22,7 @@ mod strangers;
 mod surface;
 mod telling;
 mod toolsets;
+mod volumes;
 
 pub(super) use self::sessions::Sessions;
 use super::tool::Tool;
@@ -41,6 +42,7 @@ pub(super) fn all() -> Vec<Tool> {
         metrics::tools(),
         images::tools(),
         snapshots::tools(),
+        volumes::tools(),
         runtime::tools(),
         toolsets::tools(),
     ];

@@ -2,6 +2,7 @@
 //!
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
+mod builds;
 mod calls;
 mod code;
 mod entries;
@@ -18,6 +19,7 @@ pub mod schema;
 mod snapshots;
 mod system;
 
+pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};
 pub use code::{
     CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
