@@ -169,6 +169,8 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     if build::is_of_builds(spec) {
         // What one instruction puts into /tmp, the next one finds.
         plan.limits.tmp = sandbox::ByteSize(0);
+        // What it changes becomes a layer, which is read from its directory.
+        plan.limits.disk_is_hard = false;
     }
     let now = core.clock.now();
     Ok(SandboxRecord {

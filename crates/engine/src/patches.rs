@@ -163,7 +163,7 @@ impl Work<'_> {
             Patch::Symlink { target, path, replace } => self.symlink(target, path, replace).await,
             Patch::CopyFile { path, mode, replace, .. } => match source {
                 Some(PatchSource::File { mode: own, bytes }) => {
-                    self.write(path, how(replace), Some(mode.unwrap_or(own)), bytes).await
+                    self.write(path, how(replace), mode.or(Some(own)), bytes).await
                 }
                 _ => Err(no_source()),
             },
@@ -219,8 +219,15 @@ impl Work<'_> {
         mode: Option<u32>,
         bytes: ByteStream,
     ) -> Result<()> {
-        let request = Request::Write { path, write, mode, parents: true };
-        self.upload(&request, bytes, self.core.config.deadlines.answer).await
+        let request = Request::Write { path: path.clone(), write, mode, parents: true };
+        self.upload(&request, bytes, self.core.config.deadlines.answer).await?;
+        match mode {
+            // A file that was there has kept its own.
+            Some(mode) if write != WriteMode::CreateNew => {
+                self.order(Request::Chmod { path, mode, recursive: false }).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn upload(

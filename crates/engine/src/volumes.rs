@@ -94,8 +94,8 @@ impl Engine {
             who.sees(own) && namespace.is_none_or(|asked| asked == own)
         });
         let mut used = vec![None; records.len()];
-        let measured = stream::iter(records.iter().enumerate())
-            .map(|(at, record)| async move { (at, core.measure_volume(record).await) })
+        let measured = stream::iter(records.clone().into_iter().enumerate())
+            .map(|(at, record)| async move { (at, core.measure_volume(&record).await) })
             .buffer_unordered(MEASURE_AT_ONCE)
             .for_each(|(at, bytes)| {
                 used[at] = bytes;

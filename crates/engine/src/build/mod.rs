@@ -24,7 +24,6 @@ use std::{
 
 use ::images::{Digest, Platform, Reference};
 use sandbox::{ByteSize, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
-use serde::Serialize;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -82,14 +81,12 @@ impl Default for DockerfileSource {
 }
 
 /// What a build tells while it goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildEvent {
     /// An instruction begins.
     Step {
         number: usize,
         total: usize,
-        #[serde(skip_serializing_if = "Option::is_none")]
         stage: Option<String>,
         line: usize,
         text: String,
@@ -112,16 +109,23 @@ pub enum BuildEvent {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
+impl OutputStream {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
 /// What a build came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltImage {
     pub digest: Digest,
     pub names: Vec<Reference>,

@@ -136,6 +136,18 @@ impl Failure {
     }
 }
 
+impl From<Failure> for Error {
+    /// For front ends that know the product's kinds only.
+    fn from(failure: Failure) -> Self {
+        let kind = ErrorKind::ALL.into_iter().find(|kind| failure.code == kind.as_str());
+        let error = Self::new(kind.unwrap_or(ErrorKind::Denied), failure.message);
+        match failure.hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {

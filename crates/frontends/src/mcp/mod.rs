@@ -8,7 +8,7 @@ mod arguments;
 mod call;
 mod complete;
 pub(crate) mod envelope;
-mod hostfs;
+pub(crate) mod hostfs;
 pub(crate) mod output;
 mod prompts;
 mod protocol;

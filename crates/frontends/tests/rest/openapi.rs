@@ -75,6 +75,20 @@ fn described_shapes_are_the_real_ones() {
         lifetime: lifetime.clone(),
         limits: limits.clone(),
         request_id: Some("a".parse().unwrap()),
+        mounts: vec![
+            serde_json::from_value(json!({ "kind": "tmpfs", "guestPath": "/t", "size": 1 })).unwrap(),
+        ],
+        patches: vec![sandbox::Patch::Remove { path: "/a".to_owned() }],
+        scripts: [("a".to_owned(), "b".to_owned())].into(),
+        rlimits: vec![sandbox::Rlimit { resource: "cpu".to_owned(), soft: 1, hard: 1 }],
+        shell: Some("bash".to_owned()),
+        entrypoint: vec!["a".to_owned()],
+        init: Some(sandbox::InitSpec {
+            path: "a".to_owned(),
+            args: vec!["b".to_owned()],
+            env: [("A".to_owned(), "b".to_owned())].into(),
+        }),
+        rootfs: Some(sandbox::RootfsSpec::Snapshot { snapshot: "a".to_owned() }),
         ..SandboxSpec::default()
     };
     let statement = LimitStatement {
@@ -127,6 +141,30 @@ fn described_shapes_are_the_real_ones() {
     check("Limits", json!(limits));
     check("LimitsPlan", json!(plan));
     check("SandboxSpec", json!(spec));
+    check("InitSpec", json!(spec.init));
+    // Every kind has some of them.
+    let union = |values: Vec<Value>| {
+        Value::Object(values.into_iter().flat_map(|value| value.as_object().unwrap().clone()).collect())
+    };
+    let again = |mount: Value| json!(serde_json::from_value::<sandbox::MountSpec>(mount).unwrap());
+    check(
+        "MountSpec",
+        union(vec![
+            again(json!({ "kind": "tmpfs", "guestPath": "/t", "size": 1 })),
+            again(json!({ "kind": "named", "guestPath": "/t", "name": "a" })),
+            again(json!({ "kind": "bind", "guestPath": "/t", "hostPath": "/a" })),
+        ]),
+    );
+    let again = |patch: Value| json!(serde_json::from_value::<sandbox::Patch>(patch).unwrap());
+    check(
+        "Patch",
+        union(vec![
+            again(json!({ "kind": "text", "path": "/a", "content": "", "mode": 1, "replace": true })),
+            again(json!({ "kind": "file", "path": "/a", "contentBase64": "" })),
+            again(json!({ "kind": "symlink", "path": "/a", "target": "b" })),
+            again(json!({ "kind": "copyDir", "path": "/a", "hostPath": "/b" })),
+        ]),
+    );
     check("LimitStatement", json!(statement));
     check("Isolation", json!(isolation));
     check("Rlimit", json!(exec.rlimits[0]));

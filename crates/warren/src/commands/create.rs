@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use super::Context;
-use crate::{arguments::SandboxArgs, error::CommandResult, output};
+use crate::{arguments::SandboxArgs, error::CommandResult, output, pulls::Show};
 
 /// Make a sandbox and leave it running
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren create --name dev --memory 2g --ttl 8h
+  warren create --name web -v site:/srv --tmpfs /scratch:64m --init 'python3 -m http.server -d /srv'
   warren exec dev uname -a")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -16,8 +17,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
     let client = context.client().await?;
-    let sandbox = client.create(&args.sandbox.spec(context.namespace.clone().unwrap_or_default())).await?;
+    let sandbox = client.create_showing(&spec, Show::unless(context.json)).await?;
     if context.json {
         output::json(&sandbox)?;
         return Ok(ExitCode::SUCCESS);

@@ -12,6 +12,8 @@ use crate::{
     session::{self, Attachment},
 };
 
+const DEFAULT_SHELL: &str = "sh";
+
 /// Run a command in a sandbox that is running
 ///
 /// The command's exit code is ours: 126 and 127 if it could not start, 128+n if signal n ended it, 124 if its time was up, 125
@@ -19,7 +21,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren exec dev ls -l /
-  warren exec -it dev bash
+  warren exec -it dev
   warren exec -e DEBUG=1 -w /srv dev -- make test")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,15 +40,20 @@ pub(crate) struct Args {
     request_id: Option<RequestId>,
     /// Name or id
     sandbox: String,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    /// The program and its arguments; the sandbox's shell when absent
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let how = Attachment::checked(&args.attach, context.json)?;
-    let spec = spec(&args, how)?;
+    let mut spec = spec(&args, how)?;
     let client = context.client().await?;
+    if spec.command.is_empty() {
+        let shell = client.inspect(&args.sandbox).await?.shell;
+        spec.command = vec![shell.unwrap_or_else(|| DEFAULT_SHELL.to_owned())];
+    }
+    spec.check()?;
     if args.attach.detach {
         let exec = client.exec(&args.sandbox, &spec).await?;
         if context.json {
@@ -66,7 +73,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 }
 
 fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
-    let mut spec = ExecSpec::argv(arguments::command(&args.command)?);
+    let mut spec = match args.command.is_empty() {
+        true => ExecSpec::default(),
+        false => ExecSpec::argv(arguments::command(&args.command)?),
+    };
     spec.env = arguments::environment(&args.env);
     if how.terminal
         && let Some(term) = crate::env::text("TERM")
@@ -79,6 +89,5 @@ fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     spec.terminal = how.terminal_size();
     spec.timeout = args.attach.timeout;
     spec.request_id = args.request_id.clone();
-    spec.check()?;
     Ok(spec)
 }

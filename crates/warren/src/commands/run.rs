@@ -2,8 +2,9 @@
 
 use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
 
+use clap::CommandFactory as _;
 use frontends::rest::v1;
-use sandbox::{ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
+use sandbox::{Error, ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
 use serde::Serialize;
 
 use super::Context;
@@ -12,6 +13,7 @@ use crate::{
     client::Client,
     error::CommandResult,
     output,
+    pulls::Show,
     session::{self, Attachment, Ended},
 };
 
@@ -20,13 +22,14 @@ const ORPHAN_IDLE: Duration = Duration::from_secs(300);
 
 /// Run a command in a new sandbox
 ///
-/// Output comes as it is printed, and the command's exit code is ours. The sandbox is removed afterwards unless it has a name,
-/// or --keep or --detach is given.
+/// Output comes as it is printed, and the command's exit code is ours. Without a program the image's own command is run. The
+/// sandbox is removed afterwards unless it has a name, or --keep or --detach is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren run python3 -c 'print(6 * 7)'
   echo hello | warren run -i wc -c
   warren run -it --memory 2g bash
+  warren run -v models:/data:ro --copy ./app:/srv -w /srv python3 main.py
   warren run --name web -d -- python3 -m http.server")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -39,8 +42,8 @@ pub(crate) struct Args {
     /// Keep the sandbox afterwards
     #[arg(long)]
     keep: bool,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    /// The program and its arguments; the image's own command when absent
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
@@ -54,12 +57,19 @@ struct Ran {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let how = Attachment::checked(&args.attach, context.json)?;
-    let exec = exec_spec(&args, how)?;
-    let client = context.client().await?;
+    let mut exec = exec_spec(&args, how)?;
     let is_kept = args.keep || args.attach.detach || (args.sandbox.name.is_some() && !args.rm);
-    let spec = sandbox_spec(context, &args, is_kept);
-    let sandbox = client.create(&spec).await?;
+    let spec = sandbox_spec(context, &args, is_kept)?;
+    check_command(&args, &spec);
+    let client = context.client().await?;
+    // Whoever reads our stderr as data wants the command's own.
+    let show = Show::unless(context.json || !std::io::stderr().is_terminal());
+    let sandbox = client.create_showing(&spec, show).await?;
     warn_people(&sandbox);
+    if let Err(error) = choose_command(&mut exec, &spec, &sandbox) {
+        remove(&client, &sandbox).await;
+        return Err(error);
+    }
     if args.attach.detach {
         return start_detached(context, &client, sandbox, &exec, args.sandbox.name.is_none()).await;
     }
@@ -80,17 +90,48 @@ fn warn_people(sandbox: &v1::Sandbox) {
     }
 }
 
-fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> SandboxSpec {
-    let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default());
+fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {
+    let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
     if !is_kept && args.sandbox.idle.is_none() {
         spec.lifetime.idle = Some(ORPHAN_IDLE);
         spec.lifetime.on_expiry = OnExpiry::Remove;
     }
-    spec
+    Ok(spec)
+}
+
+/// The host's own programs have no command of their own, so one must be named.
+fn check_command(args: &Args, spec: &SandboxSpec) {
+    let is_host = spec.image.is_host() && spec.rootfs.is_none();
+    if args.command.is_empty() && spec.entrypoint.is_empty() && is_host {
+        let missing = clap::error::ErrorKind::MissingRequiredArgument;
+        let message = "the image `host` has no command of its own: name a program";
+        crate::cli::Cli::command().error(missing, message).exit();
+    }
+}
+
+/// As Docker has it: an entry point that was asked for comes before the arguments, and without any the image says what is
+/// run.
+fn choose_command(exec: &mut ExecSpec, spec: &SandboxSpec, sandbox: &v1::Sandbox) -> CommandResult<()> {
+    let given = std::mem::take(&mut exec.command);
+    exec.command = match (given.is_empty(), spec.entrypoint.is_empty()) {
+        (true, _) => sandbox.entrypoint.iter().chain(&sandbox.cmd).cloned().collect(),
+        (false, false) => spec.entrypoint.iter().cloned().chain(given).collect(),
+        (false, true) => given,
+    };
+    if exec.command.is_empty() {
+        return Err(Error::invalid(format!("image {} has no command of its own", sandbox.image))
+            .with_hint("Name a program to run in it.")
+            .into());
+    }
+    exec.check()?;
+    Ok(())
 }
 
 fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
-    let mut spec = ExecSpec::argv(arguments::command(&args.command)?);
+    let mut spec = match args.command.is_empty() {
+        true => ExecSpec::default(),
+        false => ExecSpec::argv(arguments::command(&args.command)?),
+    };
     spec.stdin = how.stdin;
     spec.terminal = how.terminal_size();
     spec.timeout = args.attach.timeout;
@@ -99,7 +140,6 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     {
         spec.env.insert("TERM".to_owned(), term);
     }
-    spec.check()?;
     Ok(spec)
 }
 

@@ -6,6 +6,7 @@
 mod harness;
 mod oci;
 
+mod builds;
 mod code;
 mod cycles;
 mod escape;
@@ -14,5 +15,7 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod packages;
+mod patches;
 mod refusals;
+mod snapshots;
 mod work;

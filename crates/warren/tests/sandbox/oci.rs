@@ -77,7 +77,7 @@ impl Layer {
         self
     }
 
-    fn bytes(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }

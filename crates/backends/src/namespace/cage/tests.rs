@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use sandbox::{Defaults, SandboxId, SandboxSpec};
+use sandbox::{
+    ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec, VolumeStorage,
+};
 
 use super::*;
 
@@ -11,15 +13,26 @@ fn explain(ids: Ids, decided: &Decided) -> String {
 }
 
 fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
-    explain_base(&sandbox::Base::host(), ids, decided, usr_mounts)
+    explain_with(&sandbox::Base::host(), ids, decided, usr_mounts, Vec::new())
 }
 
 fn explain_base(base: &sandbox::Base, ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
+    explain_with(base, ids, decided, usr_mounts, Vec::new())
+}
+
+fn explain_with(
+    base: &sandbox::Base,
+    ids: Ids,
+    decided: &Decided,
+    usr_mounts: &[&str],
+    mounts: Vec<MountPlan>,
+) -> String {
     let id = SandboxId::from_random([7; 8]);
     let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
-    let plan =
-        sandbox::plan(&id, &name, &SandboxSpec::default(), directory, &Defaults::default(), base).unwrap();
+    let spec = SandboxSpec::default();
+    let mut plan = sandbox::plan(&id, &name, &spec, directory, &Defaults::default(), base).unwrap();
+    plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
         directory: layer.join("root"),
@@ -35,6 +48,7 @@ fn explain_base(base: &sandbox::Base, ids: Ids, decided: &Decided, usr_mounts: &
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
+    text.extend(cage.mounts.iter().map(|mount| format!("mount {mount} {:?}\n", mount.identity)));
     text.extend(cage.steps.iter().map(|step| format!("{step}\n")));
     text
 }
@@ -163,6 +177,39 @@ fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
     assert!(text.contains(r#"lower ["/mnt/layer-0"]"#), "{text}");
     let text = explain_base(&base, Ids::OwnRange, &decided, &[]);
     assert!(text.contains("identity: Some(FileIdentity { device: 1, inode: 2 })"), "{text}");
+}
+
+fn some_mounts() -> Vec<MountPlan> {
+    let volume = Path::new("/home-of-warren/volumes/vol-0");
+    let identity = Some(FileIdentity { device: 8, inode: 9 });
+    let origins = [
+        ("/data", VolumeStorage::Directory.origin(volume)),
+        ("/disk", VolumeStorage::Image.origin(volume)),
+        ("/host", MountOrigin::Path { path: "/srv/files".into(), identity }),
+        ("/mem", MountOrigin::Tmpfs { size: ByteSize::mib(1) }),
+    ];
+    let mount = |(guest_path, source): (&str, MountOrigin)| {
+        let guest_path = guest_path.to_owned();
+        let (readonly, noexec) = (guest_path == "/host", guest_path == "/disk");
+        MountPlan { guest_path, source, readonly, noexec, quota: None, volume: None }
+    };
+    origins.map(mount).into()
+}
+
+#[test]
+fn the_cage_of_a_root_daemon_with_mounts() {
+    let decided = Decided {
+        first_id: Some(0x7000_0000),
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
+    let text = explain_with(&sandbox::Base::host(), Ids::OwnRange, &decided, &[], some_mounts());
+    check("root-mounts.txt", &text);
+    // After everything that is the sandbox's own stands, and before the host's files are out of reach.
+    let at = |what: &str| text.find(what).unwrap();
+    assert!(at("setting ") < at("place mount 0") && at("place tmpfs") < at("pivot"));
 }
 
 #[test]

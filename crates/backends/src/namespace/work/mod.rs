@@ -15,7 +15,7 @@ use images::{PackOptions, UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::trees::{Answer as TreeAnswer, Job as TreeJob, Own};
+pub(crate) use self::trees::{Answer as TreeAnswer, DiffJob, Job as TreeJob, Layer, OverlayJob, Own};
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
@@ -55,7 +55,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
-        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)?),
         Job::PackLayer { upper, options } => {
             let archive = next()?;
             let opened = File::open(&upper).map_err(|source| images::Error::Io {

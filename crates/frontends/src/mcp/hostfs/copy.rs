@@ -59,6 +59,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn copied(self) -> Copied {
+        self.copied
+    }
+
     pub(super) fn room_for(&self, n_more: u64) -> Result<(), Failure> {
         let Copied { files, directories, links, skipped, .. } = &self.copied;
         if files + directories + links + skipped + n_more > MAX_ENTRIES {
@@ -158,8 +162,15 @@ impl Source {
         Ok(Self { shown, opened })
     }
 
-    pub(crate) fn is_directory(&self) -> bool {
-        matches!(self.opened, Opened::Directory(_))
+    /// Refuses a directory where a patch of a file was asked for, and the other way round.
+    pub(crate) fn check_kind(&self, wants_directory: bool) -> Result<(), Failure> {
+        let (is, right) = match self.opened {
+            Opened::Directory(_) if !wants_directory => ("a directory", "copyDir"),
+            Opened::File { .. } if wants_directory => ("a file", "copyFile"),
+            _ => return Ok(()),
+        };
+        Err(Failure::invalid(format!("{} on the host is {is}", self.shown.display()))
+            .with_hint(format!("Use a patch of kind {right}.")))
     }
 
     /// Copies into a sandbox. A file becomes `path`; what is in a directory comes beneath `path`. Missing directories are
@@ -214,13 +225,13 @@ pub(super) fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Re
     result
 }
 
-fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) -> ByteStream {
+pub(super) fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) -> ByteStream {
     stream::unfold(incoming, |mut incoming| async { incoming.recv().await.map(|chunk| (chunk, incoming)) })
         .boxed()
 }
 
 /// Tells a caller who waits how far the bytes are.
-fn told(call: &Call, bytes: ByteStream) -> ByteStream {
+pub(super) fn told(call: &Call, bytes: ByteStream) -> ByteStream {
     if !call.progress.is_wanted() {
         return bytes;
     }

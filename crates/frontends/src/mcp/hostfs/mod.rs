@@ -6,17 +6,18 @@
 mod archive;
 mod beneath;
 mod copy;
+mod patch;
 mod place;
 mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-use self::place::Access;
 pub(crate) use self::{
     archive::NewFile,
     copy::{Copied, Source, copy_out},
+    patch::{Report, for_call, identify},
+    place::Access,
 };
 
 /// Files, directories and links that one copy takes at most.

@@ -1,6 +1,6 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Volumes, snapshots, network policy and SSH come as further files.
+//! Snapshots, network policy and SSH come as further files.
 
 mod code;
 pub(crate) mod create;
@@ -15,12 +15,14 @@ mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
+mod snapshots;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
 mod surface;
 mod telling;
 mod toolsets;
+mod volumes;
 
 pub(super) use self::sessions::Sessions;
 use super::tool::Tool;
@@ -39,6 +41,8 @@ pub(super) fn all() -> Vec<Tool> {
         files::tools(),
         metrics::tools(),
         images::tools(),
+        snapshots::tools(),
+        volumes::tools(),
         runtime::tools(),
         toolsets::tools(),
     ];

@@ -101,6 +101,9 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     let warnings = prepared.warnings.clone();
     let Made { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
+    if let (Some(shell), Some(program)) = (&view.plan.shell, command.spec.command.first_mut()) {
+        program.clone_from(shell);
+    }
     let answer = run_in(&call, command, view.name.as_str(), is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
     if is_new && !is_kept {

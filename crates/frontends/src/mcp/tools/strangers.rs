@@ -104,16 +104,45 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_fs_copy_from_host" | "sandbox_fs_copy_to_host" => {
             on(json!({ "hostPath": "/etc/hostname", "guestPath": path }))
         }
+        // In a namespace a name is one's own, so what is refused is what is not there.
+        "volume_create" => Silent(json!({ "name": "red-volume" })),
+        "volume_list" => Silent(json!({})),
+        "volume_inspect" => Refused(vec![json!({ "name": "red-box" })]),
+        "volume_remove" => Refused(vec![json!({ "name": "red-box" }), json!({ "names": [target] })]),
+        "volume_fs_read" | "volume_fs_list" | "volume_fs_stat" | "volume_fs_exists" | "volume_fs_mkdir"
+        | "volume_fs_remove" => Refused(vec![json!({ "name": "red-box", "path": "/secret" })]),
+        "volume_fs_write" => Refused(vec![json!({ "name": "red-box", "path": "/secret", "content": "x" })]),
+        "volume_fs_copy" | "volume_fs_rename" => {
+            Refused(vec![json!({ "name": "red-box", "from": "/secret", "to": "/x" })])
+        }
         // Images belong to no namespace. Who is of one may look at them, pull by name, and change what no name stands for.
         "image_list" => Silent(json!({})),
         "image_inspect" => Silent(json!({ "reference": target })),
         "image_pull" => Refused(vec![json!({ "reference": "localhost:1/none", "insecure": true })]),
         "image_load" => Refused(vec![json!({ "path": "/etc/hostname" })]),
         "image_import" => Refused(vec![json!({ "path": "/etc/hostname", "reference": "spy" })]),
+        "image_build" => Refused(vec![json!({ "contextPath": "/etc", "tag": "spy" })]),
         "image_save" => Refused(vec![json!({ "path": "/tmp/out.tar", "reference": "spy" })]),
         "image_tag" => Refused(vec![json!({ "reference": "host-image", "target": "spy" })]),
         "image_remove" => Refused(vec![json!({ "reference": "host-image", "force": true, "confirm": true })]),
         "image_prune" => Refused(vec![json!({ "confirm": true })]),
+        "snapshot_create" => Refused(vec![
+            json!({ "name": "spy", "fromSandbox": target }),
+            json!({ "name": "red-snap", "fromSandbox": target, "force": true, "confirm": true }),
+        ]),
+        "snapshot_list" => Silent(json!({})),
+        "snapshot_inspect" | "snapshot_verify" => Refused(vec![json!({ "pathOrName": "red-snap" })]),
+        "snapshot_remove" => {
+            Refused(vec![json!({ "pathOrName": "red-snap", "force": true, "confirm": true })])
+        }
+        "snapshot_reindex" => Silent(json!({})),
+        "snapshot_save" | "snapshot_export" => {
+            Refused(vec![json!({ "pathOrName": "red-snap", "out": "/tmp/out.tar" })])
+        }
+        "snapshot_load" | "snapshot_import" => Refused(vec![json!({ "archive": "/etc/hostname" })]),
+        "sandbox_restore" => Refused(vec![json!({ "name": "spy", "snapshot": "red-snap" })]),
+        "sandbox_fork" => on(json!({ "names": ["spy"] })),
+        "sandbox_diff" => on(json!({ "patch": true })),
         unknown => panic!("{unknown} is not in this table: say how a stranger would try it"),
     })
 }
@@ -123,6 +152,10 @@ async fn red_has_things(red: &Client) -> Red {
     let write = json!({ "name": "red-box", "path": "/root/secret", "content": SECRET });
     red.data("sandbox_fs_write", write).await;
     red.data("sandbox_exec", json!({ "name": "red-box", "command": "echo", "args": [SECRET] })).await;
+    red.data("snapshot_create", json!({ "name": "red-snap", "fromSandbox": "red-box" })).await;
+    // Of the same name as the sandbox, so that whoever guesses one guesses the other.
+    red.data("volume_create", json!({ "name": "red-box" })).await;
+    red.data("volume_fs_write", json!({ "name": "red-box", "path": "/secret", "content": SECRET })).await;
     let started = red.data("sandbox_exec_start", json!({ "name": "red-box", "command": "cat" })).await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     Red { name: "red-box", id: text(&made["id"]), exec: text(&started["execSessionId"]) }
@@ -134,6 +167,8 @@ async fn state_of(red: &Client, things: &Red) -> Value {
     json!({
         "status": red.data("sandbox_status", json!({ "status": "all" })).await,
         "file": red.data("sandbox_fs_read", read).await,
+        "volumes": red.data("volume_list", json!({})).await,
+        "volumeFile": red.data("volume_fs_read", json!({ "name": "red-box", "path": "/secret" })).await,
         "directory": red.data("sandbox_fs_list", json!({ "name": things.name, "path": "/root" })).await,
         "execs": red.data("sandbox_exec_list", json!({ "name": things.name })).await,
     })

@@ -18,30 +18,8 @@ const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.jso
 /// What a model pays for being shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
-/// Tools that come with volumes, snapshots and SSH. One that is there must not be listed here.
-const NOT_YET: [&str; 31] = [
-    "sandbox_restore",
-    "volume_create",
-    "volume_list",
-    "volume_inspect",
-    "volume_remove",
-    "volume_fs_read",
-    "volume_fs_write",
-    "volume_fs_list",
-    "volume_fs_mkdir",
-    "volume_fs_remove",
-    "volume_fs_copy",
-    "volume_fs_rename",
-    "volume_fs_stat",
-    "volume_fs_exists",
-    "snapshot_create",
-    "snapshot_list",
-    "snapshot_inspect",
-    "snapshot_verify",
-    "snapshot_remove",
-    "snapshot_reindex",
-    "snapshot_save",
-    "snapshot_load",
+/// Tools that come with SSH. One that is there must not be listed here.
+const NOT_YET: [&str; 9] = [
     "sandbox_ssh_exec",
     "sandbox_sftp_read",
     "sandbox_sftp_write",
@@ -54,13 +32,15 @@ const NOT_YET: [&str; 31] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 8] = [
+const OTHER_HINTS: [(&str, Hints, &str); 12] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
     ("sandbox_exec_close", Hints::DESTROYS, "it ends the processes; theirs only forgets its handle"),
     ("sandbox_fs_write", Hints::DESTROYS_MORE, "it overwrites what is there, or adds to it each time"),
     ("sandbox_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),
+    ("volume_fs_write", Hints::DESTROYS, "it overwrites what is there"),
+    ("volume_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),
     (
         "sandbox_fs_copy_from_host",
         Hints::DESTROYS,
@@ -71,6 +51,8 @@ const OTHER_HINTS: [(&str, Hints, &str); 8] = [
         Hints::DESTROYS,
         "it overwrites what is there; the same again changes nothing more",
     ),
+    ("snapshot_create", Hints::DESTROYS_MORE, "with force it takes the name from another, which may go"),
+    ("snapshot_save", Hints::DESTROYS, "a file that is there is replaced"),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sandbox::{
-    ImageRef, Isolation, KeyId, Lifetime, LimitsPlan, Namespace, ProcessEntry, RequestId, SandboxId,
-    SandboxName, SandboxState,
+    ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace, ProcessEntry,
+    RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -34,6 +34,24 @@ pub struct Sandbox {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
+    /// What reads command lines where none is named; `sh` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// What is run where nothing is named, before `cmd`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmd: Vec<String>,
+    /// Started with the sandbox, each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::InitSpec>)]
+    pub init: Option<InitSpec>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<schema::Rlimit>)]
+    pub rlimits: Vec<Rlimit>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<schema::MountSpec>)]
+    pub mounts: Vec<MountSpec>,
     pub hostname: String,
     pub labels: BTreeMap<String, String>,
     #[schema(value_type = schema::Lifetime)]

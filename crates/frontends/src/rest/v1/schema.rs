@@ -33,6 +33,10 @@ pub(super) fn file_kind() -> Object {
     one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
 }
 
+pub(super) fn volume_kind() -> Object {
+    one_of(&["directory", "disk"])
+}
+
 pub(super) fn capabilities() -> Schema {
     let names = one_of(&["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"]);
     Schema::Array(ArrayBuilder::new().items(names).build())
@@ -46,19 +50,126 @@ pub struct SandboxSpec {
     pub name: Option<String>,
     #[schema(default = "default")]
     pub namespace: Option<String>,
+    /// `host`, or an OCI reference.
     #[schema(default = "host")]
     pub image: Option<String>,
+    /// When the registry is asked.
+    pub pull: Option<PullPolicy>,
+    /// In place of an image.
+    pub rootfs: Option<RootfsSpec>,
+    pub mounts: Option<Vec<MountSpec>>,
+    /// Applied in their order before anything runs; one that fails makes no sandbox.
+    pub patches: Option<Vec<Patch>>,
+    /// Programs for `/usr/local/bin`: name and text.
+    pub scripts: Option<BTreeMap<String, String>>,
     pub limits: Option<Limits>,
+    /// For every exec that does not ask for another of the same resource.
+    pub rlimits: Option<Vec<Rlimit>>,
     pub env: Option<BTreeMap<String, String>>,
     /// Absolute.
     pub cwd: Option<String>,
     /// `name`, `uid`, `name:group` or `uid:gid`: the user of execs that name none.
     pub user: Option<String>,
+    /// What reads command lines where none is named; the image's, or `sh`, when absent.
+    pub shell: Option<String>,
+    /// In place of the image's entry point, and of its command.
+    pub entrypoint: Option<Vec<String>>,
+    pub init: Option<InitSpec>,
     pub hostname: Option<String>,
     pub labels: Option<BTreeMap<String, String>>,
     pub lifetime: Option<Lifetime>,
     /// The same id again returns the first sandbox instead of making a second one.
     pub request_id: Option<String>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub enum PullPolicy {
+    /// Every time, so that a moved tag is noticed.
+    Always,
+    /// What is meant when absent.
+    IfMissing,
+    Never,
+}
+
+/// A root file system that is no image. Paths of the host are for the daemon's owner.
+#[derive(Debug, ToSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum RootfsSpec {
+    /// By name, digest or the beginning of that.
+    Snapshot { snapshot: String },
+    /// A directory of the host, which is never written to.
+    Directory { path: String },
+    /// An ext4 file system in a file of the host, which is never written to.
+    Disk { path: String },
+}
+
+/// A program that runs from each start of a sandbox on, beside whatever else is run in it.
+#[derive(Debug, ToSchema)]
+pub struct InitSpec {
+    pub path: String,
+    pub args: Option<Vec<String>>,
+    pub env: Option<BTreeMap<String, String>>,
+}
+
+/// Something mounted inside.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct MountSpec {
+    /// Absolute, inside.
+    pub guest_path: String,
+    pub kind: MountKind,
+    /// Of a volume of the sandbox's namespace: kind `named`.
+    pub name: Option<String>,
+    /// Kinds `bind` and `disk`: for the daemon's owner.
+    pub host_path: Option<String>,
+    /// Bytes of a `tmpfs`.
+    pub size: Option<u64>,
+    pub readonly: Option<bool>,
+    pub noexec: Option<bool>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum MountKind {
+    Bind,
+    Named,
+    Tmpfs,
+    Disk,
+}
+
+/// One change of a new sandbox's files. Which fields it has is told by `kind`.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Patch {
+    pub kind: PatchKind,
+    /// Absolute, inside.
+    pub path: String,
+    /// Kinds `text` and `append`.
+    pub content: Option<String>,
+    /// Kind `file`.
+    pub content_base64: Option<String>,
+    /// Of a `symlink`.
+    pub target: Option<String>,
+    /// Kinds `copyFile` and `copyDir`: for the daemon's owner.
+    pub host_path: Option<String>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Whether something that is there may be overwritten.
+    pub replace: Option<bool>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub enum PatchKind {
+    Text,
+    File,
+    CopyFile,
+    CopyDir,
+    Mkdir,
+    Append,
+    Remove,
+    Symlink,
 }
 
 /// Limits that were asked for. What is absent gets the daemon's default.

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::images::Password;
+
 /// Everything that `sandbox_create` and `sandbox_run` take to make a sandbox.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CreateFields {
     /// Made up when absent.
     pub(crate) name: Option<String>,
-    /// host: the programs of this machine (default).
+    /// host: the programs of this machine (default); else an OCI reference
     pub(crate) image: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) rootfs: Option<Rootfs>,
@@ -62,7 +64,6 @@ pub(crate) enum OnExpiry {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
-#[expect(dead_code, reason = "what a refused root file system says besides its kind is not looked at")]
 pub(crate) enum Rootfs {
     Host {},
     Oci {
@@ -94,19 +95,18 @@ pub(crate) enum PullPolicy {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "part of what is refused as a whole")]
 pub(crate) struct Registry {
-    insecure: Option<bool>,
-    ca_certs_path: Option<String>,
-    auth: Option<RegistryAuth>,
+    /// Without TLS.
+    pub(super) insecure: Option<bool>,
+    pub(super) ca_certs_path: Option<String>,
+    pub(super) auth: Option<RegistryAuth>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "part of what is refused as a whole")]
 pub(crate) struct RegistryAuth {
-    kind: RegistryAuthKind,
-    username: Option<String>,
-    password: Option<String>,
+    pub(super) kind: RegistryAuthKind,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<Password>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -118,26 +118,27 @@ pub(crate) enum RegistryAuthKind {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Mount {
-    kind: MountKind,
-    guest_path: String,
-    host_path: Option<String>,
-    name: Option<String>,
-    source: Option<String>,
-    readonly: Option<bool>,
-    noexec: Option<bool>,
-    nosuid: Option<bool>,
-    nodev: Option<bool>,
+    pub(super) kind: MountKind,
+    pub(super) guest_path: String,
+    pub(super) host_path: Option<String>,
+    /// Of a volume.
+    pub(super) name: Option<String>,
+    /// In place of hostPath or name.
+    pub(super) source: Option<String>,
+    pub(super) readonly: Option<bool>,
+    pub(super) noexec: Option<bool>,
+    pub(super) nosuid: Option<bool>,
+    pub(super) nodev: Option<bool>,
     #[schemars(range(min = 1))]
-    size_mib: Option<u64>,
-    format: Option<DiskFormat>,
-    fstype: Option<String>,
-    stat_virtualization: Option<StatVirtualization>,
-    host_permissions: Option<HostPermissions>,
+    pub(super) size_mib: Option<u64>,
+    pub(super) format: Option<DiskFormat>,
+    pub(super) fstype: Option<String>,
+    pub(super) stat_virtualization: Option<StatVirtualization>,
+    pub(super) host_permissions: Option<HostPermissions>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MountKind {
     Bind,
@@ -146,7 +147,7 @@ pub(crate) enum MountKind {
     Disk,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DiskFormat {
     Raw,
@@ -254,12 +255,12 @@ pub(crate) struct RlimitField {
     pub(crate) hard: Option<u64>,
 }
 
+/// Started with the sandbox, each time.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Init {
-    path: String,
-    args: Option<Vec<String>>,
-    env: Option<BTreeMap<String, String>>,
+    pub(crate) path: String,
+    pub(crate) args: Option<Vec<String>>,
+    pub(crate) env: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

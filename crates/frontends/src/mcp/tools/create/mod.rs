@@ -2,29 +2,33 @@
 
 mod fields;
 mod image;
+pub(crate) mod mounts;
+mod patches;
 mod prepare;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod turns;
 
-use engine::{Force, SandboxFilter, SandboxRef, SandboxView};
+use engine::{CreateRequest, Force, SandboxFilter, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, RequestId, SandboxId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, OnExpiry},
+    fields::{CreateFields, LogLevel, Mount, OnExpiry, Port},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
+use crate::images::Pulling;
 use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{Answer, Failure, ToolResult},
+    hostfs::Report,
     schema,
     tool::{Hints, Tool},
+    tools::images::while_pulling,
 };
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -90,7 +94,7 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Made, Failur
 }
 
 async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
-    let Prepared { spec, replace, steps, .. } = prepared;
+    let Prepared { mut spec, replace, registry, .. } = prepared;
     let mut _turn = None;
     if let Some(request) = &spec.request_id {
         _turn = Some(turns::take(&spec.namespace, request).await);
@@ -99,32 +103,43 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
             return Ok(Made { view, is_new: false });
         }
     }
-    let steps = steps::open(&call, steps).await?;
+    mounts::allow(&call, &mut spec.mounts).await?;
+    image::settle(&call, &mut spec, registry).await?;
+    let (sources, reports) = patches::open(&call, &spec.patches).await?;
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
         remove_earlier(&call, &spec, name.as_str(), replace).await?;
     }
-    let mut view = call.engine().create_sandbox(&call.who, spec).await.map_err(|error| {
-        Failure::from(error).or_hint(
+    let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources });
+    let work = call.engine().create_sandbox_with(&call.who, request, pulling.progress());
+    // While it pulls there is no sandbox yet; after that it is made whole, and then removed.
+    let made = while_pulling(&call, &pulling, || pulling.is_underway(), work).await?;
+    let mut view = made.map_err(|error| why_not(error, &reports))?;
+    if call.cancelled.is_cancelled() {
+        unmake(&call, &view.id).await;
+        return Err(select::cancelled());
+    }
+    let copied = reports.iter().filter_map(|(_, report)| report.take()?.ok()?.warning());
+    view.warnings.extend(copied);
+    Ok(Made { view, is_new: true })
+}
+
+/// What the host refused comes first: the engine only saw that the bytes broke off.
+fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
+    let at_host = reports.iter().find_map(|(index, report)| match report.take() {
+        Some(Err(failure)) => Some(patches::at_place(*index, failure)),
+        _ => None,
+    });
+    at_host.unwrap_or_else(|| {
+        let is_patch = error.message().starts_with("patches[");
+        let failure = Failure::from(error);
+        if is_patch {
+            return failure;
+        }
+        failure.or_hint(
             ErrorKind::AlreadyExists,
             "Choose another name, or set lifecycle.replace: true to remove the one that has it.",
         )
-    })?;
-    let which = SandboxRef::from(&view.id);
-    let finished = tokio::select! {
-        biased;
-        () = call.cancelled.cancelled() => Err(select::cancelled()),
-        finished = steps::apply(&call, &which, steps) => finished,
-    };
-    match finished {
-        Ok(warnings) => {
-            view.warnings.extend(warnings);
-            Ok(Made { view, is_new: true })
-        }
-        Err(failure) => {
-            unmake(&call, &view.id).await;
-            Err(failure)
-        }
-    }
+    })
 }
 
 /// Removes what a call made and nobody is to find, also when the caller's key has ended meanwhile.

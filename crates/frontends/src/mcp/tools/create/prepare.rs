@@ -2,16 +2,15 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use engine::MAX_STOP_GRACE;
+use engine::{MAX_STOP_GRACE, PullOptions, Reference};
 use sandbox::{
-    ByteSize, CpuCount, Defaults, Error, ErrorKind, ImageRef, Lifetime, Limits, Rlimit, SandboxId,
+    ByteSize, CpuCount, Defaults, Error, ErrorKind, InitSpec, Lifetime, Limits, Rlimit, SandboxId,
     SandboxName, SandboxSpec,
 };
 
 use super::{
-    fields::{CreateFields, Lifecycle, Network, OnExpiry, Resources, RlimitField},
-    image,
-    steps::{self, Step},
+    fields::{CreateFields, Init, Lifecycle, Network, OnExpiry, Resources, RlimitField},
+    image, mounts, patches,
 };
 use crate::mcp::{
     call::Call,
@@ -19,8 +18,7 @@ use crate::mcp::{
     tools::{exec::rlimit, select},
 };
 
-/// Limits on open files and processes are held for the sandbox; these are the most that it takes.
-const MAX_OPEN_FILES: u64 = 1_048_576;
+/// A limit on processes is held for the sandbox; this is the most that it takes.
 const MAX_PIDS: u64 = 4_194_304;
 
 /// A sandbox that can be made: nothing of what was asked is left unchecked.
@@ -30,7 +28,8 @@ pub(crate) struct Prepared {
     /// What was asked and is met otherwise, or not at all, as sentences.
     pub(crate) warnings: Vec<String>,
     pub(super) replace: Option<Replace>,
-    pub(super) steps: Vec<Step>,
+    /// How the registry is asked, where not as the daemon is configured.
+    pub(super) registry: Option<(Reference, PullOptions)>,
 }
 
 /// A sandbox of the same name goes first.
@@ -44,41 +43,50 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     let process = fields.process.unwrap_or_default();
     let resources = fields.resources.unwrap_or_default();
     let lifecycle = fields.lifecycle.unwrap_or_default();
-    refuse_list("volumes", fields.volumes.as_ref(), NO_MOUNTS)?;
-    refuse_list("mounts", fields.mounts.as_ref(), NO_MOUNTS)?;
     refuse_list("secrets", fields.secrets.as_ref(), NO_SECRETS)?;
-    refuse_list("entrypoint", fields.entrypoint.as_ref(), NO_ENTRYPOINT)?;
-    refuse_list("process.entrypoint", process.entrypoint.as_ref(), NO_ENTRYPOINT)?;
-    refuse_if("process.init", process.init.is_some(), NO_ENTRYPOINT)?;
     let mut warnings = Vec::new();
-    warnings.extend(image::resolve(fields.image.as_deref(), fields.rootfs.as_ref())?);
+    let mut mounted = Vec::new();
+    for (field, given) in [("volumes", fields.volumes), ("mounts", fields.mounts)] {
+        let (planned, more) = mounts::plan(field, given.unwrap_or_default())?;
+        mounted.extend(planned);
+        warnings.extend(more);
+    }
+    let ground = image::plan(fields.image.as_deref(), fields.rootfs)?;
     warnings.extend(network_warning(fields.network.as_ref())?);
     warnings.extend(lifecycle_warnings(&lifecycle));
 
     let mut limits = decide_limits(
-        &Resources { cpus: fields.cpus, memory_mib: fields.memory_mib, disk_mib: fields.disk_mib },
+        &Resources {
+            cpus: fields.cpus,
+            memory_mib: fields.memory_mib,
+            disk_mib: fields.disk_mib.or(ground.disk_mib),
+        },
         &resources,
     )?;
-    warnings.extend(rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits)?);
+    let (rlimits, more) = rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits)?;
+    warnings.extend(more);
     let mut env = merged(fields.env, process.env);
-    if let Some(shell) = process.shell {
-        warnings.push(format!(
-            "process.shell {shell} is the variable SHELL inside; give it as shell to sandbox_shell too."
-        ));
-        env.entry("SHELL".to_owned()).or_insert(shell);
+    if let Some(shell) = &process.shell {
+        env.entry("SHELL".to_owned()).or_insert_with(|| shell.clone());
     }
     let on_expiry = lifecycle.on_expiry.or(fields.on_expiry);
     let spec = SandboxSpec {
         name: parsed(fields.name.as_deref())?,
         namespace: select::namespace(call),
-        image: ImageRef::host(),
-        pull: sandbox::PullPolicy::default(),
-        rootfs: None,
-        mounts: Vec::new(),
+        image: ground.image,
+        pull: ground.pull,
+        rootfs: ground.rootfs,
+        mounts: mounted,
+        patches: patches::plan(fields.patches.unwrap_or_default())?,
+        scripts: process.scripts.unwrap_or_default(),
         limits,
+        rlimits,
         env,
         cwd: process.workdir.or(fields.workdir),
         user: process.user,
+        shell: process.shell,
+        entrypoint: process.entrypoint.or(fields.entrypoint).unwrap_or_default(),
+        init: process.init.map(Init::decided),
         hostname: parsed(fields.hostname.as_deref())?,
         labels: merged(fields.labels, process.labels),
         lifetime: Lifetime {
@@ -87,16 +95,12 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
             on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
-        ..SandboxSpec::default()
     };
-    let steps = steps::plan(fields.patches.unwrap_or_default(), process.scripts.unwrap_or_default())?;
     check(&spec)?;
-    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), steps })
+    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
 }
 
-const NO_MOUNTS: &str = "Leave it out; sandbox_fs_write and sandbox_fs_copy_from_host put files inside.";
 const NO_SECRETS: &str = "Leave it out. What is given in env instead can be read by everything inside.";
-const NO_ENTRYPOINT: &str = "Leave it out, and run the program with sandbox_exec_start.";
 const NO_NETWORK: &str = "Leave it out; sandboxes have no network in this version.";
 
 fn refuse_list<T>(field: &str, given: Option<&Vec<T>>, hint: &str) -> Result<(), Failure> {
@@ -164,42 +168,24 @@ fn decide_limits(flat: &Resources, grouped: &Resources) -> Result<Limits, Failur
     })
 }
 
-/// Open files and processes are limits of the sandbox; the others can only be given to a command. Returns what the caller
-/// should know of what was made of them.
-fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<Vec<String>, Failure> {
-    let (mut warnings, mut not_held) = (Vec::new(), Vec::new());
-    let bounded = |value: u64, most: u64| u32::try_from(value.min(most)).unwrap_or(u32::MAX);
+/// What every command gets that asks for nothing else, and what the caller should know of what was made of them. Processes
+/// are counted for the whole sandbox: by user, as the kernel would, root inside could have as many as it likes.
+fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<(Vec<Rlimit>, Vec<String>), Failure> {
+    let (mut held, mut warnings) = (Vec::new(), Vec::new());
     for limit in given {
-        let Rlimit { resource, soft, hard } = rlimit(&limit.resource, limit.soft, limit.hard)?;
-        // The most that may be had; a soft limit below it is each program's own affair.
-        match resource.as_str() {
-            "nofile" => {
-                let held = bounded(hard, MAX_OPEN_FILES);
-                limits.open_files = Some(held);
-                if (soft, hard) != (u64::from(held), u64::from(held)) {
-                    warnings.push(format!(
-                        "process.rlimits nofile: the sandbox holds one limit, so it is {held}, soft and hard; \
-                         give another soft limit as rlimits to sandbox_exec."
-                    ));
-                }
-            }
-            "nproc" => {
-                let held = bounded(hard, MAX_PIDS);
-                limits.pids = Some(held);
-                warnings.push(format!(
-                    "process.rlimits nproc is held as the limit of processes of the whole sandbox: {held}."
-                ));
-            }
-            _ => not_held.push(resource),
+        let limit = rlimit(&limit.resource, limit.soft, limit.hard)?;
+        if limit.resource == "nproc" {
+            let pids = u32::try_from(limit.hard.min(MAX_PIDS)).unwrap_or(u32::MAX);
+            limits.pids = Some(pids);
+            warnings.push(format!(
+                "process.rlimits nproc is held as the limit of processes of the whole sandbox: {pids}."
+            ));
+        } else {
+            held.retain(|other: &Rlimit| other.resource != limit.resource);
+            held.push(limit);
         }
     }
-    if !not_held.is_empty() {
-        let names = not_held.join(", ");
-        warnings.push(format!(
-            "process.rlimits {names} not held for the sandbox; give them as rlimits to sandbox_exec."
-        ));
-    }
-    Ok(warnings)
+    Ok((held, warnings))
 }
 
 /// The second wins.
@@ -218,6 +204,12 @@ where
     Error: From<T::Err>,
 {
     Ok(text.map(str::parse).transpose().map_err(Error::from)?)
+}
+
+impl Init {
+    fn decided(self) -> InitSpec {
+        InitSpec { path: self.path, args: self.args.unwrap_or_default(), env: self.env.unwrap_or_default() }
+    }
 }
 
 impl OnExpiry {

@@ -103,20 +103,12 @@ async fn requests_sent_at_once_make_one_with_its_files_written_once() {
 #[tokio::test]
 async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
     let client = Client::new().await;
-    let mount = json!([{ "kind": "tmpfs", "guestPath": "/x" }]);
+    let disk = |field: &str, value: &str| json!({ "mounts": [{ "kind": "disk", "guestPath": "/x", "hostPath": "/y", field: value }] });
     for (fields, named) in [
-        (json!({ "image": "alpine:3" }), "alpine:3"),
-        (json!({ "image": "/srv/rootfs" }), "/srv/rootfs"),
-        (json!({ "rootfs": { "kind": "oci", "reference": "alpine", "pullPolicy": "never" } }), "alpine"),
-        (json!({ "rootfs": { "kind": "bind", "path": "/srv" } }), "bind"),
-        (json!({ "rootfs": { "kind": "disk", "path": "/srv" } }), "disk"),
-        (json!({ "rootfs": { "kind": "snapshot", "pathOrName": "s" } }), "snapshot"),
-        (json!({ "volumes": mount }), "volumes"),
-        (json!({ "mounts": mount }), "mounts"),
+        (disk("format", "qcow2"), "mounts[0].format qcow2"),
+        (disk("format", "vmdk"), "vmdk"),
+        (disk("fstype", "xfs"), "xfs"),
         (json!({ "secrets": [{ "envVar": "A", "allowedHost": "b" }] }), "secrets"),
-        (json!({ "entrypoint": ["sh"] }), "entrypoint"),
-        (json!({ "process": { "entrypoint": ["sh"] } }), "process.entrypoint"),
-        (json!({ "process": { "init": { "path": "/sbin/init" } } }), "process.init"),
         (json!({ "network": { "ports": [{ "hostPort": 1, "guestPort": 2 }] } }), "network.ports"),
         (json!({ "network": { "dns": {} } }), "network.dns"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
@@ -155,6 +147,18 @@ async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
         (json!({ "patches": [{ "kind": "file", "path": "/x", "contentBase64": "?" }] }), "contentBase64"),
         (json!({ "patches": vec![json!({ "kind": "mkdir", "path": "/x" }); 257] }), "257"),
         (json!({ "lifecycle": { "onExpiry": "explode" } }), "explode"),
+        (json!({ "entrypoint": [""] }), "entrypoint"),
+        (json!({ "process": { "init": { "path": "" } } }), "init"),
+        (json!({ "process": { "init": { "path": "/no/such" } } }), "init could not be started"),
+        (
+            json!({ "mounts": [{ "kind": "bind", "guestPath": "/x" }] }),
+            "mounts[0]: a bind mount needs hostPath",
+        ),
+        (
+            json!({ "volumes": [{ "kind": "named", "guestPath": "/x" }] }),
+            "volumes[0]: a named mount needs name",
+        ),
+        (json!({ "volumes": [{ "kind": "tmpfs", "guestPath": "/proc" }] }), "/proc"),
     ] {
         let error = client.error("sandbox_create", fields, "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{named} in {error}");
@@ -196,14 +200,19 @@ async fn what_is_met_otherwise_is_accepted_and_told() {
         )
         .await;
     let warnings = envelope["warnings"].to_string();
-    for part in
-        ["no network", "lifecycle.logLevel, lifecycle.quietLogs", "outlives", "process.shell", "rlimits core"]
-    {
+    for part in ["no network", "lifecycle.logLevel, lifecycle.quietLogs", "outlives", "rlimits nproc"] {
         assert!(warnings.contains(part), "{part:?} in {warnings}");
     }
     let config = client.data("sandbox_inspect", json!({ "name": "web" })).await["config"].clone();
-    assert_eq!((&config["resources"]["openFiles"], &config["resources"]["pids"]), (&json!(100), &json!(20)));
+    assert_eq!((&config["resources"]["openFiles"], &config["resources"]["pids"]), (&json!(4096), &json!(20)));
+    let limit = |resource: &str, soft: u64| json!({ "resource": resource, "soft": soft, "hard": soft });
+    assert_eq!(config["process"]["rlimits"], json!([limit("nofile", 100), limit("core", 0)]));
     assert_eq!(config["process"]["env"]["SHELL"], "/bin/bash");
+    // It reads command lines that name no other.
+    let said = client.data("sandbox_shell", json!({ "name": "web", "command": "echo here" })).await;
+    assert_eq!(said["stdout"], "here\n");
+    let listed = client.call.engine().execs(&client.call.who, &client.call.sandbox("web").unwrap()).await;
+    assert_eq!(listed.unwrap()[0].command[0], "/bin/bash");
 }
 
 #[tokio::test]
@@ -212,9 +221,7 @@ async fn what_is_made_of_limits_on_files_and_processes_is_told() {
     let create = |limits: serde_json::Value| json!({ "process": { "rlimits": limits } });
     let told = async |limits| client.ask("sandbox_create", create(limits)).await["warnings"].to_string();
     let both = told(json!([{ "resource": "nofile", "soft": 256, "hard": 512 }])).await;
-    assert!(both.contains("nofile") && both.contains("512, soft and hard"), "{both}");
-    let one = told(json!([{ "resource": "nofile", "soft": 256 }])).await;
-    assert!(!one.contains("nofile"), "{one}");
+    assert!(!both.contains("nofile"), "{both}");
     let processes = told(json!([{ "resource": "nproc", "soft": 50 }])).await;
     assert!(processes.contains("of the whole sandbox: 50"), "{processes}");
     let unknown = create(json!([{ "resource": "files", "soft": 1 }]));
@@ -253,6 +260,21 @@ async fn patches_and_scripts_are_there_when_the_call_answers() {
     let (engine, who) = (client.call.engine(), &client.call.who);
     assert_eq!(engine.stat(who, &which, "/usr/local/bin/build", false).await.unwrap().mode, 0o755);
     assert!(engine.stat(who, &which, "/srv/gone", false).await.is_err());
+}
+
+#[tokio::test]
+async fn a_first_program_and_an_entry_point_are_kept_with_the_sandbox() {
+    let client = Client::new().await;
+    let init = json!({ "path": "sh", "args": ["-c", "echo $WHO; sleep 1000"], "env": { "WHO": "init", "TOKEN": "t" } });
+    let process = json!({ "init": init, "entrypoint": ["grouped"] });
+    client.data("sandbox_create", json!({ "name": "web", "entrypoint": ["flat"], "process": process })).await;
+    let config = client.data("sandbox_inspect", json!({ "name": "web" })).await["config"].clone();
+    assert_eq!(config["process"]["entrypoint"], json!(["grouped"]));
+    assert_eq!(config["process"]["init"]["path"], "sh");
+    assert_eq!(config["process"]["init"]["env"], json!({ "WHO": "init", "TOKEN": "[redacted]" }));
+    let which = client.call.sandbox("web").unwrap();
+    let execs = client.call.engine().execs(&client.call.who, &which).await.unwrap();
+    assert_eq!((execs.len(), execs[0].outcome.is_none()), (1, true));
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ struct ExecArguments {
 struct ShellArguments {
     #[serde(flatten)]
     fields: ExecFields,
-    /// Default sh
+    /// Default: the sandbox's, or sh
     shell: Option<String>,
 }
 
@@ -101,10 +101,23 @@ async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
 
 async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ExecResult> {
     let ShellArguments { fields, shell } = arguments;
-    let shell = shell.unwrap_or_else(|| DEFAULT_SHELL.to_owned());
+    let shell = match shell {
+        Some(shell) => shell,
+        None => default_shell(&call, &fields.name).await,
+    };
     let argv = |script| vec![shell, "-c".to_owned(), script];
     let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
     run(&call, prepared, "shell command").await
+}
+
+/// What reads command lines in a sandbox where the caller names nothing.
+pub(crate) async fn default_shell(call: &Call, sandbox: &str) -> String {
+    let view = match call.sandbox(sandbox) {
+        Ok(which) => call.engine().sandbox(&call.who, &which).await,
+        Err(error) => Err(error),
+    };
+    // Whatever is wrong with the sandbox, the exec says it.
+    view.ok().and_then(|view| view.plan.shell).unwrap_or_else(|| DEFAULT_SHELL.to_owned())
 }
 
 /// Runs a command to its end; `what` is the word for it in messages.

@@ -1,6 +1,6 @@
 //! `sandbox_fs_mkdir`, `sandbox_fs_remove`, `sandbox_fs_rename`.
 
-use sandbox::{Error, ErrorKind, FileKind};
+use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,11 +65,24 @@ async fn mkdir(call: Call, arguments: MkdirArguments) -> ToolResult<Made> {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum RemoveKind {
+pub(in crate::mcp::tools) enum RemoveKind {
     #[default]
     Auto,
     File,
     Dir,
+}
+
+impl RemoveKind {
+    /// Refuses what is of another kind.
+    pub(in crate::mcp::tools) fn check(self, entry: &FileEntry) -> Result<(), Failure> {
+        let is_right = self == Self::Auto || (entry.kind == FileKind::Directory) == (self == Self::Dir);
+        if is_right {
+            return Ok(());
+        }
+        let what = if self == Self::Dir { "not a directory" } else { "a directory" };
+        Err(Failure::from(Error::new(ErrorKind::WrongState, format!("{} is {what}", entry.path)))
+            .with_hint("Leave kind out to remove it whatever it is."))
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -92,11 +105,7 @@ async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Removed> {
     let kind = arguments.kind.unwrap_or_default();
     if kind != RemoveKind::Auto {
         let entry = call.engine().stat(&call.who, &which, &path, false).await.map_err(explained)?;
-        if (entry.kind == FileKind::Directory) != (kind == RemoveKind::Dir) {
-            let what = if kind == RemoveKind::Dir { "not a directory" } else { "a directory" };
-            return Err(Failure::from(Error::new(ErrorKind::WrongState, format!("{path} is {what}")))
-                .with_hint("Leave kind out to remove it whatever it is."));
-        }
+        kind.check(&entry)?;
     }
     let recursive = kind != RemoveKind::File;
     call.engine().remove_path(&call.who, &which, &path, recursive).await.map_err(explained)?;

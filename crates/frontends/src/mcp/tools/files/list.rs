@@ -1,5 +1,6 @@
 //! `sandbox_fs_list`, `sandbox_fs_stat`, `sandbox_fs_exists`: what is there.
 
+use engine::Listing;
 use sandbox::{Action, ErrorKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,8 @@ use crate::mcp::{
 };
 
 /// Entries in one answer when the caller does not say, and at most.
-const DEFAULT_LIMIT: u32 = 1000;
-const MAX_LIMIT: u32 = 10_000;
+pub(in crate::mcp::tools) const DEFAULT_LIMIT: u32 = 1000;
+pub(in crate::mcp::tools) const MAX_LIMIT: u32 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -57,7 +58,7 @@ struct ListArguments {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct FsEntry {
+pub(in crate::mcp::tools) struct FsEntry {
     path: String,
     kind: Kind,
     size: u64,
@@ -86,14 +87,18 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> 
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
     let listed = call.engine().list(&call.who, &which, &arguments.path, recursive, limit).await;
     let found = listed.map_err(explained)?;
+    Ok(listed_entries(found))
+}
+
+pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntry>> {
     let n_entries = found.entries.len();
     let answer = Answer::new(found.entries.into_iter().map(FsEntry::from).collect());
-    Ok(answer.warn_all(found.truncated.then(|| {
+    answer.warn_all(found.truncated.then(|| {
         format!(
             "Only the first {n_entries} entries are listed: ask for a directory further down, \
              or for a larger limit (at most {MAX_LIMIT})."
         )
-    })))
+    }))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -105,7 +110,7 @@ struct StatArguments {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct FsMeta {
+pub(in crate::mcp::tools) struct FsMeta {
     path: String,
     kind: Kind,
     size: u64,
@@ -125,19 +130,24 @@ async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {
     let which = call.sandbox(&arguments.name)?;
     let follow = arguments.follow.unwrap_or(false);
     let found = call.engine().stat(&call.who, &which, &arguments.path, follow).await;
-    let entry = found.map_err(explained)?;
-    Ok(Answer::new(FsMeta {
-        kind: entry.kind.into(),
-        size: entry.size,
-        mode: full_mode(&entry),
-        readonly: entry.mode & 0o222 == 0,
-        modified: iso(entry.modified_at_ms),
-        created: Nullable(None),
-        uid: entry.uid,
-        gid: entry.gid,
-        target: entry.target,
-        path: entry.path,
-    }))
+    found.map(|entry| Answer::new(FsMeta::from(entry))).map_err(explained)
+}
+
+impl From<FileEntry> for FsMeta {
+    fn from(entry: FileEntry) -> Self {
+        Self {
+            kind: entry.kind.into(),
+            size: entry.size,
+            mode: full_mode(&entry),
+            readonly: entry.mode & 0o222 == 0,
+            modified: iso(entry.modified_at_ms),
+            created: Nullable(None),
+            uid: entry.uid,
+            gid: entry.gid,
+            target: entry.target,
+            path: entry.path,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -22,6 +22,11 @@ use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::{
+    change::RemoveKind,
+    list::{DEFAULT_LIMIT, FsEntry, FsMeta, MAX_LIMIT, listed_entries},
+    read::{Part, not_text},
+};
 use crate::mcp::{call::Call, envelope::Failure, tool::Tool};
 
 /// Every tool for files, in the order in which they are listed.

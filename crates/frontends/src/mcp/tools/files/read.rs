@@ -93,12 +93,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     // What was not asked for is not missing.
     let is_cut = is_more && !is_short;
     let encoding = arguments.encoding.unwrap_or_default();
-    let part = match encoding {
-        Encoding::Utf8 => Part::text(&bytes, asked_offset, is_more),
-        Encoding::Base64 => {
-            Part { skipped: 0, used: bytes.len(), content: BASE64_STANDARD.encode(&bytes), is_lossy: false }
-        }
-    };
+    let part = Part::of(encoding, &bytes, asked_offset, is_more);
     let offset = asked_offset + part.skipped as u64;
     let end = offset + part.used as u64;
     // Files of /proc tell no size.
@@ -127,22 +122,34 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     Ok(answer.truncate(cut).warn_all(part.is_lossy.then(not_text)).warn_all(past_the_end))
 }
 
-fn not_text() -> String {
+pub(in crate::mcp::tools) fn not_text() -> String {
     "The content is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. \
      Read with encoding base64 for the exact bytes."
         .to_owned()
 }
 
 /// What of some bytes is given back as text.
-struct Part {
+pub(in crate::mcp::tools) struct Part {
     /// Bytes left out at the beginning and used after them.
-    skipped: usize,
-    used: usize,
-    content: String,
-    is_lossy: bool,
+    pub(in crate::mcp::tools) skipped: usize,
+    pub(in crate::mcp::tools) used: usize,
+    pub(in crate::mcp::tools) content: String,
+    pub(in crate::mcp::tools) is_lossy: bool,
 }
 
 impl Part {
+    pub(in crate::mcp::tools) fn of(encoding: Encoding, bytes: &[u8], offset: u64, is_cut: bool) -> Self {
+        match encoding {
+            Encoding::Utf8 => Self::text(bytes, offset, is_cut),
+            Encoding::Base64 => Self {
+                skipped: 0,
+                used: bytes.len(),
+                content: BASE64_STANDARD.encode(bytes),
+                is_lossy: false,
+            },
+        }
+    }
+
     /// A read that begins or is cut in the middle of a character leaves that character out.
     fn text(bytes: &[u8], offset: u64, is_cut: bool) -> Self {
         let from = if offset > 0 { from_character_border(bytes) } else { bytes };

@@ -158,6 +158,7 @@ fn config(view: &SandboxView) -> Map<String, Value> {
         "image": plan.image,
         "hostname": plan.hostname,
         "requestId": view.spec.request_id,
+        "mounts": view.spec.mounts,
         "resources": {
             "cpus": limits.cpus,
             "memoryMib": mib(limits.memory),
@@ -173,6 +174,13 @@ fn config(view: &SandboxView) -> Map<String, Value> {
             "user": plan.user,
             "env": redact::env(&plan.env),
             "labels": view.spec.labels,
+            "shell": plan.shell,
+            "entrypoint": plan.config.entrypoint,
+            "cmd": plan.config.cmd,
+            "rlimits": plan.rlimits,
+            "init": plan.init.as_ref().map(|init| json!({
+                "path": init.path, "args": init.args, "env": redact::env(&init.env),
+            })),
         },
         "lifecycle": {
             "maxDurationSecs": view.lifetime.ttl.map(|span| span.as_secs_f64()),

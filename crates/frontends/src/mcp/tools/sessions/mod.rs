@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 pub(crate) use self::table::Sessions;
 use super::exec::{
-    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch, line_as_program,
-    stop_in_background, was_fed,
+    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, default_shell, launch,
+    line_as_program, stop_in_background, was_fed,
 };
 use crate::mcp::{
     Toolset,
@@ -144,7 +144,7 @@ struct StartArguments {
     #[serde(flatten)]
     fields: ExecFields,
     args: Option<Vec<String>>,
-    /// Run command with sh -c
+    /// Run command with the sandbox's shell
     shell: Option<bool>,
     /// After writing stdin
     close_stdin: Option<bool>,
@@ -162,11 +162,13 @@ struct Started {
 
 async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
     let StartArguments { fields, args, shell, close_stdin } = arguments;
-    let argv = |command: String| match shell.unwrap_or(false) {
-        true => {
-            ["sh".to_owned(), "-c".to_owned(), command].into_iter().chain(args.unwrap_or_default()).collect()
-        }
-        false => std::iter::once(command).chain(args.unwrap_or_default()).collect(),
+    let shell = match shell.unwrap_or(false) {
+        true => Some(default_shell(&call, &fields.name).await),
+        false => None,
+    };
+    let argv = |command: String| {
+        let through_shell = shell.map(|shell| [shell, "-c".to_owned()]);
+        through_shell.into_iter().flatten().chain([command]).chain(args.unwrap_or_default()).collect()
     };
     // A session may run as long as it likes.
     let mut prepared = fields.prepare(argv, None)?;

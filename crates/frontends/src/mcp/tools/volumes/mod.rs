@@ -1,0 +1,80 @@
+//! `volume_*` and `volume_fs_*`: volumes and the files in them, with or without a sandbox.
+
+mod files;
+mod manage;
+#[cfg(test)]
+mod tests;
+
+use engine::VolumeRef;
+use sandbox::{Error, ErrorKind};
+
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::Failure,
+    tool::{Hints, Tool},
+};
+
+pub(super) fn tools() -> Vec<Tool> {
+    let mut all = vec![
+        Tool::new(
+            Toolset::Volumes,
+            "volume_create",
+            "Create volume",
+            "Make a volume: files with a name of their own that outlive sandboxes. sandbox_create mounts it.",
+            Hints::ADDS,
+            manage::create,
+        ),
+        Tool::new(
+            Toolset::Volumes,
+            "volume_list",
+            "List volumes",
+            "List volumes: kind, size, what is used, and by which sandboxes.",
+            Hints::READS,
+            manage::list,
+        ),
+        Tool::new(
+            Toolset::Volumes,
+            "volume_inspect",
+            "Inspect volume",
+            "Show one volume: kind, size, what is used, labels, and which sandboxes mount it.",
+            Hints::READS,
+            manage::inspect,
+        ),
+        Tool::new(
+            Toolset::Volumes,
+            "volume_remove",
+            "Remove volumes",
+            "Remove volumes with everything in them. Refused while a sandbox mounts one, running or not.",
+            Hints::DESTROYS,
+            manage::remove,
+        ),
+    ];
+    all.extend(files::tools());
+    all
+}
+
+/// The volume that a caller means.
+fn meant(call: &Call, name: &str) -> Result<VolumeRef, Failure> {
+    let name = name.parse().map_err(Error::from).map_err(explained)?;
+    Ok(VolumeRef { namespace: call.namespace.clone(), name })
+}
+
+/// What cannot be done, with the next call.
+fn explained(error: Error) -> Failure {
+    let is_about_volume = error.message().starts_with("no volume");
+    let is_limit = error.kind() == ErrorKind::LimitReached;
+    let own = error.hint().map(str::to_owned);
+    let failure = Failure::from(error);
+    if is_about_volume {
+        return failure.with_hint("Call volume_list to see which there are, or volume_create to make one.");
+    }
+    match own {
+        // The general hint for limits speaks of sandboxes.
+        Some(own) if is_limit => failure.with_hint(own),
+        Some(_) => failure,
+        None => failure
+            .or_hint(ErrorKind::NotFound, "Call volume_fs_list on the directory above to see what is there.")
+            .or_hint(ErrorKind::WrongState, "Call volume_fs_stat to see what is at that path."),
+    }
+}

@@ -1,0 +1,272 @@
+//! What a new sandbox has inside: mounts, files, programs, and what its commands start with.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sandbox::{ByteSize, Error, InitSpec, MountSource, MountSpec, Patch, Rlimit, SandboxSpec};
+
+use crate::error::CommandResult;
+
+#[derive(Debug, Args)]
+pub(crate) struct InsideArgs {
+    /// Volume or host path mounted inside: NAME:/path, ./dir:/path, with :ro for reading only
+    #[arg(long = "volume", short = 'v', value_name = "SOURCE:PATH[:ro]", value_parser = volume)]
+    volumes: Vec<MountSpec>,
+    /// The same in full: type=volume|bind|tmpfs|disk,src=…,dst=…,ro,noexec,size=…
+    #[arg(long = "mount", value_name = "KEY=VALUE,…", value_parser = mount)]
+    mounts: Vec<MountSpec>,
+    /// Memory as a file system, gone when the sandbox stops
+    #[arg(long, value_name = "PATH[:SIZE]", value_parser = tmpfs)]
+    tmpfs: Vec<MountSpec>,
+    /// File or directory of this machine, copied in before anything runs
+    #[arg(long = "copy", value_name = "HOST:PATH", value_parser = copy)]
+    copies: Vec<(PathBuf, String)>,
+    /// Change of its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
+    #[arg(long = "patch", value_name = "JSON", value_parser = patch)]
+    patches: Vec<Patch>,
+    /// Program for /usr/local/bin, from a file
+    #[arg(long = "script", value_name = "NAME=FILE", value_parser = script)]
+    scripts: Vec<(String, PathBuf)>,
+    /// Limit of every command, such as nofile=1024:2048
+    #[arg(long = "rlimit", value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
+    rlimits: Vec<Rlimit>,
+    /// Shell for command lines [default: the image's, or sh]
+    #[arg(long, value_name = "PROGRAM")]
+    shell: Option<String>,
+    /// Program that is run where none is named, and before the arguments of `warren run`
+    #[arg(long, value_name = "PROGRAM")]
+    entrypoint: Option<String>,
+    /// Program started with the sandbox each time; a line with spaces is read by sh
+    #[arg(long, value_name = "COMMAND")]
+    init: Option<String>,
+}
+
+impl InsideArgs {
+    /// Reads the files that are named; directories are read by the daemon.
+    pub(crate) fn fill(&self, spec: &mut SandboxSpec) -> CommandResult<()> {
+        spec.mounts = self.volumes.iter().chain(&self.mounts).chain(&self.tmpfs).cloned().collect();
+        for (host, path) in &self.copies {
+            spec.patches.push(copied(host, path)?);
+        }
+        spec.patches.extend(self.patches.iter().cloned());
+        for (name, file) in &self.scripts {
+            let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
+            spec.scripts.insert(name.clone(), text);
+        }
+        spec.rlimits.clone_from(&self.rlimits);
+        spec.shell.clone_from(&self.shell);
+        spec.entrypoint = self.entrypoint.iter().cloned().collect();
+        spec.init = self.init.as_deref().map(init);
+        Ok(())
+    }
+}
+
+fn unreadable(file: &Path, error: std::io::Error) -> Error {
+    Error::invalid(format!("{} cannot be read: {error}", file.display()))
+        .with_hint("Name a file of this machine that you may read.")
+        .with_source(error)
+}
+
+fn copied(host: &Path, path: &str) -> Result<Patch, Error> {
+    let metadata = std::fs::metadata(host).map_err(|error| unreadable(host, error))?;
+    let (host_path, path) = (absolute(host)?, path.to_owned());
+    Ok(match metadata.is_dir() {
+        true => Patch::CopyDir { host_path, path, mode: None, replace: true },
+        false => Patch::CopyFile { host_path, path, mode: None, replace: true },
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path).map_err(|error| unreadable(path, error))
+}
+
+fn init(line: &str) -> InitSpec {
+    let (path, args) = match line.contains(char::is_whitespace) {
+        true => ("/bin/sh".to_owned(), vec!["-c".to_owned(), format!("exec {line}")]),
+        false => (line.to_owned(), Vec::new()),
+    };
+    InitSpec { path, args, env: Default::default() }
+}
+
+/// What stands before the first colon, and what behind. A path may not contain one.
+fn at_colon<'a>(text: &'a str, how: &str) -> Result<(&'a str, &'a str), String> {
+    match text.split_once(':') {
+        Some((left, right)) if !left.is_empty() && !right.is_empty() => Ok((left, right)),
+        _ => Err(format!("write {how}")),
+    }
+}
+
+/// Docker's short form: a word is a volume, whatever has a slash or begins with a dot a path of this machine.
+fn volume(text: &str) -> Result<MountSpec, String> {
+    let (source, rest) = at_colon(text, "NAME:/path or ./dir:/path, with :ro for reading only")?;
+    let (guest_path, options) = rest.split_once(':').unwrap_or((rest, ""));
+    let mut mount = MountSpec {
+        guest_path: guest_path.to_owned(),
+        source: named_or_bind(source)?,
+        readonly: false,
+        noexec: false,
+    };
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option {
+            "ro" => mount.readonly = true,
+            "rw" => mount.readonly = false,
+            "noexec" => mount.noexec = true,
+            other => return Err(format!("{other:?} is no option of a mount: they are ro, rw and noexec")),
+        }
+    }
+    Ok(mount)
+}
+
+fn named_or_bind(source: &str) -> Result<MountSource, String> {
+    if source.starts_with('.') || source.contains('/') {
+        return bind(source);
+    }
+    Ok(MountSource::Named { name: source.parse().map_err(|error: sandbox::InvalidName| error.to_string())? })
+}
+
+fn bind(source: &str) -> Result<MountSource, String> {
+    let host_path = host_path(source)?;
+    Ok(MountSource::Bind { host_path, allowed: None })
+}
+
+/// Absolute and without `..`, which the daemon does not take.
+fn host_path(source: &str) -> Result<PathBuf, String> {
+    std::fs::canonicalize(source).map_err(|error| format!("{source}: {error}"))
+}
+
+/// Docker's long form.
+fn mount(text: &str) -> Result<MountSpec, String> {
+    let (mut kind, mut source, mut target, mut size) = ("volume", None, None, None);
+    let (mut readonly, mut noexec) = (false, false);
+    for field in text.split(',').filter(|field| !field.is_empty()) {
+        let (key, value) = field.split_once('=').unwrap_or((field, "true"));
+        let is_on = || match value {
+            "true" | "1" => Ok(true),
+            "false" | "0" => Ok(false),
+            _ => Err(format!("{key} is true or false")),
+        };
+        match key {
+            "type" => kind = value,
+            "src" | "source" => source = Some(value),
+            "dst" | "target" | "destination" => target = Some(value),
+            "ro" | "readonly" => readonly = is_on()?,
+            "noexec" => noexec = is_on()?,
+            "size" | "tmpfs-size" => size = Some(parsed_size(value)?),
+            _ => {
+                return Err(format!(
+                    "{key:?} is no part of a mount: type, src, dst, ro, noexec and size are"
+                ));
+            }
+        }
+    }
+    let wanted = || source.ok_or_else(|| format!("a mount of type {kind} needs src=…"));
+    let source = match kind {
+        "volume" | "named" => {
+            let name = wanted()?.parse();
+            MountSource::Named { name: name.map_err(|error: sandbox::InvalidName| error.to_string())? }
+        }
+        "bind" => bind(wanted()?)?,
+        "disk" => MountSource::Disk { host_path: host_path(wanted()?)?, allowed: None },
+        "tmpfs" => MountSource::Tmpfs { size },
+        other => return Err(format!("{other:?} is no type of mount: volume, bind, tmpfs and disk are")),
+    };
+    let guest_path = target.ok_or("a mount needs dst=/path")?.to_owned();
+    Ok(MountSpec { guest_path, source, readonly, noexec })
+}
+
+fn parsed_size(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|error: sandbox::InvalidSize| error.to_string())
+}
+
+fn tmpfs(text: &str) -> Result<MountSpec, String> {
+    let (path, size) = match text.split_once(':') {
+        Some((path, size)) => (path, Some(parsed_size(size.strip_prefix("size=").unwrap_or(size))?)),
+        None => (text, None),
+    };
+    let source = MountSource::Tmpfs { size };
+    Ok(MountSpec { guest_path: path.to_owned(), source, readonly: false, noexec: false })
+}
+
+fn copy(text: &str) -> Result<(PathBuf, String), String> {
+    let (host, path) = at_colon(text, "HOST:/path")?;
+    Ok((host.into(), path.to_owned()))
+}
+
+fn patch(text: &str) -> Result<Patch, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+fn script(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_owned(), file.into())),
+        _ => Err("write NAME=FILE".to_owned()),
+    }
+}
+
+fn rlimit(text: &str) -> Result<Rlimit, String> {
+    let how = || format!("{text:?} is no limit: write nofile=1024 or nofile=1024:2048");
+    let (resource, values) = text.split_once('=').ok_or_else(how)?;
+    let (soft, hard) = values.split_once(':').unwrap_or((values, values));
+    let number = |text: &str| match text {
+        "unlimited" => Ok(u64::MAX),
+        text => text.parse().map_err(|_not_a_number| how()),
+    };
+    let limit = Rlimit { resource: resource.to_lowercase(), soft: number(soft)?, hard: number(hard)? };
+    limit.check().map_err(|error| error.to_string())?;
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> MountSource {
+        MountSource::Named { name: text.parse().unwrap() }
+    }
+
+    #[test]
+    fn volumes_are_written_as_docker_takes_them() {
+        let mount = volume("models:/data:ro,noexec").unwrap();
+        assert_eq!((mount.guest_path.as_str(), mount.readonly, mount.noexec), ("/data", true, true));
+        assert_eq!(mount.source, named("models"));
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        let MountSource::Bind { host_path, .. } = volume(".:/src").unwrap().source else { panic!() };
+        assert_eq!(host_path, here);
+        assert!(matches!(volume("/:/all").unwrap().source, MountSource::Bind { .. }));
+        for wrong in ["models", ":/x", "models:", "models:/x:rx", "/no/such/dir:/x", "a b:/x"] {
+            assert!(volume(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_written_in_full() {
+        let mount = super::mount("type=tmpfs,dst=/scratch,tmpfs-size=64m").unwrap();
+        assert_eq!(mount.source, MountSource::Tmpfs { size: Some(ByteSize::mib(64)) });
+        let mount = super::mount("source=models,target=/data,readonly").unwrap();
+        assert_eq!((mount.source, mount.readonly), (named("models"), true));
+        for wrong in ["", "type=nfs,src=a,dst=/b", "src=a", "dst=/b", "src=a,dst=/b,ro=perhaps", "colour=red"]
+        {
+            assert!(super::mount(wrong).is_err(), "{wrong}");
+        }
+        let sized = tmpfs("/scratch:1g").unwrap();
+        assert_eq!(sized.source, MountSource::Tmpfs { size: Some(ByteSize::gib(1)) });
+        assert_eq!(tmpfs("/scratch").unwrap().source, MountSource::Tmpfs { size: None });
+        assert!(tmpfs("/scratch:big").is_err());
+    }
+
+    #[test]
+    fn limits_have_one_number_or_two() {
+        let limit = |resource: &str, soft, hard| Rlimit { resource: resource.to_owned(), soft, hard };
+        assert_eq!(rlimit("nofile=1024"), Ok(limit("nofile", 1024, 1024)));
+        assert_eq!(rlimit("CORE=0:unlimited"), Ok(limit("core", 0, u64::MAX)));
+        for wrong in ["nofile", "files=1", "nofile=2:1", "nofile=x"] {
+            assert!(rlimit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_first_program_may_be_a_line() {
+        assert_eq!(init("/sbin/init").args, Vec::<String>::new());
+        assert_eq!(init("sleep 5").args, ["-c", "exec sleep 5"]);
+    }
+}
