@@ -556,8 +556,11 @@ async fn kill_all_leaves_the_guest_and_shutdown_does_not() {
     let mut stubborn = sandbox.attach("stubborn", 2).await;
     assert_eq!(stubborn.event().await.1, ExecEvent::Stdout("ready\n".into()));
     let polite = sandbox.attach("polite", 1).await;
-    let (ended, polite, stubborn) =
-        tokio::join!(sandbox.ask(Request::Shutdown { grace_ms: 20 }), polite.follow(), stubborn.follow());
+    let (ended, polite, stubborn) = tokio::join!(
+        sandbox.ask(Request::Shutdown { grace_ms: 20, signal: None }),
+        polite.follow(),
+        stubborn.follow()
+    );
     assert_eq!(ended.unwrap(), Response::Done);
     assert!(polite.2.shutdown && polite.2.signal == Some(15), "{polite:?}");
     assert!(stubborn.2.shutdown && stubborn.2.signal == Some(9), "{stubborn:?}");

@@ -12,7 +12,7 @@ use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    EngineConfig,
+    EngineConfig, build,
     clerk::Clerk,
     clock::Clock,
     core::{Core, until},
@@ -64,6 +64,7 @@ pub(crate) async fn open(
     packages::take_up(&core).await;
     volumes::take_up(&core).await?;
     let leftovers = snapshots::take_up(&core).await?;
+    may_block(|| build::sweep(&core.config.home));
     let taking_up = take_up_all(Arc::clone(&core), found, unreadable, leftovers);
     let closing = core.closing.clone();
     // In the background: a guest that does not answer holds up only those who ask for its sandbox.
@@ -82,7 +83,9 @@ enum Found {
 
 impl Found {
     fn new(core: &Arc<Core>, record: SandboxRecord) -> Self {
-        if record.state == SandboxState::Creating && record.started_at.is_none() {
+        let was_told = record.state != SandboxState::Creating || record.started_at.is_some();
+        // A build ends with its daemon, whatever its sandboxes do.
+        if !was_told || build::is_of_builds(&record.spec) {
             Self::Unborn(Box::new(record))
         } else {
             Self::Known(Driver::enrol(core, record))

@@ -7,7 +7,7 @@ use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, 
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base,
+    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, mounts, names,
@@ -46,7 +46,18 @@ impl Engine {
         request: impl Into<CreateRequest>,
         progress: Progress,
     ) -> Result<SandboxView> {
-        let mut request = request.into();
+        let request = request.into();
+        build::check_labels(&request.spec)?;
+        self.create_any(who, request, progress).await
+    }
+
+    /// The same for a build too, whose sandboxes carry a label that nobody else may give.
+    pub(crate) async fn create_any(
+        &self,
+        who: &Principal,
+        mut request: CreateRequest,
+        progress: Progress,
+    ) -> Result<SandboxView> {
         self.check_caller(who, &request.spec)?;
         check_once(&request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
@@ -154,6 +165,12 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     let mut plan = plan(&id, &name, spec, core.config.sandbox_directory(&id), &core.config.defaults, base)?;
     if let Some(image) = snapshots::base::image_of(core, base) {
         plan.image = image;
+    }
+    if build::is_of_builds(spec) {
+        // What one instruction puts into /tmp, the next one finds.
+        plan.limits.tmp = sandbox::ByteSize(0);
+        // What it changes becomes a layer, which is read from its directory.
+        plan.limits.disk_is_hard = false;
     }
     let now = core.clock.now();
     Ok(SandboxRecord {

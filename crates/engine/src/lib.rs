@@ -8,6 +8,7 @@ mod access;
 mod adopt;
 mod audit;
 mod base;
+mod build;
 mod clerk;
 mod client;
 mod clock;
@@ -43,6 +44,7 @@ mod view;
 mod volume_files;
 mod volumes;
 
+pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
     Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
@@ -61,6 +63,10 @@ pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
     audit::{CallFilter, CallRecord},
+    build::{
+        BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
+        OutputStream, QUEUED_BUILD_EVENTS,
+    },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     code::{ContextSpec, ContextView, LanguageView, Made},

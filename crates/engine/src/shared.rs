@@ -212,6 +212,8 @@ pub(crate) struct Life {
     /// Only the driver calls `stop`, `pause` and `resume`, one at a time; anyone may connect or look at its usage.
     pub(crate) instance: Arc<dyn Instance>,
     pub(crate) client: Arc<GuestClient>,
+    /// What its image wants to be ended by, before force.
+    pub(crate) stop_signal: Option<i32>,
     /// The place has ended or is about to: nobody needs to try to reach it again.
     pub(crate) over: CancellationToken,
     /// The last wait for output is over too.
@@ -223,10 +225,11 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub(crate) fn new(instance: Arc<dyn Instance>, client: GuestClient) -> Self {
+    pub(crate) fn new(instance: Arc<dyn Instance>, client: GuestClient, stop_signal: Option<i32>) -> Self {
         Self {
             instance,
             client: Arc::new(client),
+            stop_signal,
             over: CancellationToken::new(),
             abandoned: CancellationToken::new(),
             end: OnceLock::new(),

@@ -1,6 +1,7 @@
 //! Front ends: each turns a protocol into requests to the engine, and its answers back. They authenticate; the engine decides.
 #![forbid(unsafe_code)]
 
+mod builds;
 pub mod code;
 pub mod http;
 pub mod images;

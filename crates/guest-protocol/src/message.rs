@@ -173,9 +173,12 @@ pub enum Request {
     KillAll {
         disk: bool,
     },
-    /// Ends everything: SIGTERM to the workload, SIGKILL after `grace_ms`, last events flushed, then the guest exits.
+    /// Ends everything: SIGTERM to the workload, or the signal that it wants to be ended by; SIGKILL after `grace_ms`, last
+    /// events flushed, then the guest exits.
     Shutdown {
         grace_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
     },
 }
 
@@ -184,7 +187,7 @@ pub enum Request {
 pub struct ExecStart {
     pub id: String,
     pub command: Vec<String>,
-    /// The whole environment; nothing is added.
+    /// The whole environment; only `HOME` is added where it is missing, as the sandbox's own files say.
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     /// As written by the caller; looked up in `/etc/passwd` and `/etc/group` inside.

@@ -20,9 +20,9 @@ pub(crate) async fn kill_all(guest: &Guest, disk: bool) -> Response {
 }
 
 /// Ends everything but the guest itself, which leaves after it has answered.
-pub(crate) async fn shut_down(guest: &Rc<Guest>, grace: Duration) -> Response {
+pub(crate) async fn shut_down(guest: &Rc<Guest>, grace: Duration, signal: Option<i32>) -> Response {
     guest.is_stopping.set(true);
-    let signals = [libc::SIGTERM, libc::SIGCONT];
+    let signals = [signal.unwrap_or(libc::SIGTERM), libc::SIGCONT];
     guest.execs.terminate_all(&signals);
     guest.contexts.terminate_all(&signals);
     if guest.is_init {

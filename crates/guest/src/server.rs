@@ -113,8 +113,8 @@ impl Connection<'_, '_> {
                 let answer = end::kill_all(guest, disk).await;
                 self.tell(Ok(answer)).await
             }
-            Request::Shutdown { grace_ms } => {
-                let answer = end::shut_down(guest, Duration::from_millis(grace_ms)).await;
+            Request::Shutdown { grace_ms, signal } => {
+                let answer = end::shut_down(guest, Duration::from_millis(grace_ms), signal).await;
                 // Whether or not the host still listens, the guest leaves now.
                 let told = self.tell(Ok(answer)).await;
                 guest.leave.notify_one();

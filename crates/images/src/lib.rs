@@ -12,6 +12,7 @@ mod error;
 mod images;
 mod manifest;
 mod options;
+mod pack;
 mod platform;
 mod progress;
 mod reference;
@@ -28,6 +29,7 @@ pub use crate::{
         LayerDetail, Origin, PullOptions,
     },
     options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
+    pack::{PackOptions, pack_layer},
     platform::Platform,
     progress::{Event, LayerState, Progress},
     reference::Reference,

@@ -12,6 +12,9 @@ pub struct Cage {
     pub id_map: IdMap,
     /// Directories that the spawner opens, maps to the sandbox's ids and hands to the child.
     pub layers: Vec<HandedLayer>,
+    /// What else is mounted, opened and handed over in the same way.
+    #[serde(default)]
+    pub mounts: Vec<HandedMount>,
     pub steps: Vec<Step>,
     /// For every command the guest runs: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
@@ -89,6 +92,40 @@ impl FileIdentity {
             io::ErrorKind::PermissionDenied,
             "it is another file than the one that was allowed",
         ))
+    }
+}
+
+/// Something of the host that is shown at a place inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedMount {
+    pub origin: MountOrigin,
+    /// What it must turn out to be.
+    pub identity: Option<FileIdentity>,
+    /// Whether ids on disk (0 and up) are shown as the sandbox's own.
+    pub is_mapped: bool,
+    /// For all of it, with what is mounted beneath.
+    pub flags: Vec<MountFlag>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountOrigin {
+    /// A directory or a file. `recursive`: with what is mounted beneath.
+    Path { path: PathBuf, recursive: bool },
+    /// An ext4 file system in a file. Whoever mounts the same file sees the same file system. `is_ours`: made by us, for this.
+    Image { path: PathBuf, is_ours: bool },
+}
+
+impl fmt::Display for HandedMount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            MountOrigin::Path { path, recursive } => {
+                let how = if *recursive { " with what is beneath" } else { "" };
+                write!(f, "show {}{how}", path.display())?;
+            }
+            MountOrigin::Image { path, .. } => write!(f, "show the file system in {}", path.display())?,
+        }
+        let ids = if self.is_mapped { " with the sandbox's ids" } else { "" };
+        write!(f, "{ids} {:?}", self.flags)
     }
 }
 
@@ -170,6 +207,25 @@ pub enum Step {
         bytes: u64,
         mode: u32,
         flags: Vec<MountFlag>,
+    },
+    /// Puts the handed mount of that number at a place in `root`, which is found, or made, as seen from in there.
+    Place {
+        mount: usize,
+        root: PathBuf,
+        at: String,
+    },
+    /// As [`Step::Place`], a new tmpfs.
+    PlaceTmpfs {
+        bytes: u64,
+        mode: u32,
+        flags: Vec<MountFlag>,
+        root: PathBuf,
+        at: String,
+    },
+    /// Makes the handed mount of that number the root that [`Step::Pivot`] takes.
+    PlaceRoot {
+        mount: usize,
+        at: PathBuf,
     },
     Proc {
         at: PathBuf,
@@ -257,6 +313,9 @@ impl Step {
             Self::Attach { .. } => "attach",
             Self::Overlay { .. } => "overlay",
             Self::Tmpfs { .. } => "tmpfs",
+            Self::Place { .. } => "place",
+            Self::PlaceTmpfs { .. } => "place tmpfs",
+            Self::PlaceRoot { .. } => "place root",
             Self::Proc { .. } => "proc",
             Self::Sys { .. } => "sys",
             Self::Pts { .. } => "pts",
@@ -303,6 +362,13 @@ impl fmt::Display for Step {
             Self::Tmpfs { at, bytes, mode, flags } => {
                 write!(f, "{name} {} {bytes} bytes {mode:o} {flags:?}", at.display())
             }
+            Self::Place { mount, root, at } => {
+                write!(f, "{name} mount {mount} at {at} in {}", root.display())
+            }
+            Self::PlaceTmpfs { bytes, mode, flags, root, at } => {
+                write!(f, "{name} at {at} in {} {bytes} bytes {mode:o} {flags:?}", root.display())
+            }
+            Self::PlaceRoot { mount, at } => write!(f, "{name} mount {mount} at {}", at.display()),
             Self::Bind { from, at, recursive, flags } => {
                 let how = if *recursive { " with what is beneath" } else { "" };
                 write!(f, "{name} {} at {}{how} {flags:?}", from.display(), at.display())

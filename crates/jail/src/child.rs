@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cage::{Cage, Namespace, Step},
-    mounts,
+    handed, mounts,
     packet::{self, Failure, HandingOver, Reply},
-    privileges,
+    place, privileges,
     seccomp::Filter,
     sys,
 };
@@ -54,6 +54,7 @@ pub(crate) fn become_guest(
     cage: Cage,
     reply: OwnedFd,
     from_spawner: OwnedFd,
+    mounts_from_spawner: Option<OwnedFd>,
     filter: &Filter,
     guest_main: fn(Handoff) -> i32,
 ) -> ! {
@@ -64,6 +65,9 @@ pub(crate) fn become_guest(
         from_spawner: Some(from_spawner),
         pidfd: None,
         layers: Vec::new(),
+        mounts_from_spawner,
+        n_mounts: cage.mounts.len(),
+        mounts: Vec::new(),
         pid: (0, 0),
         filter,
     };
@@ -92,6 +96,10 @@ struct Child<'a> {
     from_spawner: Option<OwnedFd>,
     pidfd: Option<OwnedFd>,
     layers: Vec<Option<OwnedFd>>,
+    /// Taken from the spawner at the first step that needs one.
+    mounts_from_spawner: Option<OwnedFd>,
+    n_mounts: usize,
+    mounts: Vec<Option<OwnedFd>>,
     /// As the host knows it, with its start time.
     pid: (i32, u64),
     filter: &'a Filter,
@@ -131,6 +139,8 @@ impl Child<'_> {
                 let mount = self.layers.get_mut(*layer).and_then(Option::take).ok_or_else(unknown)?;
                 mounts::attach(mount.as_fd(), at)
             }
+            Step::Place { mount, root, at } => place::put(self.take_mount(*mount)?.as_fd(), root, at),
+            Step::PlaceRoot { mount, at } => mounts::attach(self.take_mount(*mount)?.as_fd(), at),
             Step::CloseDescriptors => self.close_descriptors(),
             Step::Seccomp { .. } => self.filter.install(),
             plain => run_plain(plain),
@@ -148,6 +158,18 @@ impl Child<'_> {
         self.pidfd = descriptors.next();
         self.layers = descriptors.map(Some).collect();
         Ok(())
+    }
+
+    fn take_mount(&mut self, number: usize) -> io::Result<OwnedFd> {
+        if let Some(socket) = self.mounts_from_spawner.take() {
+            self.mounts = match handed::receive(socket.as_fd(), self.n_mounts) {
+                // As in `await_ids`.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
+                received => received?,
+            };
+        }
+        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no mount {number}"));
+        self.mounts.get_mut(number).and_then(Option::take).ok_or_else(unknown)
     }
 
     fn find_pid(&mut self) -> io::Result<()> {
@@ -179,6 +201,8 @@ impl Child<'_> {
     fn close_descriptors(&mut self) -> io::Result<()> {
         self.from_spawner = None;
         self.layers.clear();
+        self.mounts_from_spawner = None;
+        self.mounts.clear();
         let handed = self.handoff.iter().flat_map(|handoff| {
             [Some(&handoff.listener), handoff.oom_counter.as_ref()]
                 .into_iter()
@@ -246,6 +270,9 @@ fn run_plain(step: &Step) -> io::Result<()> {
             mounts::overlay(at, lower, upper, work, short, flags)
         }
         Step::Tmpfs { at, bytes, mode, flags } => mounts::tmpfs(at, *bytes, *mode, flags),
+        Step::PlaceTmpfs { bytes, mode, flags, root, at } => {
+            place::put(place::new_tmpfs(*bytes, *mode, flags)?.as_fd(), root, at)
+        }
         Step::Proc { at } => mounts::proc(at),
         Step::Sys { at } => mounts::sys(at),
         Step::Pts { at, options } => mounts::pts(at, *options),
@@ -275,6 +302,8 @@ fn run_plain(step: &Step) -> io::Result<()> {
         | Step::FindPid
         | Step::AwaitHandoff
         | Step::Attach { .. }
+        | Step::Place { .. }
+        | Step::PlaceRoot { .. }
         | Step::CloseDescriptors
         | Step::Seccomp { .. } => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "this step is for a child only"))

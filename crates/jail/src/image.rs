@@ -9,6 +9,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -78,6 +79,42 @@ fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]
     Ok(mount)
 }
 
+/// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
+/// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
+pub(crate) fn mount_shared(file: &File, writes: Writes) -> io::Result<OwnedFd> {
+    let device = match find_attached(file, writes)? {
+        Some(device) => device,
+        None => attach(file, writes)?,
+    };
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device.path)?;
+    if writes == Writes::Refused {
+        fsconfig_set_flag(&context, "ro")?;
+    }
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// The loop device that shows this file already, and lets us write as we want.
+fn find_attached(file: &File, writes: Writes) -> io::Result<Option<LoopDevice>> {
+    let metadata = file.metadata()?;
+    let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+    for entry in std::fs::read_dir("/sys/block")?.flatten() {
+        let number =
+            entry.file_name().to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok());
+        let Some(number) = number.filter(|_| entry.path().join("loop").exists()) else { continue };
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        // Open before it is asked: as long as it is, it does not come to show another file.
+        let Ok(open) = open_device(&path, number) else { continue };
+        let shown = sys::loop_backing(open.as_fd());
+        if shown.is_ok_and(|shown| shown == (identity, writes == Writes::Refused)) {
+            return Ok(Some(LoopDevice { path, _open: open }));
+        }
+    }
+    Ok(None)
+}
+
 /// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
 /// inside can reach it: where it is, the image was filled before, and what the workload has made of it is left alone.
 fn fill(top: BorrowedFd<'_>, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<()> {
@@ -135,7 +172,7 @@ struct LoopDevice {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writes {
+pub(crate) enum Writes {
     Allowed,
     Refused,
 }

@@ -14,10 +14,12 @@ mod cage;
 pub mod cgroup;
 mod child;
 mod floor;
+mod handed;
 mod image;
 mod mounts;
 mod outer;
 mod packet;
+mod place;
 mod privileges;
 pub mod probe;
 mod seccomp;
@@ -25,11 +27,14 @@ mod spawner;
 mod sys;
 mod tree;
 
-pub use cage::{Cage, FileIdentity, HandedLayer, IdMap, IdRange, MountFlag, Namespace, PtsOptions, Step};
+pub use cage::{
+    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, MountFlag, MountOrigin, Namespace,
+    PtsOptions, Step,
+};
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
 pub use image::{LookedInto as ImageView, look_into as look_into_image};
-pub use packet::{Failure, Reply, ReplySocket, Request};
+pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::FILTER_NAME;
 pub use spawner::{SpawnError, SpawnerHandle, Worker, start_spawner};

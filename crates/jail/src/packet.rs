@@ -36,11 +36,20 @@ pub enum Request {
     Remove { path: PathBuf },
     /// Adds up what the files beneath these directories take on disk and, where a guest is named by its pid and start time,
     /// the files without a name that processes beside it hold open. Answered by `Measured`.
-    Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)> },
+    Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)>, unlinked: Unlinked },
     /// Work on files of sandboxes, with the spawner's rights over them: what it is and what comes of it is between whoever
     /// asks and the worker that the spawner was started with. Descriptors beside it are the worker's. Ends with the spawner.
     /// Answered by `Worked`.
     Work { job: String },
+}
+
+/// Which files without a name count in a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unlinked {
+    /// Those of a sandbox's root, which is an overlay.
+    OfRoot,
+    /// Those on the file system of the first path.
+    OfPath,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 use crate::{
     cage::{Cage, FileIdentity, HandedLayer, IdMap},
     child::{self, Go, Handoff},
-    image, mounts, outer,
+    handed, image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
     privileges,
     seccomp::Filter,
@@ -165,7 +165,9 @@ impl Spawner {
                 }
             }
             Request::Remove { path } => in_fork(&reply, || tree::remove(&path).map(|()| Reply::Done)),
-            Request::Measure { paths, guest } => in_fork(&reply, || Ok(tree::measure(&paths, guest))),
+            Request::Measure { paths, guest, unlinked } => {
+                in_fork(&reply, || Ok(tree::measure(&paths, guest, unlinked)));
+            }
             Request::Work { job } => in_fork(&reply, || {
                 // What a dead daemon wanted is half-made, and the next one clears it away: nobody may go on with it.
                 sys::die_with_parent();
@@ -178,19 +180,29 @@ impl Spawner {
         let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
         // What takes long and needs no child comes first: a failure then costs no process.
         let images = image::mount_all(&cage.layers).map_err(at("mount the disk image"))?;
+        let mounts = handed::open_all(&cage.mounts)?;
+        let mounts_pair = if mounts.is_empty() { None } else { Some(packet::pair().map_err(at("socket"))?) };
+        let (send_mounts, take_mounts) = mounts_pair.unzip();
         let (ours, theirs) = packet::pair().map_err(at("socket"))?;
         let own_reply = reply.try_clone().map_err(at("socket"))?;
         match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).map_err(at("clone"))? {
             Side::Child => {
-                drop(ours);
+                drop((ours, send_mounts, mounts));
                 if let Some(started_with) = &self.started_with {
                     started_with.replace(&format!("warren: {}", cage.name));
                 }
-                child::become_guest(cage, own_reply, theirs, &self.filter, self.guest_main)
+                child::become_guest(cage, own_reply, theirs, take_mounts, &self.filter, self.guest_main)
             }
             Side::Parent { pid, pidfd } => {
-                drop(theirs);
+                drop((theirs, take_mounts));
                 write_maps(pid, &cage.id_map).map_err(at("write id maps"))?;
+                if let Some(send_mounts) = send_mounts {
+                    let ids =
+                        File::open(format!("/proc/{pid}/ns/user")).map_err(at("open the user namespace"))?;
+                    handed::prepare(&cage.mounts, &mounts, Some(ids.as_fd()))?;
+                    // As below.
+                    drop(handed::send(send_mounts.as_fd(), &mounts));
+                }
                 let layers = open_layers(pid, &cage.layers, images)?;
                 let mut handed = vec![pidfd.as_fd()];
                 handed.extend(layers.iter().map(AsFd::as_fd));

@@ -11,7 +11,7 @@ use std::{
     ptr,
 };
 
-use crate::cage::MountFlag;
+use crate::cage::{FileIdentity, MountFlag};
 
 fn check(rc: c_long) -> io::Result<c_long> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
@@ -120,17 +120,35 @@ pub(crate) fn idmap_mount(
     mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, attr)
 }
 
-/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
-pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let set = flags.iter().fold(0, |all, one| {
+fn attributes(flags: &[MountFlag]) -> u64 {
+    flags.iter().fold(0, |all, one| {
         all | match one {
             MountFlag::ReadOnly => MOUNT_ATTR_RDONLY,
             MountFlag::NoSuid => MOUNT_ATTR_NOSUID,
             MountFlag::NoDev => MOUNT_ATTR_NODEV,
             MountFlag::NoExec => MOUNT_ATTR_NOEXEC,
         }
-    });
+    })
+}
+
+/// Adds flags to a detached mount and all beneath it and, where a user namespace is given, shows them through its ids.
+pub(crate) fn set_mount_tree(
+    mount: BorrowedFd<'_>,
+    flags: &[MountFlag],
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut attr = MountAttr { set: attributes(flags), ..MountAttr::default() };
+    if let Some(user_namespace) = user_namespace {
+        attr.set |= MOUNT_ATTR_IDMAP;
+        attr.userns = user_namespace.as_raw_fd() as u64;
+    }
+    mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attr)
+}
+
+/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
+pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let set = attributes(flags);
     let how = if recursive { libc::AT_RECURSIVE } else { 0 };
     mount_setattr(libc::AT_FDCWD, &path, how, MountAttr { set, ..MountAttr::default() })
 }
@@ -241,13 +259,16 @@ impl StartedWith {
 
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
+const LOOP_GET_STATUS64: u64 = 0x4C05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
 struct LoopInfo {
-    before_flags: [u64; 5],
+    device: u64,
+    inode: u64,
+    between: [u64; 3],
     number: u32,
     encrypt_type: u32,
     encrypt_key_size: u32,
@@ -285,6 +306,17 @@ pub(crate) fn configure_loop_device(
     // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     check(c_long::from(rc)).map(drop)
+}
+
+/// The file that a loop device shows, and whether it can only be read through it.
+pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(FileIdentity, bool)> {
+    // SAFETY: `LoopInfo` is plain numbers, for which all zeroes is a value.
+    let mut info: LoopInfo = unsafe { mem::zeroed() };
+    // SAFETY: LOOP_GET_STATUS64 writes one `loop_info64`, which lives through the call and is laid out as the kernel's.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
+    check(c_long::from(rc))?;
+    let file = FileIdentity { device: info.device, inode: info.inode };
+    Ok((file, info.flags & LO_FLAGS_READ_ONLY != 0))
 }
 
 /// Becomes another program, with our environment; returns only to say why not.

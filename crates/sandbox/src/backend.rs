@@ -166,6 +166,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Err(no_trees(self.kind()))
     }
 
+    /// Writes what a stopped sandbox changed over the layers it is made on as a layer of an image: an uncompressed tar with
+    /// whiteouts as OCI has them. What the back end itself put there is left out.
+    async fn pack_layer(&self, _plan: &SandboxPlan, _archive: OwnedFd) -> Result<(), BackendError> {
+        Err(no_trees(self.kind()))
+    }
+
     /// Reads all of a tree.
     async fn tree_facts(&self, _tree: PathBuf) -> Result<TreeFacts, BackendError> {
         Err(no_trees(self.kind()))

@@ -50,3 +50,70 @@ pub struct BaseConfig {
     pub shell: Vec<String>,
     pub labels: std::collections::BTreeMap<String, String>,
 }
+
+/// Signals by name, as Linux numbers them on every processor that we run on.
+const SIGNALS: [(&str, i32); 22] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("STKFLT", 16),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
+];
+/// The first real-time signal that programs may use, and the last.
+const REAL_TIME: (i32, i32) = (34, 64);
+
+impl BaseConfig {
+    /// The number of the signal; none where the image names no signal that there is.
+    pub fn stop_signal_number(&self) -> Option<i32> {
+        let text = self.stop_signal.as_deref()?.trim().to_ascii_uppercase();
+        if let Ok(number) = text.parse::<i32>() {
+            return (1..=REAL_TIME.1).contains(&number).then_some(number);
+        }
+        let name = text.strip_prefix("SIG").unwrap_or(&text);
+        if let Some(offset) = name.strip_prefix("RTMIN+").and_then(|offset| offset.parse::<i32>().ok()) {
+            return REAL_TIME
+                .0
+                .checked_add(offset)
+                .filter(|number| (REAL_TIME.0..=REAL_TIME.1).contains(number));
+        }
+        SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_read_as_images_write_them() {
+        let number = |text: &str| {
+            BaseConfig { stop_signal: Some(text.to_owned()), ..BaseConfig::default() }.stop_signal_number()
+        };
+        for (text, expected) in
+            [("SIGTERM", 15), ("sigint", 2), ("QUIT", 3), ("3", 3), ("SIGRTMIN+3", 37), ("SIGWINCH", 28)]
+        {
+            assert_eq!(number(text), Some(expected), "{text}");
+        }
+        for text in ["", "0", "-1", "65", "SIGNOTHING", "SIGRTMIN+31", "SIGRTMIN+99999999999", "TERM KILL"] {
+            assert_eq!(number(text), None, "{text}");
+        }
+        assert_eq!(BaseConfig::default().stop_signal_number(), None);
+    }
+}

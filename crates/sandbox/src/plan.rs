@@ -157,6 +157,10 @@ pub fn plan(
         return Err(Error::invalid("the user is not a name or a number"));
     }
     let mut env = defaults.env.clone();
+    if base.rootfs != RootfsPlan::Host {
+        // Whose home is where, an image's own files say.
+        env.remove("HOME");
+    }
     env.extend(base.config.env.iter().cloned());
     env.extend(spec.env.clone());
     Ok(SandboxPlan {

@@ -16,4 +16,5 @@ CREATE TABLE snapshots (
 ) STRICT;
 
 CREATE UNIQUE INDEX snapshots_by_name ON snapshots (namespace, name) WHERE name IS NOT NULL;
-CREATE UNIQUE INDEX snapshots_by_digest ON snapshots (namespace, digest);
+-- Not unique: the same files taken twice in the same moment are the same snapshot under two names.
+CREATE INDEX snapshots_by_digest ON snapshots (namespace, digest);

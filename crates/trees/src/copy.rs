@@ -22,6 +22,7 @@ use rustix::{
     io::Errno,
 };
 
+pub(crate) use self::data::write_all_at;
 use self::{data::Ways, pool::Pool};
 use crate::{
     attributes::{Attribute, Attributes, Reader, Us},

@@ -23,8 +23,8 @@ pub enum Error {
     Damaged(String),
     #[error("{what} passes the limit {limit} of {most}")]
     TooLarge { what: String, limit: String, most: u64 },
-    #[error("could not read or write the archive: {0}")]
-    Archive(String),
+    #[error("could not read or write the archive: {message}")]
+    Archive { message: String, errno: Option<i32> },
 }
 
 impl Error {
@@ -32,10 +32,15 @@ impl Error {
         Self::Io { act: act.to_owned(), path, errno: errno.raw_os_error() }
     }
 
+    pub(crate) fn archive(error: &io::Error) -> Self {
+        Self::Archive { message: error.to_string(), errno: error.raw_os_error() }
+    }
+
     /// The kernel's answer, where it was one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Io { errno, .. } => Some(*errno),
+            Self::Archive { errno, .. } => *errno,
             _ => None,
         }
     }

@@ -11,14 +11,22 @@
 //! directories on the way down.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod attributes;
 mod content;
 mod copy;
+mod diff;
 mod error;
 mod facts;
 mod ladder;
+mod pack;
+mod reach;
+mod unpack;
 mod walk;
 
 pub use copy::{Copied, copy, copy_attributes};
+pub use diff::{Change, ChangeKind, Diff, DiffOptions, FileKind, Overlay, diff};
 pub use error::{Error, Result};
 pub use facts::{Facts, facts};
+pub use pack::{Packed, pack};
+pub use unpack::{UnpackLimits, unpack};

@@ -1,16 +1,16 @@
 //! Values that several commands take: spans, variables, what a new sandbox and an exec are asked.
 
+mod ground;
 mod inside;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use sandbox::{
-    ByteSize, CpuCount, ImageRef, Label, Lifetime, Limits, Namespace, OnExpiry, PullPolicy, RequestId,
-    SandboxName, SandboxSpec,
+    ByteSize, CpuCount, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName, SandboxSpec,
 };
 
-use self::inside::InsideArgs;
+use self::{ground::GroundArgs, inside::InsideArgs};
 use crate::error::CommandResult;
 
 /// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
@@ -64,9 +64,8 @@ pub(crate) struct SandboxArgs {
     /// Name of the sandbox; made up when absent
     #[arg(long)]
     pub(crate) name: Option<SandboxName>,
-    /// Image: `host` is this machine's own programs, read-only
-    #[arg(long, default_value = "host")]
-    image: ImageRef,
+    #[command(flatten)]
+    ground: GroundArgs,
     /// Memory limit, such as 512m or 2g
     #[arg(long, short = 'm', value_name = "SIZE")]
     memory: Option<ByteSize>,
@@ -127,9 +126,6 @@ impl SandboxArgs {
         let mut spec = SandboxSpec {
             name: self.name.clone(),
             namespace,
-            image: self.image.clone(),
-            pull: PullPolicy::default(),
-            rootfs: None,
             limits: Limits {
                 memory: self.memory,
                 swap: self.swap,
@@ -153,6 +149,7 @@ impl SandboxArgs {
             request_id: self.request_id.clone(),
             ..SandboxSpec::default()
         };
+        self.ground.fill(&mut spec)?;
         self.inside.fill(&mut spec)?;
         Ok(spec)
     }

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod build;
 mod cells;
 mod cli;
 mod client;

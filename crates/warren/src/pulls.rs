@@ -32,6 +32,13 @@ pub(crate) enum Show {
     Nothing,
 }
 
+impl Show {
+    /// For people, unless there is a reason to be silent.
+    pub(crate) fn unless(is_silent: bool) -> Self {
+        if is_silent { Self::Nothing } else { Self::People }
+    }
+}
+
 /// Reads what a pull tells to its last word, and shows it.
 pub(crate) async fn follow(
     mut lines: impl Stream<Item = io::Result<String>> + Unpin,

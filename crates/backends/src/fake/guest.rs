@@ -196,7 +196,7 @@ impl Guest {
                 self.kill_all(if disk { Cause::DiskLimit } else { Cause::Request }).await;
                 writer.answer(Ok(Response::Done)).await
             }
-            Request::Shutdown { grace_ms } => {
+            Request::Shutdown { grace_ms, .. } => {
                 self.shut_down(Duration::from_millis(grace_ms)).await;
                 // Whether or not the host still listens, the guest leaves now.
                 let told = writer.answer(Ok(Response::Done)).await;

@@ -36,6 +36,10 @@ impl FakeInstance {
         !self.guest.is_ended()
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        *self.guest.is_paused.borrow()
+    }
+
     pub(super) fn end(&self) {
         self.guest.end();
     }

@@ -15,12 +15,14 @@ mod instance;
 mod search;
 mod shell;
 mod switches;
+mod trees;
 mod volumes;
 mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -28,8 +30,8 @@ use std::{
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, Instance, MountOrigin, SandboxId,
-    SandboxPlan, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
+    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -105,6 +107,26 @@ impl FakeBackend {
         self.switches.delay_starts(delay);
     }
 
+    /// The next copy of a sandbox's files fails with this.
+    pub fn fail_next_copy(&self, error: BackendError) {
+        self.switches.fail_next_copy(error);
+    }
+
+    /// From now on copies of files stop in the middle, while `is_held` says true.
+    pub fn hold_copies(&self, is_held: bool) {
+        self.switches.hold_copies(is_held);
+    }
+
+    /// Returns when so many copies have begun since the back end was made.
+    pub async fn copies_begun(&self, n: usize) {
+        self.switches.copies_begun(n).await;
+    }
+
+    /// Whether the workload of a sandbox is frozen.
+    pub fn is_paused(&self, id: &SandboxId) -> bool {
+        self.live_place(id).is_some_and(|place| place.is_paused())
+    }
+
     /// The place ends by itself, with everything in it. False when there is none.
     pub fn vanish(&self, id: &SandboxId) -> bool {
         let place = lock(&self.places).remove(id);
@@ -126,14 +148,21 @@ impl FakeBackend {
         lock(&self.places).get(id).filter(|place| place.is_live()).cloned()
     }
 
-    fn files_of(&self, plan: &SandboxPlan) -> Arc<Mutex<Files>> {
+    fn files_of(&self, plan: &SandboxPlan) -> Result<Arc<Mutex<Files>>, BackendError> {
+        let beneath = plan.above.first().map(|tree| trees::read(tree)).transpose()?;
         let mut all = lock(&self.files);
-        let new = || Arc::new(Mutex::new(Files::new(&plan.hostname, plan.limits.disk.bytes())));
+        let new = || {
+            let mut files = Files::new(&plan.hostname, plan.limits.disk.bytes());
+            if let Some(nodes) = beneath {
+                files.nodes = nodes;
+            }
+            Arc::new(Mutex::new(files))
+        };
         let files = Arc::clone(all.entry(plan.id.clone()).or_insert_with(new));
         drop(all);
         // The working directory is the one thing that a plan promises to be there.
         lock(&files).mkdir(&plan.cwd, true, None).unwrap_or_default();
-        files
+        Ok(files)
     }
 }
 
@@ -165,7 +194,7 @@ impl Backend for FakeBackend {
             BackendError::failed(format!("could not make the directory {}", plan.directory.display()), source)
         })?;
         let max_processes = usize::try_from(plan.limits.pids).unwrap_or(usize::MAX);
-        let guest = Arc::new(Guest::new(plan.hostname.clone(), max_processes, self.files_of(plan)));
+        let guest = Arc::new(Guest::new(plan.hostname.clone(), max_processes, self.files_of(plan)?));
         let place = FakeInstance::new(plan, guest, Arc::clone(&self.switches));
         lock(&self.places).insert(plan.id.clone(), place.clone());
         Ok(Box::new(place))
@@ -192,6 +221,36 @@ impl Backend for FakeBackend {
             stays
         });
         Ok(swept.into_iter().collect())
+    }
+
+    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
+        self.switches.copying().await;
+        if let Some(error) = self.switches.take_copy_failure() {
+            return Err(error);
+        }
+        let nodes = lock(&*self.files_of(plan)?).nodes.clone();
+        trees::blocking(move || trees::write(&nodes, &into)).await
+    }
+
+    async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::blocking(move || trees::facts(&tree)).await
+    }
+
+    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+        trees::blocking(move || trees::pack(&tree, archive)).await
+    }
+
+    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::blocking(move || trees::unpack(archive, &into)).await
+    }
+
+    async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
+        trees::blocking(move || trees::remove(&tree)).await
+    }
+
+    async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
+        let (plan, now) = (plan.clone(), lock(&*self.files_of(plan)?).nodes.clone());
+        trees::blocking(move || trees::diff(&plan, &now, &query)).await
     }
 
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {

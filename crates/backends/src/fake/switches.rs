@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Mutex, time::Duration};
 
 use sandbox::BackendError;
+use tokio::sync::watch;
 
 use super::guest::lock;
 
@@ -38,11 +39,14 @@ pub enum Hostility {
 #[derive(Debug, Default)]
 pub(super) struct Switches {
     state: Mutex<State>,
+    copies_held: watch::Sender<bool>,
+    n_copies: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     create_failures: VecDeque<BackendError>,
+    copy_failures: VecDeque<BackendError>,
     n_failing_connects: usize,
     hostile: Option<(Hostility, usize)>,
     start_delay: Duration,
@@ -51,6 +55,29 @@ struct State {
 impl Switches {
     pub(super) fn fail_next_create(&self, error: BackendError) {
         lock(&self.state).create_failures.push_back(error);
+    }
+
+    pub(super) fn fail_next_copy(&self, error: BackendError) {
+        lock(&self.state).copy_failures.push_back(error);
+    }
+
+    pub(super) fn take_copy_failure(&self) -> Option<BackendError> {
+        lock(&self.state).copy_failures.pop_front()
+    }
+
+    pub(super) fn hold_copies(&self, is_held: bool) {
+        self.copies_held.send_replace(is_held);
+    }
+
+    /// A copy begins, and stops where copies are held.
+    pub(super) async fn copying(&self) {
+        self.n_copies.send_modify(|n| *n += 1);
+        // The sender lives as long as we do, so this only ends when nothing is held.
+        drop(self.copies_held.subscribe().wait_for(|is_held| !is_held).await);
+    }
+
+    pub(super) async fn copies_begun(&self, n: usize) {
+        drop(self.n_copies.subscribe().wait_for(|begun| *begun >= n).await);
     }
 
     pub(super) fn take_create_failure(&self) -> Option<BackendError> {

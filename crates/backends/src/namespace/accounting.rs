@@ -11,9 +11,9 @@ use std::{
 };
 
 use guest_protocol::Request as GuestRequest;
-use jail::{Reply, Request};
+use jail::{Reply, Request, Unlinked};
 use rustix::process::{Signal, pidfd_send_signal};
-use sandbox::{BackendError, SandboxId};
+use sandbox::{BackendError, MountOrigin, SandboxId, SandboxPlan};
 
 use super::{Host, hello, instance, names::FileNames, record};
 
@@ -40,19 +40,48 @@ struct Measured {
     was_moved: bool,
 }
 
-/// Bytes that a sandbox's own files take now.
-pub(crate) async fn used(host: &Host, id: &SandboxId, directory: &Path) -> Result<Option<u64>, BackendError> {
-    Ok(measure(host, id, directory).await?.map(|measured| measured.bytes))
+/// Something that must not grow past a limit while a sandbox uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quota {
+    paths: Vec<PathBuf>,
+    unlinked: Unlinked,
+    limit: u64,
 }
 
-async fn measure(host: &Host, id: &SandboxId, directory: &Path) -> Result<Option<Measured>, BackendError> {
-    let files = FileNames::of(directory);
-    if let Ok(image) = fs::metadata(&files.image) {
-        return Ok(Some(Measured { bytes: image.blocks() * 512, was_moved: false }));
+impl Quota {
+    pub(crate) fn of_own_files(directory: &Path, limit: u64) -> Self {
+        let own = FileNames::of(directory).own;
+        let paths = ["root/upper", "usr/upper"].map(|name| own.join(name)).to_vec();
+        Self { paths, unlinked: Unlinked::OfRoot, limit }
     }
-    let paths = ["root/upper", "usr/upper"].map(|name| files.own.join(name)).to_vec();
+}
+
+/// What the plan has mounted with a limit that nothing else holds. A mount that cannot be written to cannot grow.
+pub(crate) fn quotas(plan: &SandboxPlan) -> Vec<Quota> {
+    let limited = plan.mounts.iter().filter(|mount| !mount.readonly);
+    limited
+        .filter_map(|mount| match (&mount.source, mount.quota) {
+            (MountOrigin::Path { path, .. }, Some(limit)) => {
+                Some(Quota { paths: vec![path.clone()], unlinked: Unlinked::OfPath, limit: limit.bytes() })
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// Bytes that a sandbox's own files take now.
+pub(crate) async fn used(host: &Host, id: &SandboxId, directory: &Path) -> Result<Option<u64>, BackendError> {
+    if let Ok(image) = fs::metadata(FileNames::of(directory).image) {
+        return Ok(Some(image.blocks() * 512));
+    }
+    let own = Quota::of_own_files(directory, u64::MAX);
+    Ok(measure(host, id, &own).await?.map(|measured| measured.bytes))
+}
+
+async fn measure(host: &Host, id: &SandboxId, quota: &Quota) -> Result<Option<Measured>, BackendError> {
+    let Quota { paths, unlinked, .. } = quota.clone();
     let guest = record::read_pid(&host.directories.place(id).pid());
-    match host.ask(&Request::Measure { paths, guest }).await? {
+    match host.ask(&Request::Measure { paths, guest, unlinked }).await? {
         Reply::Measured { bytes, was_moved } => Ok(Some(Measured { bytes, was_moved })),
         _other => Ok(None),
     }
@@ -95,8 +124,9 @@ fn pause_after(took: Duration) -> Duration {
     (took * MEASURE_SHARE).clamp(MEASURE_EVERY, LONGEST_PAUSE)
 }
 
-/// Measures until it is aborted; kills the workload whenever it is past `limit` and still growing.
-pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, directory: PathBuf, limit: u64) {
+/// Measures until it is aborted; kills the workload whenever that is past its limit and still growing.
+pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, quota: Quota) {
+    let limit = quota.limit;
     let (mut pause, mut last_cpu, mut judge) = (MEASURE_EVERY, None, Judge::default());
     loop {
         tokio::time::sleep(pause).await;
@@ -106,7 +136,7 @@ pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, directory: PathBuf, li
             continue;
         }
         let began = Instant::now();
-        let measured = match measure(&host, &id, &directory).await {
+        let measured = match measure(&host, &id, &quota).await {
             Ok(Some(measured)) => measured,
             Ok(None) => continue,
             Err(error) => {

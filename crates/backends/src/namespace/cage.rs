@@ -9,9 +9,11 @@ use sandbox::{RootfsPlan, SandboxPlan};
 
 mod layers;
 
-use self::layers::{Lowers, Sources};
+use self::layers::Lowers;
+pub(crate) use self::layers::{Source, Sources};
 use super::{
     ids::RANGE,
+    mounts,
     names::{self, FileNames},
     skeleton::Skeleton,
 };
@@ -148,23 +150,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let stage = &ground.stage;
     let root = stage.join("root");
     let files = FileNames::of(&plan.directory);
-    let mut steps = vec![
-        Step::Unshare {
-            namespaces: vec![
-                Namespace::Mount,
-                Namespace::Network,
-                Namespace::Ipc,
-                Namespace::Uts,
-                Namespace::Cgroup,
-            ],
-        },
-        // While the spawner maps our ids.
-        Step::Loopback,
-        Step::Hostname { name: plan.hostname.clone() },
-        Step::FindPid,
-        Step::AwaitIds,
-        Step::BecomeRoot,
-    ];
+    let mut steps = apart(&plan.hostname);
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
     let sources = Sources::of(plan, ground, &decided.above);
@@ -192,25 +178,56 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         );
     }
     kernel_mounts(plan, ground, &root, &mut steps);
+    let mounts = mounts::place_all(&plan.mounts, ground.ids, &root, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
         // An image may name a working directory that nothing in it has.
         steps.push(Step::MakePath { at: PathBuf::from(&plan.cwd) });
     }
-    steps.extend([
+    steps.extend(sealed());
+    let id_map = id_map(ground.ids, decided.first_id);
+    Cage { name: plan.id.to_string(), id_map, layers, mounts, steps, rlimits: decided.rlimits.clone() }
+}
+
+/// The beginning of every cage: namespaces of its own.
+pub(crate) fn apart(hostname: &str) -> Vec<Step> {
+    vec![
+        Step::Unshare {
+            namespaces: vec![
+                Namespace::Mount,
+                Namespace::Network,
+                Namespace::Ipc,
+                Namespace::Uts,
+                Namespace::Cgroup,
+            ],
+        },
+        // While the spawner maps our ids.
+        Step::Loopback,
+        Step::Hostname { name: hostname.to_owned() },
+        Step::FindPid,
+        Step::AwaitIds,
+        Step::BecomeRoot,
+    ]
+}
+
+/// The end of every cage, once nothing but its root is in reach: no right is left that could change that.
+pub(crate) fn sealed() -> [Step; 6] {
+    [
         Step::AwaitHandoff,
         Step::CloseDescriptors,
         Step::Capabilities { keep: WORKLOAD_CAPABILITIES.map(str::to_owned).to_vec() },
         Step::NotDumpable,
         Step::NoNewPrivileges,
         Step::Seccomp { filter: jail::FILTER_NAME.to_owned() },
-    ]);
-    let id_map = match (ground.ids, decided.first_id) {
+    ]
+}
+
+pub(crate) fn id_map(ids: Ids, first_id: Option<u32>) -> IdMap {
+    match (ids, first_id) {
         (Ids::OwnRange, first) => IdMap::linear(first.unwrap_or(0), RANGE),
         (Ids::Shared(count), _) => IdMap::same(count.min(RANGE)),
         (Ids::Host, _) => IdMap::linear(0, RANGE),
-    };
-    Cage { name: plan.id.to_string(), id_map, layers, steps, rlimits: decided.rlimits.clone() }
+    }
 }
 
 fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLayer {
@@ -281,7 +298,13 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
         Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
         Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
         Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-        Step::Tmpfs { at: root.join("tmp"), bytes: limits.tmp.bytes(), mode: 0o1777, flags: quiet.clone() },
+    ]);
+    // Builds have none: what one instruction puts there, the next one finds.
+    if limits.tmp.bytes() > 0 {
+        let (at, flags) = (root.join("tmp"), quiet.clone());
+        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    }
+    steps.extend([
         Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
         Step::Proc { at: root.join("proc") },
         Step::Sys { at: root.join("sys") },

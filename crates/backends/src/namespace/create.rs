@@ -12,16 +12,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jail::{Reply, Request, cgroup::CgroupLimits};
+use jail::{Cage, Reply, Request, cgroup::CgroupLimits};
 use sandbox::{BackendError, Isolation, LimitsPlan, RootfsPlan, SandboxId, SandboxPlan};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Host,
+    accounting::{self, Quota},
     cage::{self, Decided, Ids, MAX_LOWERS},
     disk, error,
     ids::IdLease,
     instance::{self, NamespaceInstance},
+    mounts,
     names::{self, FileNames, PlaceNames, own_directories, own_files},
     receive,
     record::Record,
@@ -48,7 +50,9 @@ pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
         Err(error) => return vec![error.to_string()],
     };
     let steps = cage::prepare_steps(&ground.stage).into_iter().map(|step| format!("once: {step}"));
-    steps.chain(cage::build(plan, &ground, &decided).steps.iter().map(ToString::to_string)).collect()
+    let cage = cage::build(plan, &ground, &decided);
+    let handed = cage.mounts.iter().enumerate().map(|(number, mount)| format!("mount {number}: {mount}"));
+    steps.chain(handed).chain(cage.steps.iter().map(ToString::to_string)).collect()
 }
 
 /// What making one sandbox took, for `bench` and `doctor`.
@@ -76,10 +80,22 @@ pub(crate) async fn create(
             what: format!("clearing away an earlier life of sandbox {}", plan.id),
             after: CREATE_TIME,
         })?;
+    let quotas = accounting::quotas(plan);
     let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
         .await
         .map_err(error::from_join)??;
+    conclude(host, began, begun, directory, quotas).await
+}
+
+/// Waits until the cage stands and the guest has taken over. What fails is taken back.
+pub(crate) async fn conclude(
+    host: &Arc<Host>,
+    began: Instant,
+    begun: Begun,
+    directory: PathBuf,
+    quotas: Vec<Quota>,
+) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
     let begin = began.elapsed();
     let Begun { mut half_made, isolation, steps } = begun;
     let id = half_made.id.clone();
@@ -108,7 +124,7 @@ pub(crate) async fn create(
     tracing::debug!(sandbox = %id, ?costs, "cage stands");
     half_made.guest =
         Some(pidfd.try_clone().map_err(|error| error::from_io("could not hold the guest", error))?);
-    match NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd) {
+    match NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd, quotas) {
         Ok(mut instance) => {
             instance.give(half_made.keep());
             Ok((instance, costs))
@@ -120,7 +136,7 @@ pub(crate) async fn create(
     }
 }
 
-struct Begun {
+pub(crate) struct Begun {
     half_made: HalfMade,
     isolation: Isolation,
     /// Names of the cage's steps.
@@ -136,8 +152,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
             host.ground.clone()
         }
     };
-    let names = host.directories.place(&plan.id);
-    let what = |thing: &str| format!("could not make {thing} of sandbox {}", plan.id);
+    mounts::check(&plan.mounts, &ground, &host.disk_tools)?;
     let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
 
     let disk = decide_disk(host, plan);
@@ -147,16 +162,9 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
         return Err(BackendError::Unsupported { what, hint: None });
     }
     let isolation = host.means.isolation(&plan.limits, &disk);
-    half_made.lease = match host.ground.ids {
-        Ids::OwnRange => Some(host.ranges.take(&plan.id).ok_or_else(|| BackendError::Exhausted {
-            what: "every range of host ids is taken by a sandbox".to_owned(),
-            hint: Some("Stop sandboxes that are not needed.".to_owned()),
-        })?),
-        Ids::Shared(_) | Ids::Host => None,
-    };
-    let first_id = half_made.lease.as_ref().map(IdLease::first_id);
-
-    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what("the files"), error))?;
+    let first_id = half_made.take_range(host)?;
+    let what = || format!("could not make the files of sandbox {}", plan.id);
+    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what(), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
     let decided = Decided {
@@ -166,20 +174,34 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
         affinity: holds.affinity,
         rlimits: holds.rlimits,
     };
-    let cage = Box::new(cage::build(plan, &ground, &decided));
+    let cage = cage::build(plan, &ground, &decided);
+    send(host, half_made, cage, isolation, &plan.limits, ground.skeleton.name())
+}
+
+/// Has the spawner make the cage, and gives it what the guest needs.
+pub(crate) fn send(
+    host: &Arc<Host>,
+    mut half_made: HalfMade,
+    cage: Cage,
+    isolation: Isolation,
+    limits: &LimitsPlan,
+    skeleton: Option<String>,
+) -> Result<Begun, BackendError> {
+    let (id, cage) = (half_made.id.clone(), Box::new(cage));
+    let names = host.directories.place(&id);
+    let what = |thing: &str| format!("could not make {thing} of sandbox {id}");
+    let first_id = half_made.lease.as_ref().map(IdLease::first_id);
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
     let reply = Arc::new(host.request(&Request::Spawn { cage })?);
     half_made.reply = Some(Arc::clone(&reply));
 
     // From here on the child builds its cage on another processor, and waits for what follows.
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
-    let skeleton = ground.skeleton.name();
     let record = Record { isolation: isolation.clone(), first_id, home: Some(host.home.clone()), skeleton };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
-    let limits = limits_of(&plan.limits);
-    let cgroup = host.means.cgroups.create(plan.id.as_str(), &limits).map_err(error::from_cgroup)?;
+    let cgroup = host.means.cgroups.create(id.as_str(), &limits_of(limits)).map_err(error::from_cgroup)?;
     let enter: Vec<_> = cgroup.enter.iter().map(OwnedFd::as_fd).collect();
     let oom_counter = cgroup.oom_counter.as_ref().map(OwnedFd::as_fd);
     match reply.hand_over(listener.as_fd(), pid_file.as_fd(), oom_counter, &enter) {
@@ -261,7 +283,7 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Takes back what was made when it is dropped before [`HalfMade::keep`].
-struct HalfMade {
+pub(crate) struct HalfMade {
     host: Option<Arc<Host>>,
     id: SandboxId,
     /// The sandbox's own files, or their topmost directory that was not there before.
@@ -277,7 +299,7 @@ struct HalfMade {
 }
 
 impl HalfMade {
-    fn new(host: Arc<Host>, id: SandboxId, turn: OwnedMutexGuard<()>) -> Self {
+    pub(crate) fn new(host: Arc<Host>, id: SandboxId, turn: OwnedMutexGuard<()>) -> Self {
         Self {
             host: Some(host),
             id,
@@ -287,6 +309,22 @@ impl HalfMade {
             guest: None,
             lease: None,
         }
+    }
+
+    pub(crate) fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    /// Takes a range of ids, where each place has its own; its first id.
+    pub(crate) fn take_range(&mut self, host: &Host) -> Result<Option<u32>, BackendError> {
+        self.lease = match host.ground.ids {
+            Ids::OwnRange => Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
+                what: "every range of host ids is taken by a sandbox".to_owned(),
+                hint: Some("Stop sandboxes that are not needed.".to_owned()),
+            })?),
+            Ids::Shared(_) | Ids::Host => None,
+        };
+        Ok(self.lease.as_ref().map(IdLease::first_id))
     }
 
     fn keep(mut self) -> Option<IdLease> {

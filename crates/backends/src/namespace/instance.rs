@@ -16,7 +16,15 @@ use sandbox::{
 };
 use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
-use super::{Host, accounting, error, hello, ids::IdLease, record, socket, sweep::END_TIME, watched};
+use super::{
+    Host,
+    accounting::{self, Quota},
+    error, hello,
+    ids::IdLease,
+    record, socket,
+    sweep::END_TIME,
+    watched,
+};
 
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
@@ -28,8 +36,8 @@ pub(crate) struct NamespaceInstance {
     /// Given back when nothing of the sandbox lives any more.
     lease: Mutex<Option<IdLease>>,
     directory: PathBuf,
-    /// Measures the disk, where nothing better holds the limit.
-    disk_watch: Option<AbortHandle>,
+    /// Each measures something, where nothing better holds its limit.
+    disk_watches: Vec<AbortHandle>,
 }
 
 impl NamespaceInstance {
@@ -40,6 +48,7 @@ impl NamespaceInstance {
         directory: PathBuf,
         isolation: Isolation,
         pidfd: OwnedFd,
+        quotas: Vec<Quota>,
     ) -> Result<Self, BackendError> {
         let pidfd = watched::readable(pidfd)
             .map_err(|error| error::from_io(format!("could not watch sandbox {id}"), error))?;
@@ -47,11 +56,12 @@ impl NamespaceInstance {
             .limits
             .iter()
             .find(|held| held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting);
-        let disk_watch = accounted.map(|held| {
-            let watch = accounting::watch(Arc::clone(&host), id.clone(), directory.clone(), held.value);
-            tokio::spawn(watch).abort_handle()
+        let own = accounted.map(|held| Quota::of_own_files(&directory, held.value));
+        let watches = own.into_iter().chain(quotas).map(|quota| {
+            tokio::spawn(accounting::watch(Arc::clone(&host), id.clone(), quota)).abort_handle()
         });
-        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), directory, disk_watch })
+        let disk_watches = watches.collect();
+        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), directory, disk_watches })
     }
 
     /// Gives it the range of ids that it runs with.
@@ -83,7 +93,7 @@ impl NamespaceInstance {
     }
 
     fn stop_watching(&self) {
-        if let Some(watch) = &self.disk_watch {
+        for watch in &self.disk_watches {
             watch.abort();
         }
     }
@@ -223,8 +233,8 @@ pub(crate) async fn adopt(
         return Ok(None);
     }
     let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    let (host, directory) = (Arc::clone(host), plan.directory.clone());
-    let mut instance = NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd)?;
+    let (host, directory, quotas) = (Arc::clone(host), plan.directory.clone(), accounting::quotas(plan));
+    let mut instance = NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd, quotas)?;
     instance.give(lease);
     Ok(Some(instance))
 }

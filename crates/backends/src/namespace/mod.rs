@@ -8,6 +8,8 @@ mod error;
 mod hello;
 mod ids;
 mod instance;
+mod layer;
+mod mounts;
 mod names;
 mod record;
 mod remains;
@@ -17,6 +19,7 @@ mod spawner_watch;
 mod statement;
 mod sweep;
 mod trees;
+mod volume;
 mod watched;
 mod work;
 
@@ -32,8 +35,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, Instance, SandboxId, SandboxPlan, TreeCopy,
-    TreeFacts,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
+    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -118,11 +121,13 @@ impl Host {
         spawner_watch: SpawnerWatch,
         directories: Directories,
     ) -> Result<Self, BackendError> {
-        for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
+        for directory in
+            [&directories.run, &directories.sandboxes(), &directories.layers(), &directories.snapshots()]
+        {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
-        for directory in [&directories.run, &directories.sandboxes()] {
+        for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
@@ -362,6 +367,10 @@ impl Backend for NamespaceBackend {
         sweep::sweep(&self.0, alive, known).await
     }
 
+    async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
+        layer::pack(&self.0, plan, archive).await
+    }
+
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
         match self.0.ask(&Request::Remove { path: directory }).await? {
             Reply::Done => Ok(()),
@@ -372,12 +381,55 @@ impl Backend for NamespaceBackend {
         }
     }
 
+    async fn make_volume(
+        &self,
+        directory: &Path,
+        kind: VolumeKind,
+        limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        let (host, directory) = (Arc::clone(&self.0), directory.to_owned());
+        let make = move || volume::make(&host, &directory, kind, limit);
+        tokio::task::spawn_blocking(make).await.map_err(error::from_join)?
+    }
+
+    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
+        volume::used(&self.0, origin).await
+    }
+
+    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
+        match self.0.ask(&Request::Remove { path: directory.to_owned() }).await? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) => Err(error::from_failure("could not remove a volume", failure)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn open_volume(
+        &self,
+        id: &SandboxId,
+        origin: &MountOrigin,
+    ) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(volume::open(&self.0, id, origin).await?))
+    }
+
     async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
         trees::copy_files(&self.0, plan, into).await
     }
 
     async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
         trees::facts(&self.0, tree).await
+    }
+
+    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+        trees::pack(&self.0, tree, archive).await
+    }
+
+    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
+        trees::unpack(&self.0, archive, into).await
+    }
+
+    async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
+        trees::diff(&self.0, plan, query).await
     }
 
     async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {

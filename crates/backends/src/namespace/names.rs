@@ -98,7 +98,8 @@ pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
     directories
 }
 
-const MOUNT_POINTS: [(&str, u32); 6] =
+/// What is mounted on in every image.
+pub(crate) const MOUNT_POINTS: [(&str, u32); 6] =
     [("etc", 0o755), ("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("run", 0o755), ("tmp", 0o1777)];
 
 /// The parts of the trees above a sandbox's image that exist.

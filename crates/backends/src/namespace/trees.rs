@@ -1,45 +1,155 @@
 //! Trees of sandboxes' files, from the side that asks: what goes to a worker, and what its answer means.
 
-use std::{path::PathBuf, sync::Arc};
-
-use jail::{Reply, Request};
-use sandbox::{BackendError, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
-
-use super::{
-    Host, error,
-    names::FileNames,
-    unexpected,
-    work::{self, TreeAnswer, TreeJob},
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
 };
 
-/// Copies the sandbox's own files. What it holds on to stays held when nobody waits any more: an image must not be mounted for
-/// a new life of the sandbox while a worker has it from elsewhere.
+use jail::{Reply, Request};
+use rustix::fs::{MemfdFlags, memfd_create};
+use sandbox::{BackendError, DiffQuery, DiffReport, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
+
+use super::{
+    Host,
+    cage::{Source, Sources},
+    error,
+    names::{self, FileNames, own_directories, own_files},
+    unexpected,
+    work::{self, DiffJob, Layer, OverlayJob, TreeAnswer, TreeJob},
+};
+
+/// Most changes and most bytes of patch of one answer, whatever was asked: both are held in memory.
+const MAX_CHANGES: usize = 100_000;
+const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
+
+/// Copies the sandbox's own files.
 pub(crate) async fn copy_files(
     host: &Arc<Host>,
     plan: &SandboxPlan,
     into: PathBuf,
 ) -> Result<TreeCopy, BackendError> {
-    let turn = host.turn(&plan.id).await;
-    let job = TreeJob::Copy { own: own_files(plan), parts: parts(plan), into };
+    let job = TreeJob::Copy { own: own(plan), parts: parts(plan), into };
     let what = format!("could not copy the files of sandbox {}", plan.id);
-    let worker = Arc::clone(host);
-    let copying = async move {
-        let answer = ask(&worker, job, what).await;
-        drop(turn);
-        answer
-    };
-    match tokio::spawn(copying).await.map_err(error::from_join)?? {
+    match ask_in_turn(host, plan, job, None, what).await? {
         TreeAnswer::Copied(copied) => Ok(copied),
         other => Err(strange(&other)),
     }
 }
 
+/// Asks about a sandbox's own files. Its turn is held until the worker has answered, though nobody may wait any more: an image
+/// must not be mounted for a new life of the sandbox while a worker has it from another device.
+async fn ask_in_turn(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+    job: TreeJob,
+    beside: Option<Arc<OwnedFd>>,
+    what: String,
+) -> Result<TreeAnswer, BackendError> {
+    let (turn, host) = (host.turn(&plan.id).await, Arc::clone(host));
+    let asking = async move {
+        let descriptors: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
+        let answer = ask(&host, job, &descriptors, what).await;
+        drop(turn);
+        answer
+    };
+    tokio::spawn(asking).await.map_err(error::from_join)?
+}
+
 pub(crate) async fn facts(host: &Host, tree: PathBuf) -> Result<TreeFacts, BackendError> {
     let what = format!("could not read the tree {}", tree.display());
-    match ask(host, TreeJob::Facts { tree }, what).await? {
+    match ask(host, TreeJob::Facts { tree }, &[], what).await? {
         TreeAnswer::Facts(facts) => Ok(facts),
         other => Err(strange(&other)),
     }
+}
+
+pub(crate) async fn pack(host: &Host, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+    let what = format!("could not pack the tree {}", tree.display());
+    match ask(host, TreeJob::Pack { tree }, &[archive.as_fd()], what).await? {
+        TreeAnswer::Packed => Ok(()),
+        other => Err(strange(&other)),
+    }
+}
+
+pub(crate) async fn unpack(host: &Host, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
+    let what = "could not unpack a tree".to_owned();
+    match ask(host, TreeJob::Unpack { into }, &[archive.as_fd()], what).await? {
+        TreeAnswer::Facts(facts) => Ok(facts),
+        other => Err(strange(&other)),
+    }
+}
+
+pub(crate) async fn diff(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+    mut query: DiffQuery,
+) -> Result<DiffReport, BackendError> {
+    query.max_changes = query.max_changes.min(MAX_CHANGES);
+    query.max_patch_bytes = query.max_patch_bytes.min(MAX_PATCH_BYTES);
+    let (worker, planned) = (Arc::clone(host), plan.clone());
+    let job = tokio::task::spawn_blocking(move || diff_job(&worker, &planned, query))
+        .await
+        .map_err(error::from_join)??;
+    let no_memory = |errno: rustix::io::Errno| error::from_io("could not make room for a diff", errno.into());
+    let report = Arc::new(memfd_create("diff", MemfdFlags::CLOEXEC).map_err(no_memory)?);
+    let what = format!("could not compare the files of sandbox {}", plan.id);
+    match ask_in_turn(host, plan, TreeJob::Diff(job), Some(Arc::clone(&report)), what).await? {
+        TreeAnswer::Told => {}
+        other => return Err(strange(&other)),
+    }
+    tokio::task::spawn_blocking(move || read_report(&report)).await.map_err(error::from_join)?
+}
+
+fn read_report(report: &OwnedFd) -> Result<DiffReport, BackendError> {
+    let unread = |error: std::io::Error| error::from_io("could not read a diff", error);
+    let mut file = File::from(report.try_clone().map_err(unread)?);
+    std::io::Seek::rewind(&mut file).map_err(unread)?;
+    serde_json::from_reader(std::io::BufReader::new(file))
+        .map_err(|error| BackendError::failed("a diff cannot be read", error))
+}
+
+/// Which layers to compare with which. May block while the layer of image `host` is made.
+fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob, BackendError> {
+    let ground = match plan.rootfs {
+        RootfsPlan::Host => host.ground()?,
+        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } => host.ground.clone(),
+        RootfsPlan::Disk { .. } => {
+            let what = "sandboxes on a disk image cannot be compared with it".to_owned();
+            return Err(BackendError::Unsupported { what, hint: None });
+        }
+    };
+    let sources = Sources::of(plan, &ground, &names::above(plan));
+    let n_since = plan.above.len().saturating_sub(query.since);
+    let overlay = |name: &str, at: &str, below: Vec<Source>| {
+        let newer = plan.above[..n_since].iter().filter(|tree| tree.join(name).join("upper").is_dir());
+        let below = below.into_iter().filter_map(|source| match source {
+            Source::Directory { path, identity } => {
+                Some(Layer::Directory { path, identity: identity.map(|found| (found.device, found.inode)) })
+            }
+            Source::Disk { .. } | Source::Nothing => None,
+        });
+        OverlayJob {
+            at: at.to_owned(),
+            n_new: 1 + newer.count(),
+            layers: std::iter::once(Layer::Own(name.to_owned())).chain(below).collect(),
+        }
+    };
+    let mut overlays = vec![overlay("root", "/", sources.root)];
+    if !sources.usr.is_empty() {
+        overlays.push(overlay("usr", "/usr", sources.usr));
+    }
+    let inside = |name: &str| name.strip_prefix("root/upper/").map(|path| format!("/{path}"));
+    let files = own_files(&plan.hostname).into_iter();
+    let directories = own_directories(plan).into_iter();
+    Ok(DiffJob {
+        own: own(plan),
+        overlays,
+        given_files: files.filter_map(|(name, text)| Some((inside(&name)?, text))).collect(),
+        given_directories: directories.filter_map(|(name, mode)| Some((inside(&name)?, mode))).collect(),
+        query,
+    })
 }
 
 pub(crate) async fn remove(host: &Host, tree: PathBuf) -> Result<(), BackendError> {
@@ -52,7 +162,7 @@ pub(crate) async fn remove(host: &Host, tree: PathBuf) -> Result<(), BackendErro
 }
 
 /// Where the sandbox's own files are.
-fn own_files(plan: &SandboxPlan) -> work::Own {
+fn own(plan: &SandboxPlan) -> work::Own {
     let files = FileNames::of(&plan.directory);
     if files.image.exists() { work::Own::Image(files.image) } else { work::Own::Directory(files.own) }
 }
@@ -63,8 +173,13 @@ fn parts(plan: &SandboxPlan) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-async fn ask(host: &Host, job: TreeJob, what: String) -> Result<TreeAnswer, BackendError> {
-    match host.work_behind(&work::Job::Tree(job), &[]).await? {
+async fn ask(
+    host: &Host,
+    job: TreeJob,
+    descriptors: &[BorrowedFd<'_>],
+    what: String,
+) -> Result<TreeAnswer, BackendError> {
+    match host.work_behind(&work::Job::Tree(job), descriptors).await? {
         work::Answer::Tree(answer) => answer.map_err(|failure| error::from_tree(what, failure)),
         other => Err(BackendError::Failed { what: format!("the worker answered {other:?}"), source: None }),
     }

@@ -109,7 +109,7 @@ pub(crate) async fn a_sandbox_that_ends_by_itself_is_noticed(world: Arc<World>) 
     let plan = world.plan();
     let instance = world.create(&plan).await;
     let mut client = Client::connect(&*instance).await;
-    let answer = client.ask(&Request::Shutdown { grace_ms: 0 }).await;
+    let answer = client.ask(&Request::Shutdown { grace_ms: 0, signal: None }).await;
     assert_eq!(answer, Response::Done);
     tokio::time::timeout(Duration::from_secs(20), instance.ended()).await.unwrap();
     instance.stop().await.unwrap();

@@ -12,6 +12,7 @@
 mod escape;
 mod life;
 mod limits;
+mod mounts;
 mod trees;
 mod world;
 
@@ -77,10 +78,24 @@ const STORIES: &[Story] = stories![
     limits::a_paused_sandbox_stands_still_and_goes_on,
     limits::usage_is_told,
     limits::the_statement_matches_the_host,
+    mounts::a_volume_is_shared_and_outlives_its_sandboxes,
+    mounts::ids_inside_are_kept_in_a_volume,
+    mounts::read_only_noexec_and_nosuid_hold_for_root_inside,
+    mounts::a_single_file_and_mounts_in_mounts,
+    mounts::links_at_the_place_of_a_mount_stay_inside,
+    mounts::a_host_path_that_is_another_file_by_now_is_refused,
+    mounts::the_quota_of_a_volume_holds,
+    mounts::a_disk_volume_is_one_file_system_for_all,
+    mounts::a_volume_is_shown_without_a_sandbox,
+    mounts::many_mounts_fit,
     trees::a_copy_is_what_the_sandbox_changed,
     trees::a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one,
     trees::a_copy_that_nobody_waits_for_does_no_harm,
     trees::a_small_sandbox_is_copied_quickly,
+    trees::changes_are_told,
+    trees::changes_on_a_disk_of_its_own_are_told,
+    trees::what_is_packed_is_a_tree_again,
+    trees::an_archive_that_is_no_tree_of_a_sandbox_is_refused,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {

@@ -73,7 +73,7 @@ async fn ask(life: &Life, mut stop_by: watch::Receiver<Instant>, deadlines: Dead
 /// that the place ends.
 async fn could_not_be_asked(life: &Life, grace: Duration) {
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    match life.client.call(&Request::Shutdown { grace_ms }).await {
+    match life.client.call(&Request::Shutdown { grace_ms, signal: life.stop_signal }).await {
         Ok(_) | Err(GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. }) => {
             std::future::pending::<()>().await;
         }

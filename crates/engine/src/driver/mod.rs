@@ -261,7 +261,7 @@ impl Driver {
 
     fn new_life(&self, instance: Arc<dyn Instance>) -> Arc<Life> {
         let client = GuestClient::new(Arc::clone(&instance), self.core.config.deadlines, self.shared.label());
-        Arc::new(Life::new(instance, client))
+        Arc::new(Life::new(instance, client, self.record.plan.config.stop_signal_number()))
     }
 
     async fn run(&mut self) {

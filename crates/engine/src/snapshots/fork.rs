@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, stream};
 use sandbox::{
-    Error, ErrorKind, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec, check_snapshot_labels,
+    Error, ErrorKind, ImageRef, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec,
+    check_snapshot_labels,
 };
 
 use super::make::{self, Wish};
-use crate::{Engine, Force, Principal, SandboxRef, SandboxView, snapshots::remove};
+use crate::{Engine, Force, Principal, SandboxRef, SandboxView, mounts, snapshots::remove};
 
 /// Most sandboxes of one fork.
 pub const MAX_FORKS: usize = 256;
@@ -56,9 +57,11 @@ impl Engine {
             let mut forked = SandboxSpec {
                 name,
                 rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.clone() }),
-                image: of.plan.image.clone(),
+                image: ImageRef::default(),
                 request_id: None,
                 hostname: None,
+                // With what a front end allowed its source.
+                mounts: mounts::asked_again(&of),
                 ..of.spec.clone()
             };
             forked.env.extend(spec.env.clone());

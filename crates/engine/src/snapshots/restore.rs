@@ -38,7 +38,6 @@ impl Engine {
         let spec = SandboxSpec {
             name: spec.name,
             namespace: snapshot.record.namespace.clone(),
-            image: snapshot.manifest.image.clone(),
             rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.record.id.to_string() }),
             limits: spec.limits.unwrap_or_else(|| snapshot.manifest.source.limits.clone()),
             user: spec.user,

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, path::Path};
 
 use engine::{
-    Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, Target, VolumeRef,
+    Access, ContextSpec, Follow, Force, Principal, SandboxFilter, SandboxRef, SignalScope, SnapshotSpec,
+    Target, VolumeRef,
 };
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
@@ -19,6 +20,7 @@ const LOOKING: &[&str] = &[
     "calls",
     "close",
     "contexts",
+    "diff_sandbox",
     "events",
     "exec_entries",
     "exec_sandbox",
@@ -46,9 +48,13 @@ const LOOKING: &[&str] = &[
     "sandbox",
     "sandboxes",
     "save_images",
+    "save_snapshot",
     "settled",
+    "snapshot",
+    "snapshots",
     "stat",
     "usage",
+    "verify_snapshot",
     "volume",
     "volume_list",
     "volume_read_file",
@@ -116,6 +122,13 @@ fn attempts<'a>(
         tag_image(who, "alpine", &alpine()),
         remove_image(who, "alpine", Force::Yes),
         prune_images(who),
+        create_snapshot(who, SnapshotSpec::new(which.clone())),
+        remove_snapshot(who, &"base".parse().unwrap(), Force::Yes),
+        restore_snapshot(who, &"base".parse().unwrap(), Default::default()),
+        reindex_snapshots(who),
+        load_snapshot(who, &Default::default(), None, std::io::empty()),
+        fork_sandbox(who, which, Default::default()),
+        build_image(who, Default::default(), bytes(""), tokio::sync::mpsc::channel(1).0),
         create_volume(who, volume_spec()),
         remove_volume(who, &volume()),
         volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
@@ -159,7 +172,18 @@ fn methods_of_the_engine() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     // Of the folders, those that use cases are in.
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
-    let files = files.filter(|path| path.is_file()).chain([sources.join("packages/mod.rs")]);
+    let folders = [
+        "build/mod.rs",
+        "packages/mod.rs",
+        "snapshots/mod.rs",
+        "snapshots/diff.rs",
+        "snapshots/fork.rs",
+        "snapshots/reindex.rs",
+        "snapshots/restore.rs",
+        "snapshots/archive/load.rs",
+        "snapshots/archive/save.rs",
+    ];
+    let files = files.filter(|path| path.is_file()).chain(folders.map(|path| sources.join(path)));
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let declared = text.lines().filter_map(|line| line.strip_prefix("    pub async fn "));

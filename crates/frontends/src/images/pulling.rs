@@ -102,6 +102,12 @@ impl Pulling {
         sum
     }
 
+    /// Whether layers are on their way.
+    pub(crate) fn is_underway(&self) -> bool {
+        let sum = self.sum();
+        sum.n_done < sum.n_layers
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,19 +166,18 @@ mod tests {
     #[tokio::test]
     async fn the_last_word_about_each_layer_is_told_once() {
         let pulling = Pulling::default();
-        let mut state = pulling.state();
-        state.take(PullEvent::Resolved {
+        let tell = |event| pulling.state().take(event);
+        tell(PullEvent::Resolved {
             manifest: digest('0'),
             layers: vec![(digest('a'), 100), (digest('b'), 50), (digest('a'), 100)],
         });
         for bytes in [10, 20, 60] {
             let state_now = LayerState::Downloading { bytes, total: 100 };
-            state.take(PullEvent::Layer { blob: digest('a'), state: state_now });
+            tell(PullEvent::Layer { blob: digest('a'), state: state_now });
         }
-        state.take(PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
-        state.take(PullEvent::Layer { blob: digest('f'), state: LayerState::Done });
-        state.take(PullEvent::Retrying { wait: Duration::from_secs(1), why: "busy".to_owned() });
-        drop(state);
+        tell(PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
+        tell(PullEvent::Layer { blob: digest('f'), state: LayerState::Done });
+        tell(PullEvent::Retrying { wait: Duration::from_secs(1), why: "busy".to_owned() });
         let facts = pulling.news().await;
         assert!(matches!(&facts[0], Fact::Resolved { layers, .. } if layers.len() == 3), "{facts:?}");
         let downloading = LayerState::Downloading { bytes: 60, total: 100 };

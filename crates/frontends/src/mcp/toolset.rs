@@ -77,7 +77,7 @@ impl Toolset {
             Self::Metrics => "processor, memory and disk of sandboxes",
             Self::Volumes => "volumes and the files in them, with no sandbox running",
             Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
-            Self::Snapshots => "snapshots and forks (not in this version)",
+            Self::Snapshots => "snapshots, restores, forks, what changed, archives",
             Self::Network => "ports inside sandboxes",
             Self::Ssh => "SSH and SFTP (not in this version)",
             Self::Runtime => "what this host can do",

@@ -7,7 +7,7 @@ use axum::{
     http::{header::CONTENT_TYPE, request::Parts},
 };
 use bytes::Bytes;
-use engine::{ByteStream, Principal, SandboxRef, VolumeRef};
+use engine::{ByteStream, Principal, SandboxRef, SnapshotRef, VolumeRef};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
@@ -38,6 +38,7 @@ in_namespace!(
     ArchiveInQuery,
     ArchiveQuery,
     ConnectQuery,
+    DiffQuery,
     DrainQuery,
     EntriesQuery,
     ExecQuery,
@@ -51,9 +52,12 @@ in_namespace!(
     PackagesQuery,
     ReadQuery,
     RemoveQuery,
+    RemoveSnapshotQuery,
+    SaveSnapshotQuery,
     StatQuery,
     StdinQuery,
     StopQuery,
+    VerifySnapshotQuery,
     WaitExecQuery,
     WaitQuery,
     WatchQuery,
@@ -135,6 +139,24 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
         let text = path_parameter(parts, "job").await?;
         let job = text.parse().map_err(|_malformed| packages::no_such_job(&text))?;
         Ok(Self { who, which, job, query })
+    }
+}
+
+/// Who asks, about which snapshot, with which query.
+pub(super) struct AskSnapshot<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SnapshotRef,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskSnapshot<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Caller(who) = Caller::from_request_parts(parts, state).await?;
+        let query: Q = query(parts)?;
+        let which = SnapshotRef::new(&path_parameter(parts, "snapshot").await?, query.namespace())?;
+        Ok(Self { who, which, query })
     }
 }
 

@@ -1,10 +1,11 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files links packages archives images ports events keys calls system volumes`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links packages archives images builds snapshots volumes ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
 mod archives;
+mod builds;
 mod calls;
 mod code;
 mod contexts;
@@ -23,6 +24,7 @@ mod patches;
 mod ports;
 mod pulls;
 mod sandboxes;
+mod snapshots;
 mod stream;
 mod system;
 pub mod v1;
@@ -87,8 +89,10 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(files::routes())
         .merge(links::routes())
         .merge(archives::routes())
+        .merge(builds::routes())
         .merge(packages::routes())
         .merge(images::routes())
+        .merge(snapshots::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(volumes::routes())

@@ -5,20 +5,25 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     extract::{Query, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
 };
 use engine::{Force, Principal, SandboxFilter, SandboxView};
-use sandbox::{Error, Lifetime, SandboxSpec, Usage};
+use sandbox::{Error, Lifetime, SandboxName, SandboxSpec, Usage};
 use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
     extract::{Ask, Caller, JsonBody},
-    patches,
+    patches, pulls,
+    stream::Format,
     v1::{self, schema},
 };
-use crate::http::{About, ApiError, ApiResult};
+use crate::{
+    http::{About, ApiError, ApiResult, HttpRequestId},
+    images::Pulling,
+};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -108,19 +113,37 @@ fn millis(span: Option<u64>) -> Option<Duration> {
     span.map(Duration::from_millis)
 }
 
-/// Makes a sandbox and starts it.
+/// Makes a sandbox and starts it. Asked for SSE or lines of JSON it streams how far the pull of the image is (status 200), and
+/// last the sandbox.
 #[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = schema::SandboxSpec,
-    responses((status = 201, body = v1::Sandbox)))]
+    responses((status = 201, body = v1::Sandbox),
+        (status = 200, content((v1::PullEvent = "application/x-ndjson"), (v1::PullEvent = "text/event-stream")))))]
 async fn create(
     State(rest): State<Rest>,
     Caller(who): Caller,
+    Extension(id): Extension<HttpRequestId>,
+    headers: HeaderMap,
     JsonBody(request): JsonBody<CreateRequest>,
-) -> ApiResult<(StatusCode, Extension<About>, Json<v1::Sandbox>)> {
+) -> ApiResult<Response> {
     let (request, reports) = patches::open(&who, request.spec(&who)).await?;
-    let mut view = rest.engine.create_sandbox(&who, request).await?;
-    view.warnings.extend(patches::warnings(&reports));
-    let about = About::Sandbox { name: view.name.clone(), namespace: view.namespace.clone() };
-    Ok((StatusCode::CREATED, Extension(about), Json(view.into())))
+    let about = |name: SandboxName, namespace| Extension(About::Sandbox { name, namespace });
+    if Format::asked(&headers).is_none() {
+        let mut view = rest.engine.create_sandbox(&who, request).await?;
+        view.warnings.extend(patches::warnings(&reports));
+        let about = about(view.name.clone(), view.namespace.clone());
+        return Ok((StatusCode::CREATED, about, Json(v1::Sandbox::from(view))).into_response());
+    }
+    let named = request.spec.name.clone().map(|name| about(name, request.spec.namespace.clone()));
+    let (pulling, engine) = (Pulling::default(), rest.engine.clone());
+    let progress = pulling.progress();
+    let work = async move {
+        let mut view = engine.create_sandbox_with(&who, request, progress).await?;
+        view.warnings.extend(patches::warnings(&reports));
+        Ok(view)
+    };
+    let last = |view: SandboxView| v1::PullEvent::Created { sandbox: Box::new(view.into()) };
+    let response = pulls::follow(&rest, id, &headers, pulling, work, last).await?;
+    Ok((named, response).into_response())
 }
 
 /// Lists sandboxes. Everything asked for must hold; `state` and `label` may be given several times.

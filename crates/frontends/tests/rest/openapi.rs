@@ -88,6 +88,7 @@ fn described_shapes_are_the_real_ones() {
             args: vec!["b".to_owned()],
             env: [("A".to_owned(), "b".to_owned())].into(),
         }),
+        rootfs: Some(sandbox::RootfsSpec::Snapshot { snapshot: "a".to_owned() }),
         ..SandboxSpec::default()
     };
     let statement = LimitStatement {

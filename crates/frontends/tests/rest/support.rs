@@ -103,8 +103,8 @@ impl Api {
     /// Of a daemon that keeps images.
     pub(crate) async fn with_images() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let images = images::Images::open(home.path(), images::Options::default()).await.unwrap();
-        let config = EngineConfig { images: Some(images), ..EngineConfig::new(home.path()) };
+        let images = Some(images::Options::default());
+        let config = EngineConfig { images, ..EngineConfig::new(home.path()) };
         Self::configured(home, config).await
     }
 

@@ -62,12 +62,15 @@ pub(crate) fn command(request: &ExecStart, defaults: &[(u32, u64, u64)]) -> Resu
     let argv = argv.map(|(position, text)| c_string(text, &format!("argument {position}")));
     let argv = argv.collect::<Result<Vec<_>, _>>()?;
     let env = request.env.iter().map(|(name, value)| variable(name, value));
-    let env = env.collect::<Result<Vec<_>, _>>()?;
+    let mut env = env.collect::<Result<Vec<_>, _>>()?;
     let cwd = c_string(&request.cwd, "the working directory")?;
     let rlimits = rlimits::decide(defaults, &request.rlimits)?;
     let programs = candidates(program, path_of(&request.env))?;
     let user = user::find(&request.user)
         .map_err(|message| Refusal::NotStarted(not_started(StartFailure::BadUser, message)))?;
+    if !request.env.contains_key("HOME") {
+        env.push(variable("HOME", &user::home(user.uid))?);
+    }
     Ok(Command { programs, argv, env, cwd, user, rlimits })
 }
 

@@ -61,10 +61,22 @@ fn lookup(
     Ok(User { uid, gid: first_gid, groups })
 }
 
+/// The home directory of a user; the root where nothing says.
+pub(crate) fn home(uid: u32) -> String {
+    home_in(&read_bounded(PASSWD), uid)
+}
+
+fn home_in(passwd: &str, uid: u32) -> String {
+    let account = passwd.lines().filter_map(Account::parse).find(|account| account.uid == uid);
+    let home = account.map(|account| account.home).filter(|home| home.starts_with('/'));
+    home.unwrap_or("/").to_owned()
+}
+
 struct Account<'a> {
     name: &'a str,
     uid: u32,
     gid: u32,
+    home: &'a str,
 }
 
 impl<'a> Account<'a> {
@@ -73,7 +85,7 @@ impl<'a> Account<'a> {
         let name = fields.next()?;
         let uid = fields.nth(1)?.parse().ok()?;
         let gid = fields.next()?.parse().ok()?;
-        Some(Self { name, uid, gid })
+        Some(Self { name, uid, gid, home: fields.nth(1).unwrap_or("") })
     }
 
     fn is(&self, text: &str) -> bool {
@@ -132,6 +144,14 @@ mod tests {
         check("ana:7", Some((1000, 7, &[7])));
         check("4242", Some((4242, 0, &[0])));
         check("4242:4343", Some((4242, 4343, &[4343])));
+    }
+
+    #[test]
+    fn everybody_has_a_home() {
+        let home = |uid| home_in(PASSWD_TEXT, uid);
+        assert_eq!((home(1000).as_str(), home(0).as_str(), home(7).as_str()), ("/home/ana", "/root", "/"));
+        assert_eq!(home_in("short:x:1:1\nodd:x:2:2::relative:\n", 1), "/");
+        assert_eq!(home_in("short:x:1:1\nodd:x:2:2::relative:\n", 2), "/");
     }
 
     #[test]

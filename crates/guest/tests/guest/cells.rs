@@ -362,7 +362,7 @@ fn kill_all_and_shutdown_end_cells_too() {
     let code = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('go', flush=True)\nsignal.pause()";
     let mut busy = begin(&guest, &cell("busy", "python", code), "go");
     let mut host = guest.connect();
-    host.request(&Request::Shutdown { grace_ms: 20_000 });
+    host.request(&Request::Shutdown { grace_ms: 20_000, signal: None });
     let report = loop {
         let (number, event) = busy.event();
         busy.ack(number);

@@ -97,6 +97,6 @@ fn the_static_guest_is_init_of_an_empty_root() {
     assert_eq!(other.ask(&Request::Ping), Ok(Response::Done));
     assert_eq!(host.ask(&Request::KillAll { disk: false }), Ok(Response::Done));
     assert!(other.try_frame().is_none());
-    assert_eq!(host.ask(&Request::Shutdown { grace_ms: 1000 }), Ok(Response::Done));
+    assert_eq!(host.ask(&Request::Shutdown { grace_ms: 1000, signal: None }), Ok(Response::Done));
     assert!(init.0.wait().unwrap().success());
 }

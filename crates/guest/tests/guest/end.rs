@@ -31,7 +31,7 @@ fn shutdown_is_graceful_and_the_last_events_arrive() {
     events.attach("polite", 1);
     events.wait_for("ready");
     let mut host = guest.connect();
-    host.request(&Request::Shutdown { grace_ms: 20_000 });
+    host.request(&Request::Shutdown { grace_ms: 20_000, signal: None });
     events.wait_for("bye");
     let (number, event) = events.event();
     assert_eq!(event, ExecEvent::Exited(ExitReport { shutdown: true, ..exited(7) }));
@@ -53,7 +53,7 @@ fn shutdown_kills_what_will_not_go() {
     events.wait_for("ready");
     let begin = Instant::now();
     let mut host = guest.connect();
-    host.request(&Request::Shutdown { grace_ms: 100 });
+    host.request(&Request::Shutdown { grace_ms: 100, signal: None });
     let report = loop {
         let (number, event) = events.event();
         events.ack(number);
@@ -80,7 +80,7 @@ fn a_host_that_never_acknowledges_delays_the_end_only_a_little() {
     let mut events = guest.connect();
     events.attach("e", 1);
     let begin = Instant::now();
-    assert_eq!(guest.connect().ask(&Request::Shutdown { grace_ms: 5000 }), Ok(Response::Done));
+    assert_eq!(guest.connect().ask(&Request::Shutdown { grace_ms: 5000, signal: None }), Ok(Response::Done));
     assert!(begin.elapsed().as_secs() < 5);
     assert!(guest.child.wait().unwrap().success());
 }

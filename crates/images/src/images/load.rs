@@ -77,6 +77,11 @@ impl Images {
     /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, or a layout's directory. Images that
     /// bring no name get one on `localhost`.
     pub async fn load(&self, archive: Archive, platform: Platform) -> Result<Vec<Image>> {
+        let loaded = self.load_all(archive, platform).await;
+        self.clear_if_full(loaded).await
+    }
+
+    async fn load_all(&self, archive: Archive, platform: Platform) -> Result<Vec<Image>> {
         let loaded = self.blocking(move |inner| inner.load(archive, &platform)).await?;
         let mut images = Vec::new();
         for image in loaded {
@@ -96,7 +101,8 @@ impl Images {
         platform: Platform,
         name: Reference,
     ) -> Result<Image> {
-        self.blocking(move |inner| inner.import(root, &config, &platform, name)).await
+        let imported = self.blocking(move |inner| inner.import(root, &config, &platform, name)).await;
+        self.clear_if_full(imported).await
     }
 }
 

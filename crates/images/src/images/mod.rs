@@ -96,6 +96,23 @@ impl Images {
         blocking(move || work(&inner)).await
     }
 
+    /// What a disk that filled up in the middle leaves half-made is in everybody's way, so it goes at once: what was
+    /// downloaded too.
+    async fn clear_if_full<T>(&self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::NoSpace { .. })) {
+            let cleared = self
+                .blocking(|inner| {
+                    inner.store.drop_partial()?;
+                    inner.store.collect().map(drop)
+                })
+                .await;
+            if let Err(error) = cleared {
+                tracing::warn!(%error, "what was half-made when the disk was full stays until the next start");
+            }
+        }
+        result
+    }
+
     /// The image called `name`, which counts as a use of it.
     pub async fn get(&self, name: &str) -> Result<Image> {
         let name = name.to_owned();

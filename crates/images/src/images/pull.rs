@@ -49,6 +49,16 @@ impl Images {
         options: PullOptions,
         progress: Progress,
     ) -> Result<Image> {
+        let pulled = self.pull_all(reference, options, progress).await;
+        self.clear_if_full(pulled).await
+    }
+
+    async fn pull_all(
+        &self,
+        reference: &Reference,
+        options: PullOptions,
+        progress: Progress,
+    ) -> Result<Image> {
         let session = self.inner.registries.session(reference, &options)?;
         let resolved = self.resolve(&session, reference, &options.platform, &progress).await?;
         let layers =

@@ -120,7 +120,7 @@ impl Inner {
                 return Err(Error::NotFound { what: format!("layer {}", layer.diff_id) });
             }
             lowers.push(self.store.layer_tree(&layer.diff_id));
-            if self.store.layer_facts(&layer.diff_id)?.unpacked.hides_lower {
+            if self.store.hides_lower(&layer.diff_id)? {
                 break;
             }
         }

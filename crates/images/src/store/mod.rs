@@ -20,6 +20,7 @@ pub(crate) mod index;
 pub(crate) mod lease;
 
 use std::{
+    collections::HashMap,
     fs::{self, File, FileTimes},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -47,6 +48,8 @@ const LAYER_PREFIX: &str = "sha256-";
 const LAYER_TREE: &str = "fs";
 const LAYER_FILE: &str = "layer.json";
 const INDEX_FILE: &str = "index.json";
+/// Most layers of which is remembered what they hide.
+const MAX_KNOWN_LAYERS: usize = 4096;
 
 /// The blocking half of [`Images`](crate::Images): every method may wait for the disk.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ pub(crate) struct Store {
     durable: bool,
     index: Mutex<Index>,
     leases: Arc<Leases>,
+    /// By layer; it never changes, and every use of an image asks for all of its layers.
+    hides_lower: Mutex<HashMap<Digest, bool>>,
 }
 
 /// What is known of an unpacked layer.
@@ -82,6 +87,7 @@ impl Store {
             durable: options.durable,
             index: Mutex::default(),
             leases: Arc::default(),
+            hides_lower: Mutex::default(),
         };
         for directory in [&store.blobs, &store.partial, &store.layers] {
             fs::create_dir_all(directory).map_err(Error::io("make", directory))?;
@@ -181,6 +187,24 @@ impl Store {
         serde_json::from_slice(&bytes).map_err(|error| {
             Error::corrupt(file.display().to_string(), "facts of a layer", error.to_string())
         })
+    }
+
+    /// Whether nothing of the layers beneath is seen through it.
+    pub(crate) fn hides_lower(&self, diff_id: &Digest) -> Result<bool> {
+        if let Some(hides) = self.known_layers().get(diff_id) {
+            return Ok(*hides);
+        }
+        let hides = self.layer_facts(diff_id)?.unpacked.hides_lower;
+        let mut known = self.known_layers();
+        if known.len() >= MAX_KNOWN_LAYERS {
+            known.clear();
+        }
+        known.insert(diff_id.clone(), hides);
+        Ok(hides)
+    }
+
+    fn known_layers(&self) -> MutexGuard<'_, HashMap<Digest, bool>> {
+        self.hides_lower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Unpacks a blob as the layer `expected`, or as whatever it turns out to be.

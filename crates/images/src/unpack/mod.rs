@@ -60,7 +60,7 @@ pub enum OpaqueMark {
 }
 
 impl OpaqueMark {
-    fn attribute(self) -> &'static str {
+    pub(crate) fn attribute(self) -> &'static str {
         match self {
             Self::User => "user.overlay.opaque",
             Self::Trusted => "trusted.overlay.opaque",

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "what a test leaves out, it says")]
 
 mod archives;
+mod builds;
 mod crash;
 mod fixture;
 mod full_disk;

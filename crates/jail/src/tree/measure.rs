@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, stat, statat};
 
 use super::{open_directory, unlinked};
-use crate::packet::Reply;
+use crate::packet::{Reply, Unlinked};
 
 /// What every inode costs at least: an empty file takes a share of the host's inodes and directories too.
 const LEAST_INODE_BYTES: u64 = 4096;
@@ -28,7 +28,7 @@ const MEASURE_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes that the files beneath `paths` take, and those without a name that the processes of `guest` hold open. A file with
 /// several names counts once. What cannot be read, or goes away meanwhile, counts as nothing.
-pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>) -> Reply {
+pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>, unlinked: Unlinked) -> Reply {
     let mut tally = Tally::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for path in paths {
@@ -37,7 +37,13 @@ pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>) -> Reply {
         }
     }
     if let Some((pid, start_time)) = guest {
-        unlinked::add(pid, start_time, &mut tally);
+        let device = match (unlinked, paths.first()) {
+            (Unlinked::OfPath, Some(path)) => stat(path).ok().map(|found| identity(&found).0),
+            _ => None,
+        };
+        if device.is_some() || unlinked == Unlinked::OfRoot {
+            unlinked::add(pid, start_time, device, &mut tally);
+        }
     }
     Reply::Measured { bytes: tally.bytes, was_moved: tally.was_moved }
 }
@@ -79,7 +85,7 @@ impl Tally {
 }
 
 #[expect(clippy::unnecessary_cast, reason = "the widths of these fields differ between architectures")]
-fn identity(stat: &Stat) -> (u64, u64) {
+pub(super) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
@@ -194,7 +200,7 @@ mod tests {
     use super::*;
 
     fn bytes(path: &Path) -> u64 {
-        match measure(&[path.to_owned()], None) {
+        match measure(&[path.to_owned()], None, Unlinked::OfRoot) {
             Reply::Measured { bytes, was_moved: false } => bytes,
             other => panic!("{other:?}"),
         }

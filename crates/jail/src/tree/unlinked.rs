@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{stat, statfs};
 
-use super::measure::{Tally, counts};
+use super::measure::{Tally, counts, identity};
 use crate::child::parse_stat;
 
 /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`: files elsewhere (`/tmp`, `/dev/shm`, memory) have limits of their own.
@@ -19,8 +19,9 @@ const OVERLAY_MAGIC: i64 = 0x794c_7630;
 const MAX_LOOKED_AT: usize = 1 << 20;
 
 /// Adds the files without a name that the descendants of this guest have open or mapped. It is process 1 of their namespace, so
-/// whoever loses its parent becomes the guest's child, and none is missed but those born meanwhile.
-pub(super) fn add(guest: i32, start_time: u64, tally: &mut Tally) {
+/// whoever loses its parent becomes the guest's child, and none is missed but those born meanwhile. Those on `device` count, or
+/// those of an overlay.
+pub(super) fn add(guest: i32, start_time: u64, device: Option<u64>, tally: &mut Tally) {
     let processes: Vec<_> = children(Path::new("/proc")).filter_map(|path| read_process(&path)).collect();
     if !processes.iter().any(|process| process.pid == guest && process.start_time == start_time) {
         return;
@@ -35,11 +36,11 @@ pub(super) fn add(guest: i32, start_time: u64, tally: &mut Tally) {
                     return;
                 }
                 left -= 1;
-                add_unlinked(&descriptor, tally);
+                add_unlinked(&descriptor, device, tally);
             }
         }
         for mapping in deleted_mappings(&process) {
-            add_unlinked(&mapping, tally);
+            add_unlinked(&mapping, device, tally);
         }
     }
 }
@@ -90,9 +91,10 @@ fn deleted_mappings(process: &Path) -> Vec<PathBuf> {
 }
 
 /// `link` leads straight to the file, without a path.
-fn add_unlinked(link: &Path, tally: &mut Tally) {
+fn add_unlinked(link: &Path, device: Option<u64>, tally: &mut Tally) {
     let Ok(found) = stat(link) else { return };
-    if counts(&found).0 == 0 && is_overlay(link) {
+    let is_meant = || device.map_or_else(|| is_overlay(link), |device| identity(&found).0 == device);
+    if counts(&found).0 == 0 && is_meant() {
         tally.add(&found);
     }
 }

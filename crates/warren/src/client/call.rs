@@ -112,6 +112,16 @@ impl Client {
         read_json(self.call(method, target, Some(OCTETS), body).await?).await
     }
 
+    /// Sends bytes as they come, and gives the answer as it comes.
+    pub(crate) async fn upload_for(
+        &self,
+        target: Target,
+        bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> CommandResult<Response<Incoming>> {
+        let body = StreamBody::new(bytes.map_ok(Frame::data)).boxed_unsync();
+        self.call(Method::POST, target, Some("application/x-tar"), body).await
+    }
+
     async fn call(
         &self,
         method: Method,

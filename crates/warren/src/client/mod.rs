@@ -2,6 +2,7 @@
 //!
 //! Connections are kept and used again; a request that must run beside a stream simply opens another one.
 
+mod builds;
 mod call;
 mod code;
 mod entries;
@@ -11,12 +12,14 @@ mod images;
 mod keys;
 mod packages;
 mod sandboxes;
+mod snapshots;
 mod start;
 mod system;
 mod target;
 mod transport;
 mod volumes;
 
+pub(crate) use self::snapshots::SaveChoice;
 pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use frontends::rest::v1;
-use sandbox::{SandboxSpec, SandboxState, Usage};
+use sandbox::{Error, ErrorKind, SandboxSpec, SandboxState, Usage};
 
 use super::{Client, Target};
-use crate::error::CommandResult;
+use crate::{
+    error::CommandResult,
+    pulls::{self, Show},
+};
 
 pub(super) fn millis(span: Option<Duration>) -> Option<u128> {
     span.map(|span| span.as_millis())
@@ -18,6 +21,20 @@ impl Client {
         let mut segments = vec!["sandboxes", sandbox];
         segments.extend(tail);
         Target::new(&segments).maybe("namespace", self.namespace())
+    }
+
+    /// As `create`, and shows how the pull of its image goes on, where there may be one.
+    pub(crate) async fn create_showing(&self, spec: &SandboxSpec, show: Show) -> CommandResult<v1::Sandbox> {
+        if spec.image.is_host() {
+            return self.create(spec).await;
+        }
+        let lines = self.post_for_lines(Target::new(&["sandboxes"]), spec).await?;
+        match pulls::follow(lines, show).await? {
+            v1::PullEvent::Created { sandbox } => Ok(*sandbox),
+            _ => {
+                Err(Error::new(ErrorKind::Internal, "the daemon pulled an image and made no sandbox").into())
+            }
+        }
     }
 
     pub(crate) async fn create(&self, spec: &SandboxSpec) -> CommandResult<v1::Sandbox> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::Context;
-use crate::{arguments::SandboxArgs, error::CommandResult, output};
+use crate::{arguments::SandboxArgs, error::CommandResult, output, pulls::Show};
 
 /// Make a sandbox and leave it running
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
     let client = context.client().await?;
-    let sandbox = client.create(&spec).await?;
+    let sandbox = client.create_showing(&spec, Show::unless(context.json)).await?;
     if context.json {
         output::json(&sandbox)?;
         return Ok(ExitCode::SUCCESS);

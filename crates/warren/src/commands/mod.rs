@@ -2,14 +2,17 @@
 
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod build;
 pub(crate) mod code;
 pub(crate) mod completions;
 pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod key;
@@ -29,6 +32,7 @@ pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod save;
 pub(crate) mod serve;
+pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
@@ -121,6 +125,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Ps(args) => ps::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Logs(args) => logs::run(context, args).await,
+        Command::Build(args) => build::run(context, args).await,
         Command::Cp(args) => cp::run(context, args).await,
         Command::Link(args) => link::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
@@ -133,6 +138,9 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Load(args) => load::run(context, args).await,
         Command::Save(args) => save::run(context, args).await,
         Command::Image(args) => image::run(context, args).await,
+        Command::Snapshot(args) => snapshot::run(context, args).await,
+        Command::Fork(args) => fork::run(context, args).await,
+        Command::Diff(args) => diff::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Bench(args) => bench::run(context, args).await,

@@ -71,11 +71,7 @@ async fn pull(
     request: &v1::PullRequest,
     is_quiet: bool,
 ) -> CommandResult<()> {
-    let show = match (context.json, is_quiet) {
-        (true, _) => Show::Programs,
-        (false, true) => Show::Nothing,
-        (false, false) => Show::People,
-    };
+    let show = if context.json { Show::Programs } else { Show::unless(is_quiet) };
     let last = pulls::follow(client.pull_image(request).await?, show).await?;
     if let (v1::PullEvent::Done { image }, false) = (last, context.json) {
         for warning in image.layers.iter().flat_map(|layer| &layer.warnings) {

@@ -13,6 +13,7 @@ use crate::{
     client::Client,
     error::CommandResult,
     output,
+    pulls::Show,
     session::{self, Attachment, Ended},
 };
 
@@ -61,7 +62,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let spec = sandbox_spec(context, &args, is_kept)?;
     check_command(&args, &spec);
     let client = context.client().await?;
-    let sandbox = client.create(&spec).await?;
+    // Whoever reads our stderr as data wants the command's own.
+    let show = Show::unless(context.json || !std::io::stderr().is_terminal());
+    let sandbox = client.create_showing(&spec, show).await?;
     warn_people(&sandbox);
     if let Err(error) = choose_command(&mut exec, &spec, &sandbox) {
         remove(&client, &sandbox).await;

@@ -72,6 +72,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json && path.is_some());
     let tar = client.save_images(&args.images, args.format.as_str()).await?;
     let tar = Box::pin(progress.count(tar));
+    finish(context, tar, path, &progress).await
+}
+
+/// Writes an archive to its file, or to stdout.
+pub(super) async fn finish(
+    context: &Context,
+    tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    path: Option<PathBuf>,
+    progress: &Progress,
+) -> CommandResult {
     let Some(path) = path else {
         copy(tar, &mut tokio::io::stdout()).await?;
         return Ok(ExitCode::SUCCESS);

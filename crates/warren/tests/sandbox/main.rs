@@ -6,6 +6,7 @@
 mod harness;
 mod oci;
 
+mod builds;
 mod code;
 mod cycles;
 mod escape;
@@ -16,4 +17,5 @@ mod limits;
 mod packages;
 mod patches;
 mod refusals;
+mod snapshots;
 mod work;

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use sandbox::{Defaults, SandboxId, SandboxSpec};
+use sandbox::{
+    ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec, VolumeStorage,
+};
 
 use super::*;
 
@@ -11,18 +13,26 @@ fn explain(ids: Ids, decided: &Decided) -> String {
 }
 
 fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
+    explain_with(&sandbox::Base::host(), ids, decided, usr_mounts, Vec::new())
+}
+
+fn explain_base(base: &sandbox::Base, ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
+    explain_with(base, ids, decided, usr_mounts, Vec::new())
+}
+
+fn explain_with(
+    base: &sandbox::Base,
+    ids: Ids,
+    decided: &Decided,
+    usr_mounts: &[&str],
+    mounts: Vec<MountPlan>,
+) -> String {
     let id = SandboxId::from_random([7; 8]);
     let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
-    let plan = sandbox::plan(
-        &id,
-        &name,
-        &SandboxSpec::default(),
-        directory,
-        &Defaults::default(),
-        &sandbox::Base::host(),
-    )
-    .unwrap();
+    let spec = SandboxSpec::default();
+    let mut plan = sandbox::plan(&id, &name, &spec, directory, &Defaults::default(), base).unwrap();
+    plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
         directory: layer.join("root"),
@@ -38,6 +48,7 @@ fn explain_on(ids: Ids, decided: &Decided, usr_mounts: &[&str]) -> String {
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
+    text.extend(cage.mounts.iter().map(|mount| format!("mount {mount} {:?}\n", mount.identity)));
     text.extend(cage.steps.iter().map(|step| format!("{step}\n")));
     text
 }
@@ -113,6 +124,92 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
     assert!(text.contains("mask /mnt/root/usr/lib/wsl/drivers"));
     let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:2 / /usr/lo\\040cal rw - ext4 /dev/sdb rw\n3 1 8:3 / /usr rw - ext4 x rw\n";
     assert_eq!(usr_mounts(table), [PathBuf::from("/usr/lo cal")]);
+}
+
+fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
+    paths.map(PathBuf::from).to_vec()
+}
+
+#[test]
+fn the_cage_of_an_image_with_a_snapshot_above_it() {
+    let layers = paths(["/home-of-warren/layers/sha256-b/fs", "/home-of-warren/layers/sha256-a/fs"]);
+    let base = sandbox::Base { rootfs: RootfsPlan::Layers { layers }, ..sandbox::Base::host() };
+    let above = Above { root: paths(["/home-of-warren/snapshots/s/tree/root/upper"]), usr: Vec::new() };
+    let decided = Decided { first_id: None, has_image: false, above, affinity: None, rlimits: Vec::new() };
+    let as_root = Decided { first_id: Some(0x7000_0000), ..decided.clone() };
+    check("layers-root.txt", &explain_base(&base, Ids::OwnRange, &as_root, &[]));
+    check("layers-subordinate.txt", &explain_base(&base, Ids::Shared(65537), &decided, &[]));
+}
+
+#[test]
+fn trees_lie_over_both_parts_of_image_host() {
+    let tree = "/home-of-warren/snapshots/s/tree";
+    let above = Above {
+        root: vec![Path::new(tree).join("root/upper")],
+        usr: vec![Path::new(tree).join("usr/upper")],
+    };
+    let decided =
+        Decided { first_id: Some(0x7000_0000), has_image: false, above, affinity: None, rlimits: Vec::new() };
+    let text = explain(Ids::OwnRange, &decided);
+    let overlays: Vec<_> = text.lines().filter(|line| line.starts_with("overlay")).collect();
+    assert!(
+        overlays[0].contains(r#"["/mnt/layer-0/s/tree/root/upper", "/mnt/layer-1/host-1/root"]"#),
+        "{text}"
+    );
+    assert!(overlays[1].contains(r#"["/mnt/layer-0/s/tree/usr/upper", "/mnt/layer-2"]"#), "{text}");
+}
+
+#[test]
+fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
+    let identity = Some(sandbox::FileIdentity { device: 1, inode: 2 });
+    let rootfs = RootfsPlan::Directory { path: PathBuf::from("/srv/root"), identity };
+    let base = sandbox::Base { rootfs, ..sandbox::Base::host() };
+    let decided = Decided {
+        first_id: None,
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
+    let text = explain_base(&base, Ids::Shared(1), &decided, &[]);
+    let at = |line: &str| text.lines().position(|found| found.starts_with(line)).unwrap();
+    assert!(at("bind /srv/root at /mnt/layer-0") < at("expect /mnt/layer-0"), "{text}");
+    assert!(text.contains(r#"lower ["/mnt/layer-0"]"#), "{text}");
+    let text = explain_base(&base, Ids::OwnRange, &decided, &[]);
+    assert!(text.contains("identity: Some(FileIdentity { device: 1, inode: 2 })"), "{text}");
+}
+
+fn some_mounts() -> Vec<MountPlan> {
+    let volume = Path::new("/home-of-warren/volumes/vol-0");
+    let identity = Some(FileIdentity { device: 8, inode: 9 });
+    let origins = [
+        ("/data", VolumeStorage::Directory.origin(volume)),
+        ("/disk", VolumeStorage::Image.origin(volume)),
+        ("/host", MountOrigin::Path { path: "/srv/files".into(), identity }),
+        ("/mem", MountOrigin::Tmpfs { size: ByteSize::mib(1) }),
+    ];
+    let mount = |(guest_path, source): (&str, MountOrigin)| {
+        let guest_path = guest_path.to_owned();
+        let (readonly, noexec) = (guest_path == "/host", guest_path == "/disk");
+        MountPlan { guest_path, source, readonly, noexec, quota: None, volume: None }
+    };
+    origins.map(mount).into()
+}
+
+#[test]
+fn the_cage_of_a_root_daemon_with_mounts() {
+    let decided = Decided {
+        first_id: Some(0x7000_0000),
+        has_image: false,
+        above: Above::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+    };
+    let text = explain_with(&sandbox::Base::host(), Ids::OwnRange, &decided, &[], some_mounts());
+    check("root-mounts.txt", &text);
+    // After everything that is the sandbox's own stands, and before the host's files are out of reach.
+    let at = |what: &str| text.find(what).unwrap();
+    assert!(at("setting ") < at("place mount 0") && at("place tmpfs") < at("pivot"));
 }
 
 #[test]

@@ -7,15 +7,15 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use images::{UnpackOptions, Unpacked};
+use images::{PackOptions, UnpackOptions, Unpacked};
 use jail::{Failure, Reply, Request};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::trees::{Answer as TreeAnswer, Job as TreeJob, Own};
+pub(crate) use self::trees::{Answer as TreeAnswer, DiffJob, Job as TreeJob, Layer, OverlayJob, Own};
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
@@ -26,6 +26,11 @@ pub(crate) enum Job {
     Unpack {
         options: UnpackOptions,
     },
+    /// Writes the upper directory of an overlay as a layer into the first descriptor.
+    PackLayer {
+        upper: PathBuf,
+        options: PackOptions,
+    },
     Tree(trees::Job),
 }
 
@@ -33,6 +38,8 @@ pub(crate) enum Job {
 pub(crate) enum Answer {
     Unpacked(Result<Unpacked, images::Error>),
     Tree(Result<trees::Answer, ::trees::Error>),
+    /// The number of entries.
+    LayerPacked(Result<u64, images::Error>),
 }
 
 /// Runs in a fork of the spawner: single-threaded when it begins, and gone when it returns.
@@ -48,7 +55,16 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             let (blob, into) = (next()?, next()?);
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
-        Job::Tree(job) => Answer::Tree(trees::run(job, next)),
+        Job::Tree(job) => Answer::Tree(trees::run(job, next)?),
+        Job::PackLayer { upper, options } => {
+            let archive = next()?;
+            let opened = File::open(&upper).map_err(|source| images::Error::Io {
+                act: "open".into(),
+                path: upper,
+                source,
+            });
+            Answer::LayerPacked(opened.and_then(|upper| images::pack_layer(upper.as_fd(), archive, &options)))
+        }
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }

@@ -8,12 +8,16 @@ use std::{
 
 use jail::Failure;
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, mkdirat, openat2},
+    fs::{CWD, Dir, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, mkdirat, openat2},
     io::Errno,
+    process::{Resource, Rlimit},
 };
-use sandbox::{TreeCopy, TreeFacts};
+use sandbox::{Change, ChangeKind, DiffQuery, DiffReport, FileKind, TreeCopy, TreeFacts};
 use serde::{Deserialize, Serialize};
-use trees::{Error, Result};
+use trees::{Error, Result, UnpackLimits};
+
+/// The overlays that a sandbox can have.
+const PARTS: [&str; 2] = ["root", "usr"];
 
 /// What a worker does with trees. Paths are the daemon's own; what lies below is not.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,12 +31,53 @@ pub(crate) enum Job {
     Facts {
         tree: PathBuf,
     },
+    /// Writes the tree to the first descriptor.
+    Pack {
+        tree: PathBuf,
+    },
+    /// Makes a tree from the archive in the first descriptor.
+    Unpack {
+        into: PathBuf,
+    },
+    /// Writes a [`DiffReport`] to the first descriptor.
+    Diff(DiffJob),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct DiffJob {
+    pub(crate) own: Own,
+    pub(crate) overlays: Vec<OverlayJob>,
+    /// Paths and contents of files, and paths and modes of directories, that were put inside from outside.
+    pub(crate) given_files: Vec<(String, String)>,
+    pub(crate) given_directories: Vec<(String, u32)>,
+    pub(crate) query: DiffQuery,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverlayJob {
+    /// Where it is seen.
+    pub(crate) at: String,
+    /// Topmost first.
+    pub(crate) layers: Vec<Layer>,
+    /// How many of them are compared with the others.
+    pub(crate) n_new: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Layer {
+    /// The sandbox's own, of this part.
+    Own(String),
+    /// With device and inode where it must be this one.
+    Directory { path: PathBuf, identity: Option<(u64, u64)> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Copied(TreeCopy),
     Facts(TreeFacts),
+    Packed,
+    /// In the descriptor that came along.
+    Told,
 }
 
 /// Where a sandbox's own files are.
@@ -43,13 +88,145 @@ pub(crate) enum Own {
     Image(PathBuf),
 }
 
-pub(super) fn run(job: Job, _next: impl FnMut() -> Result<File, Failure>) -> Result<Answer> {
-    match job {
+/// The outer error is that of the job itself, the inner one that of the tree.
+pub(super) fn run(
+    job: Job,
+    mut next: impl FnMut() -> Result<File, Failure>,
+) -> Result<Result<Answer>, Failure> {
+    Ok(match job {
         Job::Copy { own, parts, into } => copy(&own, &parts, &into).map(Answer::Copied),
-        Job::Facts { tree } => {
-            let facts = trees::facts(open(&tree)?.as_fd())?;
-            Ok(Answer::Facts(facts_of(facts)))
+        Job::Facts { tree } => open(&tree)
+            .and_then(|tree| trees::facts(tree.as_fd()))
+            .map(|facts| Answer::Facts(facts_of(facts))),
+        Job::Pack { tree } => {
+            let archive = next()?;
+            open(&tree).and_then(|tree| trees::pack(tree.as_fd(), archive)).map(|_packed| Answer::Packed)
         }
+        Job::Unpack { into } => unpack(&next()?, &into).map(Answer::Facts),
+        Job::Diff(job) => {
+            let report = diff(&job);
+            let mut file = next()?;
+            match report {
+                Ok(report) => {
+                    serde_json::to_writer(&mut file, &report)
+                        .map_err(|error| Failure::new("write the answer", &error.into()))?;
+                    Ok(Answer::Told)
+                }
+                Err(error) => Err(error),
+            }
+        }
+    })
+}
+
+/// A tree from an archive must have the form in which trees are used: their parts are mounted by path.
+fn unpack(archive: &File, into: &Path) -> Result<TreeFacts> {
+    let into = open(into)?;
+    trees::unpack(archive, into.as_fd(), &UnpackLimits::default())?;
+    for part in only_directories(into.as_fd(), &PARTS)? {
+        only_directories(beneath(into.as_fd(), part)?.as_fd(), &["upper"])?;
+    }
+    if beneath(into.as_fd(), "root/upper").is_err() {
+        return Err(Error::Refused { entry: "root/upper".to_owned(), why: "it is missing".to_owned() });
+    }
+    Ok(facts_of(trees::facts(into.as_fd())?))
+}
+
+/// Which of `names` the directory holds; it is refused where it holds anything else, or one of them is no directory.
+fn only_directories<'a>(directory: BorrowedFd<'_>, names: &[&'a str]) -> Result<Vec<&'a str>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory).map_err(failed("list", "."))? {
+        let entry = entry.map_err(failed("list", "."))?;
+        let name = entry.file_name().to_string_lossy();
+        if matches!(&*name, "." | "..") {
+            continue;
+        }
+        let known = names.iter().find(|known| **known == name);
+        let is_directory = beneath(directory, &name).is_ok();
+        match known {
+            Some(known) if is_directory => found.push(*known),
+            _ => {
+                let why = "it is no part of a sandbox's files".to_owned();
+                return Err(Error::Refused { entry: name.into_owned(), why });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// An overlay may have some hundred layers, each of which is open twice.
+fn allow_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _kept_as_it_is = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
+fn diff(job: &DiffJob) -> Result<DiffReport> {
+    allow_open_files();
+    let own = job.own.open()?;
+    let mut opened = Vec::new();
+    for overlay in &job.overlays {
+        let layers: Result<Vec<OwnedFd>> = overlay
+            .layers
+            .iter()
+            .map(|layer| match layer {
+                Layer::Own(part) => beneath(own.as_fd(), &format!("{part}/upper")),
+                Layer::Directory { path, identity } => open_expected(path, *identity),
+            })
+            .collect();
+        opened.push(layers?);
+    }
+    let overlays: Vec<_> = job
+        .overlays
+        .iter()
+        .zip(&opened)
+        .map(|(overlay, layers)| trees::Overlay {
+            at: names_of(&overlay.at),
+            layers: layers.iter().map(OwnedFd::as_fd).collect(),
+            n_new: overlay.n_new,
+        })
+        .collect();
+    let query = &job.query;
+    let bytes = |text: &String| text.clone().into_bytes();
+    let options = trees::DiffOptions {
+        under: names_of(&query.under),
+        with_patch: query.patch,
+        max_changes: query.max_changes,
+        max_patch_bytes: query.max_patch_bytes,
+        given_files: job.given_files.iter().map(|(path, text)| (bytes(path), bytes(text))).collect(),
+        given_directories: job.given_directories.iter().map(|(path, mode)| (bytes(path), *mode)).collect(),
+    };
+    let diff = trees::diff(&overlays, &options)?;
+    Ok(DiffReport {
+        changes: diff.changes.into_iter().map(change_of).collect(),
+        changes_cut: diff.changes_cut,
+        patch: diff.patch,
+        patch_cut: diff.patch_cut,
+    })
+}
+
+fn names_of(path: &str) -> Vec<Vec<u8>> {
+    let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
+    names.map(|name| name.as_bytes().to_vec()).collect()
+}
+
+fn change_of(change: trees::Change) -> Change {
+    Change {
+        path: String::from_utf8_lossy(&change.path).into_owned(),
+        kind: match change.kind {
+            trees::ChangeKind::Added => ChangeKind::Added,
+            trees::ChangeKind::Modified => ChangeKind::Modified,
+            trees::ChangeKind::Removed => ChangeKind::Removed,
+        },
+        file: match change.file {
+            trees::FileKind::File => FileKind::File,
+            trees::FileKind::Directory => FileKind::Directory,
+            trees::FileKind::Link => FileKind::Symlink,
+            trees::FileKind::Fifo => FileKind::Fifo,
+            trees::FileKind::Socket => FileKind::Socket,
+            trees::FileKind::Device => FileKind::Device,
+        },
+        size: change.size,
+        only_metadata: change.only_metadata,
     }
 }
 
@@ -125,6 +302,16 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 fn open(path: &Path) -> Result<OwnedFd> {
     rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())
         .map_err(failed("open", &path.display().to_string()))
+}
+
+fn open_expected(path: &Path, identity: Option<(u64, u64)>) -> Result<OwnedFd> {
+    let shown = path.display().to_string();
+    let directory = open(path)?;
+    let found = rustix::fs::fstat(&directory).map_err(failed("look at", &shown))?;
+    match identity {
+        Some(expected) if (found.st_dev, found.st_ino) != expected => Err(Error::Changed { path: shown }),
+        _ => Ok(directory),
+    }
 }
 
 /// A directory beneath one of ours; no link is followed.

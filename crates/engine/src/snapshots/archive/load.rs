@@ -6,8 +6,8 @@ use std::{
 };
 
 use sandbox::{
-    Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest, SnapshotName,
-    TreeFacts,
+    BackendError, Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest,
+    SnapshotName, TreeFacts,
 };
 use store::SnapshotRecord;
 use tokio::{
@@ -112,31 +112,37 @@ impl Loader {
         match sealed.format() {
             Format::Tar => {
                 let mut content = Bounded { inner: sealed, left: most };
-                let image = self.members(&mut content, taken)?;
-                self.settle(content.inner, image)
+                let members = self.members(&mut content, taken);
+                if members.is_err() {
+                    io::copy(&mut content, &mut io::sink()).map_err(unreadable)?;
+                }
+                self.settle(content.inner, members)
             }
             Format::Zstd => {
                 let mut decoder =
                     zstd::stream::read::Decoder::new(sealed).map_err(unreadable)?.single_frame();
                 decoder.window_log_max(MAX_WINDOW_LOG).map_err(unreadable)?;
                 let mut content = Bounded { inner: decoder, left: most };
-                let image = self.members(&mut content, taken)?;
+                let members = self.members(&mut content, taken);
                 // What is left of the frame, its checksum among it.
                 io::copy(&mut content, &mut io::sink()).map_err(unreadable)?;
-                let mut buffered = content.inner.finish();
+                let buffered = content.inner.finish();
                 if !buffered.buffer().is_empty() {
                     return Err(changed());
                 }
-                io::copy(&mut buffered, &mut io::sink()).map_err(unreadable)?;
-                self.settle(buffered.into_inner(), image)
+                self.settle(buffered.into_inner(), members)
             }
         }
     }
 
-    /// Lets the image in once the seal is right.
-    fn settle(&self, sealed: Sealed<impl Read>, image: Option<LoadingImage>) -> Result<()> {
+    /// Lets the image in once the seal is right. Where it is not, that is why whatever else was wrong.
+    fn settle(&self, sealed: Sealed<impl Read>, members: Result<Option<LoadingImage>>) -> Result<()> {
         let is_right = sealed.check().map_err(unreadable);
-        let Some(image) = image else { return is_right?.then_some(()).ok_or_else(changed) };
+        let image = match members {
+            Ok(Some(image)) => image,
+            Ok(None) => return is_right?.then_some(()).ok_or_else(changed),
+            Err(error) => return is_right?.then_some(()).ok_or_else(changed).and(Err(error)),
+        };
         match is_right {
             Ok(true) => {
                 image.parts.finish();
@@ -256,8 +262,15 @@ impl Loader {
         let (from, to) = io::pipe().map_err(unreadable)?;
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
-            let unpacked = core.backend.unpack_tree(from.into(), into).await;
-            unpacked.map_err(|error| error::from_backend(error, "the archive's snapshot"))
+            core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
+                BackendError::Failed { .. } => {
+                    let message = format!("the archive's snapshot cannot be unpacked: {error}");
+                    Error::invalid(message)
+                        .with_hint("Give an archive that snapshot save wrote.")
+                        .with_source(error)
+                }
+                other => error::from_backend(other, "the archive's snapshot"),
+            })
         });
         let fed = feed(members, &prefix, to);
         let facts = self.runtime.block_on(unpacking).map_err(|_panicked| error::closing())?;

@@ -7,6 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use engine::ByteStream;
+use futures_util::{StreamExt as _, stream};
 use rustix::io::Errno;
 use sandbox::{Error, ErrorKind};
 
@@ -22,10 +24,33 @@ use crate::{
     pipe::{self, PipeReader},
 };
 
+/// Names that one listing takes.
+const MAX_NAMES: usize = 10_000;
+
 impl Source {
     /// Its absolute path, for people.
     pub(crate) fn shown(&self) -> String {
         self.shown.to_string_lossy().into_owned()
+    }
+
+    /// Names of what is in a directory, at most [`MAX_NAMES`], sorted.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, Failure> {
+        let Opened::Directory(directory) = &self.opened else {
+            return Err(failed("list", &self.shown, Errno::NOTDIR));
+        };
+        let shown = self.shown.clone();
+        let entries = rustix::fs::Dir::read_from(directory).map_err(|error| failed("list", &shown, error))?;
+        blocking(move || {
+            let mut names = Vec::new();
+            for entry in entries.take(MAX_NAMES) {
+                let entry = entry.map_err(|error| failed("list", &shown, error))?;
+                // What is no text cannot be named by a caller either.
+                names.extend(entry.file_name().to_str().ok().map(str::to_owned));
+            }
+            names.sort_unstable();
+            Ok(names)
+        })
+        .await
     }
 
     /// A file's bytes; of a directory all that is beneath it, as a tar. Blocks.
@@ -44,6 +69,29 @@ impl Source {
             pieces.blocking_send(end).unwrap_or(());
         });
         Box::new(PipeReader::new(received))
+    }
+
+    /// The same for who does not block.
+    pub(crate) fn into_stream(self) -> ByteStream {
+        let (pieces, received) = pipe::pieces();
+        tokio::task::spawn_blocking(move || {
+            let sent = match self.opened {
+                Opened::File { mut file, .. } => {
+                    source::send_file(&mut file, &self.shown, &pieces, &mut Tally::default())
+                }
+                Opened::Directory(directory) => {
+                    source::send_tree(directory, &self.shown, pieces.clone(), Tally::default()).map(drop)
+                }
+            };
+            if let Err(Stop::Failed(failure)) = sent {
+                let broken = Error::new(ErrorKind::Unavailable, failure.message);
+                pieces.blocking_send(Err(broken)).unwrap_or(());
+            }
+        });
+        stream::unfold(received, |mut received| async {
+            received.recv().await.map(|piece| (piece, received))
+        })
+        .boxed()
     }
 }
 

@@ -15,6 +15,7 @@ mod run;
 mod runtime;
 pub(crate) mod select;
 mod sessions;
+mod snapshots;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub(super) fn all() -> Vec<Tool> {
         files::tools(),
         metrics::tools(),
         images::tools(),
+        snapshots::tools(),
         volumes::tools(),
         runtime::tools(),
         toolsets::tools(),

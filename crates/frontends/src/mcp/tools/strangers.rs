@@ -121,10 +121,28 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "image_pull" => Refused(vec![json!({ "reference": "localhost:1/none", "insecure": true })]),
         "image_load" => Refused(vec![json!({ "path": "/etc/hostname" })]),
         "image_import" => Refused(vec![json!({ "path": "/etc/hostname", "reference": "spy" })]),
+        "image_build" => Refused(vec![json!({ "contextPath": "/etc", "tag": "spy" })]),
         "image_save" => Refused(vec![json!({ "path": "/tmp/out.tar", "reference": "spy" })]),
         "image_tag" => Refused(vec![json!({ "reference": "host-image", "target": "spy" })]),
         "image_remove" => Refused(vec![json!({ "reference": "host-image", "force": true, "confirm": true })]),
         "image_prune" => Refused(vec![json!({ "confirm": true })]),
+        "snapshot_create" => Refused(vec![
+            json!({ "name": "spy", "fromSandbox": target }),
+            json!({ "name": "red-snap", "fromSandbox": target, "force": true, "confirm": true }),
+        ]),
+        "snapshot_list" => Silent(json!({})),
+        "snapshot_inspect" | "snapshot_verify" => Refused(vec![json!({ "pathOrName": "red-snap" })]),
+        "snapshot_remove" => {
+            Refused(vec![json!({ "pathOrName": "red-snap", "force": true, "confirm": true })])
+        }
+        "snapshot_reindex" => Silent(json!({})),
+        "snapshot_save" | "snapshot_export" => {
+            Refused(vec![json!({ "pathOrName": "red-snap", "out": "/tmp/out.tar" })])
+        }
+        "snapshot_load" | "snapshot_import" => Refused(vec![json!({ "archive": "/etc/hostname" })]),
+        "sandbox_restore" => Refused(vec![json!({ "name": "spy", "snapshot": "red-snap" })]),
+        "sandbox_fork" => on(json!({ "names": ["spy"] })),
+        "sandbox_diff" => on(json!({ "patch": true })),
         unknown => panic!("{unknown} is not in this table: say how a stranger would try it"),
     })
 }
@@ -134,6 +152,7 @@ async fn red_has_things(red: &Client) -> Red {
     let write = json!({ "name": "red-box", "path": "/root/secret", "content": SECRET });
     red.data("sandbox_fs_write", write).await;
     red.data("sandbox_exec", json!({ "name": "red-box", "command": "echo", "args": [SECRET] })).await;
+    red.data("snapshot_create", json!({ "name": "red-snap", "fromSandbox": "red-box" })).await;
     // Of the same name as the sandbox, so that whoever guesses one guesses the other.
     red.data("volume_create", json!({ "name": "red-box" })).await;
     red.data("volume_fs_write", json!({ "name": "red-box", "path": "/secret", "content": SECRET })).await;

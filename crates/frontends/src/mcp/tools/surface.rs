@@ -18,17 +18,8 @@ const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.jso
 /// What a model pays for being shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
-/// Tools that come with snapshots and SSH. One that is there must not be listed here.
-const NOT_YET: [&str; 18] = [
-    "sandbox_restore",
-    "snapshot_create",
-    "snapshot_list",
-    "snapshot_inspect",
-    "snapshot_verify",
-    "snapshot_remove",
-    "snapshot_reindex",
-    "snapshot_save",
-    "snapshot_load",
+/// Tools that come with SSH. One that is there must not be listed here.
+const NOT_YET: [&str; 9] = [
     "sandbox_ssh_exec",
     "sandbox_sftp_read",
     "sandbox_sftp_write",
@@ -41,7 +32,7 @@ const NOT_YET: [&str; 18] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 10] = [
+const OTHER_HINTS: [(&str, Hints, &str); 12] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
@@ -60,6 +51,8 @@ const OTHER_HINTS: [(&str, Hints, &str); 10] = [
         Hints::DESTROYS,
         "it overwrites what is there; the same again changes nothing more",
     ),
+    ("snapshot_create", Hints::DESTROYS_MORE, "with force it takes the name from another, which may go"),
+    ("snapshot_save", Hints::DESTROYS, "a file that is there is replaced"),
 ];
 
 #[derive(Debug, Deserialize)]

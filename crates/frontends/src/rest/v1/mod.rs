@@ -2,6 +2,7 @@
 //!
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
+mod builds;
 mod calls;
 mod code;
 mod entries;
@@ -15,9 +16,11 @@ mod links;
 mod packages;
 mod sandboxes;
 pub mod schema;
+mod snapshots;
 mod system;
 mod volumes;
 
+pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};
 pub use code::{
     CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
@@ -50,6 +53,11 @@ pub use packages::{
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,
+};
+pub use snapshots::{
+    Diff, DiffQuery, FileChange, ForkList, ForkSandboxRequest, LoadSnapshotQuery, RemoveSnapshotQuery,
+    RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest,
+    SnapshotVerified, SnapshotsIndexed, VerifySnapshotQuery,
 };
 pub use system::{Capabilities, Health, Version};
 pub use volumes::{Volume, VolumeList, VolumeRequest};

@@ -50,8 +50,13 @@ pub struct SandboxSpec {
     pub name: Option<String>,
     #[schema(default = "default")]
     pub namespace: Option<String>,
+    /// `host`, or an OCI reference.
     #[schema(default = "host")]
     pub image: Option<String>,
+    /// When the registry is asked.
+    pub pull: Option<PullPolicy>,
+    /// In place of an image.
+    pub rootfs: Option<RootfsSpec>,
     pub mounts: Option<Vec<MountSpec>>,
     /// Applied in their order before anything runs; one that fails makes no sandbox.
     pub patches: Option<Vec<Patch>>,
@@ -75,6 +80,28 @@ pub struct SandboxSpec {
     pub lifetime: Option<Lifetime>,
     /// The same id again returns the first sandbox instead of making a second one.
     pub request_id: Option<String>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub enum PullPolicy {
+    /// Every time, so that a moved tag is noticed.
+    Always,
+    /// What is meant when absent.
+    IfMissing,
+    Never,
+}
+
+/// A root file system that is no image. Paths of the host are for the daemon's owner.
+#[derive(Debug, ToSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum RootfsSpec {
+    /// By name, digest or the beginning of that.
+    Snapshot { snapshot: String },
+    /// A directory of the host, which is never written to.
+    Directory { path: String },
+    /// An ext4 file system in a file of the host, which is never written to.
+    Disk { path: String },
 }
 
 /// A program that runs from each start of a sandbox on, beside whatever else is run in it.

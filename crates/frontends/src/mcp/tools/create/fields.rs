@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::images::Password;
+
 /// Everything that `sandbox_create` and `sandbox_run` take to make a sandbox.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CreateFields {
     /// Made up when absent.
     pub(crate) name: Option<String>,
-    /// host: the programs of this machine (default).
+    /// host: the programs of this machine (default); else an OCI reference
     pub(crate) image: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) rootfs: Option<Rootfs>,
@@ -62,7 +64,6 @@ pub(crate) enum OnExpiry {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
-#[expect(dead_code, reason = "what a refused root file system says besides its kind is not looked at")]
 pub(crate) enum Rootfs {
     Host {},
     Oci {
@@ -94,19 +95,18 @@ pub(crate) enum PullPolicy {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "part of what is refused as a whole")]
 pub(crate) struct Registry {
-    insecure: Option<bool>,
-    ca_certs_path: Option<String>,
-    auth: Option<RegistryAuth>,
+    /// Without TLS.
+    pub(super) insecure: Option<bool>,
+    pub(super) ca_certs_path: Option<String>,
+    pub(super) auth: Option<RegistryAuth>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "part of what is refused as a whole")]
 pub(crate) struct RegistryAuth {
-    kind: RegistryAuthKind,
-    username: Option<String>,
-    password: Option<String>,
+    pub(super) kind: RegistryAuthKind,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<Password>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,102 +1,191 @@
-//! What an image means while sandboxes are made from the host's own programs only.
+//! What a new sandbox is made on, as callers say it: an image, or another root file system.
 
-use std::path::{Path, PathBuf};
+use engine::{PullOptions, Reference};
+use sandbox::{Error, ErrorKind, ImageRef, PullPolicy, RootfsSpec, SandboxSpec};
 
-use sandbox::{Error, ErrorKind, ImageRef};
+use super::fields::{self, Registry, RegistryAuthKind, Rootfs};
+use crate::{
+    images::{Pulling, Registry as Asking, reference},
+    mcp::{
+        call::Call,
+        envelope::Failure,
+        hostfs::{self, Access},
+        tools::images::{not_pulled, while_pulling},
+    },
+};
 
-use super::fields::Rootfs;
-use crate::mcp::envelope::Failure;
+/// An image that begins like this is a directory of the host.
+const PATH_BEGINNINGS: [&str; 4] = ["/", "./", "../", "~"];
 
-/// Where a sandbox finds the host's programs.
-const PROGRAM_DIRECTORIES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
-/// Registries and owners whose images are the well-known ones.
-const WELL_KNOWN: [&str; 4] = ["docker.io/library/", "docker.io/", "library/", "microsandbox/"];
-/// Images that the host can stand in for, and the programs that it needs for that.
-const STAND_INS: [(&str, &[&str]); 2] = [("python", &["python3", "python"]), ("node", &["node", "nodejs"])];
-const MAX_SHOWN_CHARS: usize = 80;
+/// What was asked for, checked as far as it can be without looking.
+#[derive(Debug, Default)]
+pub(super) struct Ground {
+    pub(super) image: ImageRef,
+    pub(super) pull: PullPolicy,
+    pub(super) rootfs: Option<RootfsSpec>,
+    /// What the sandbox may write, where the root file system says so.
+    pub(super) disk_mib: Option<u64>,
+    /// Present: the image is got with these before the sandbox is made. They belong into no record.
+    pub(super) registry: Option<(Reference, PullOptions)>,
+}
 
-/// Checks that the host can serve as what was asked. Says so, where something else was asked.
-pub(super) fn resolve(image: Option<&str>, rootfs: Option<&Rootfs>) -> Result<Option<String>, Failure> {
-    let found = |names: &[&str]| find_program(names, &PROGRAM_DIRECTORIES.map(Path::new));
+/// The root file system wins over the image.
+pub(super) fn plan(image: Option<&str>, rootfs: Option<Rootfs>) -> Result<Ground, Failure> {
     match rootfs {
-        None => stand_in("image", image.unwrap_or(ImageRef::HOST), found),
-        Some(Rootfs::Host {}) => Ok(None),
-        Some(Rootfs::Oci { reference, .. }) => stand_in("rootfs.reference", reference, found),
-        Some(Rootfs::Bind { .. }) => Err(unsupported_rootfs("bind")),
-        Some(Rootfs::Disk { .. }) => Err(unsupported_rootfs("disk")),
-        Some(Rootfs::Snapshot { .. }) => Err(unsupported_rootfs("snapshot")),
+        None => match image {
+            Some(path) if PATH_BEGINNINGS.iter().any(|begin| path.starts_with(begin)) => Ok(directory(path)),
+            Some(image) => Ok(Ground { image: parsed(image)?, ..Ground::default() }),
+            None => Ok(Ground::default()),
+        },
+        Some(Rootfs::Host {}) => Ok(Ground::default()),
+        Some(Rootfs::Oci { reference, pull_policy, upper_size_mib, registry }) => Ok(Ground {
+            image: parsed(&reference)?,
+            pull: pull_policy.map(decided).unwrap_or_default(),
+            disk_mib: upper_size_mib,
+            registry: registry.map(|registry| asking(&reference, registry)).transpose()?.flatten(),
+            rootfs: None,
+        }),
+        Some(Rootfs::Bind { path }) => Ok(directory(&path)),
+        Some(Rootfs::Disk { path, fstype }) => {
+            if let Some(other) = fstype.filter(|fstype| fstype != "ext4") {
+                let shown: String = other.chars().take(32).collect();
+                let message = format!("rootfs.fstype {shown:?} is not supported: sandboxes mount ext4");
+                return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
+                    .with_hint("Make the file system with mkfs.ext4, or call image_import with its files."));
+            }
+            let rootfs = RootfsSpec::Disk { path: path.into(), allowed: None };
+            Ok(Ground { rootfs: Some(rootfs), ..Ground::default() })
+        }
+        Some(Rootfs::Snapshot { path_or_name }) => {
+            let rootfs = RootfsSpec::Snapshot { snapshot: path_or_name };
+            Ok(Ground { rootfs: Some(rootfs), ..Ground::default() })
+        }
     }
 }
 
-fn stand_in(
-    field: &str,
-    image: &str,
-    find: impl Fn(&[&str]) -> Option<PathBuf>,
-) -> Result<Option<String>, Failure> {
-    if image == ImageRef::HOST {
+fn directory(path: &str) -> Ground {
+    let rootfs = RootfsSpec::Directory { path: path.into(), allowed: None };
+    Ground { rootfs: Some(rootfs), ..Ground::default() }
+}
+
+fn parsed(image: &str) -> Result<ImageRef, Failure> {
+    let failure = |error: sandbox::InvalidImage| Failure::from(Error::from(error));
+    image.parse().map_err(|error| {
+        failure(error).with_hint("Call image_list to see which are here, or use image: \"host\".")
+    })
+}
+
+fn decided(policy: fields::PullPolicy) -> PullPolicy {
+    match policy {
+        fields::PullPolicy::Always => PullPolicy::Always,
+        fields::PullPolicy::IfMissing => PullPolicy::IfMissing,
+        fields::PullPolicy::Never => PullPolicy::Never,
+    }
+}
+
+fn asking(image: &str, registry: Registry) -> Result<Option<(Reference, PullOptions)>, Failure> {
+    if registry.ca_certs_path.is_some() {
+        let error =
+            Error::new(ErrorKind::Unsupported, "rootfs.registry.caCertsPath is not taken from a call");
+        return Err(Failure::from(error).with_hint(
+            "Leave it out; who runs the daemon names authorities in its configuration: images.ca_files.",
+        ));
+    }
+    let (username, password) = match registry.auth {
+        Some(auth) if matches!(auth.kind, RegistryAuthKind::Basic) => (auth.username, auth.password),
+        _ => (None, None),
+    };
+    let asking = Asking { platform: None, username, password, insecure: registry.insecure.unwrap_or(false) };
+    if asking == Asking::default() {
         return Ok(None);
     }
-    let shown: String = image.chars().take(MAX_SHOWN_CHARS).collect();
-    let refusal = |hint: String| {
-        let error = Error::new(ErrorKind::Unsupported, format!("{field} {shown:?} cannot be used yet"));
-        Failure::from(error).with_hint(hint)
-    };
-    let host = "Use image: \"host\", which has the programs of this machine.";
-    let Some((_, programs)) = STAND_INS.iter().find(|(name, _)| *name == bare_name(image)) else {
-        return Err(refusal(host.to_owned()));
-    };
-    match find(programs) {
-        Some(program) => Ok(Some(format!(
-            "Image {shown} is not used yet: the sandbox has the host's programs, with {}.",
-            program.display()
-        ))),
-        None => Err(refusal(format!("This machine has no {}. {host}", programs[0]))),
+    Ok(Some((reference(image)?, asking.options()?)))
+}
+
+/// Looks at what lies on the host, and gets what needs more than the daemon's own credentials.
+pub(super) async fn settle(
+    call: &Call,
+    spec: &mut SandboxSpec,
+    registry: Option<(Reference, PullOptions)>,
+) -> Result<(), Failure> {
+    if let Some(RootfsSpec::Directory { path, allowed } | RootfsSpec::Disk { path, allowed }) =
+        &mut spec.rootfs
+    {
+        let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read).await?;
+        (*path, *allowed) = (found, Some(identity));
     }
-}
-
-/// `docker.io/library/python:3.12-slim` is `python`.
-fn bare_name(image: &str) -> &str {
-    let known = WELL_KNOWN.iter().find_map(|prefix| image.strip_prefix(prefix));
-    let image = known.unwrap_or(image);
-    image.split([':', '@']).next().unwrap_or(image)
-}
-
-fn find_program(names: &[&str], directories: &[&Path]) -> Option<PathBuf> {
-    let places = names.iter().flat_map(|name| directories.iter().map(move |place| place.join(name)));
-    places.into_iter().find(|place| place.is_file())
-}
-
-fn unsupported_rootfs(kind: &str) -> Failure {
-    let message = format!("rootfs of kind {kind} cannot be used yet");
-    Failure::from(Error::new(ErrorKind::Unsupported, message))
-        .with_hint("Leave rootfs out and use image: \"host\", which has the programs of this machine.")
+    let Some((reference, options)) = registry else { return Ok(()) };
+    let engine = call.engine();
+    let is_wanted = match spec.pull {
+        PullPolicy::Always => true,
+        PullPolicy::IfMissing => engine.image(&call.who, &reference.to_string()).await.is_err(),
+        PullPolicy::Never => false,
+    };
+    if is_wanted {
+        let pulling = Pulling::default();
+        let work = engine.pull_image(&call.who, &reference, options, pulling.progress());
+        while_pulling(call, &pulling, || true, work).await?.map_err(not_pulled)?;
+        spec.pull = PullPolicy::IfMissing;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
     use super::*;
 
-    #[test]
-    fn interpreters_of_the_host_stand_in_for_their_images() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("python3"), "").unwrap();
-        let find = |names: &[&str]| find_program(names, &[place.path()]);
-        for image in
-            ["python", "python:3.12-slim", "microsandbox/python", "docker.io/library/python@sha256:00"]
-        {
-            let warning = stand_in("image", image, find).unwrap().unwrap();
-            assert!(warning.contains(image) && warning.contains("python3"), "{warning}");
-        }
-        assert_eq!(stand_in("image", "host", find).unwrap(), None);
+    fn rootfs(value: serde_json::Value) -> Result<Ground, Failure> {
+        plan(Some("ignored"), Some(serde_json::from_value(value).unwrap()))
     }
 
     #[test]
-    fn other_images_are_refused_with_the_one_that_works() {
-        for image in ["node:22", "alpine", "/srv/rootfs", "evil/python", "pythonic"] {
-            let failure = stand_in("image", image, |_| None).unwrap_err();
-            assert_eq!(failure.code, "unsupported", "{image}");
-            assert!(failure.message.contains(image), "{}", failure.message);
-            assert!(failure.hint.unwrap().contains("image: \"host\""), "{image}");
+    fn an_image_is_a_name_or_a_path() {
+        for (image, path) in [("/srv/root", true), ("./root", true), ("../root", true), ("~/root", true)] {
+            let ground = plan(Some(image), None).unwrap();
+            let is_directory = matches!(&ground.rootfs, Some(RootfsSpec::Directory { path, .. }) if path == Path::new(image));
+            assert_eq!(is_directory, path, "{image}");
+            assert!(ground.image.is_host());
+        }
+        assert_eq!(plan(Some("python:3.12"), None).unwrap().image.as_str(), "python:3.12");
+        assert!(plan(None, None).unwrap().image.is_host());
+        assert_eq!(plan(Some("no image"), None).unwrap_err().code, "invalid_request");
+    }
+
+    #[test]
+    fn every_kind_of_root_file_system_is_understood() {
+        let oci = rootfs(
+            json!({ "kind": "oci", "reference": "alpine:3", "pullPolicy": "always", "upperSizeMib": 64,
+            "registry": { "auth": { "kind": "basic", "username": "ana", "password": "pw" } } }),
+        )
+        .unwrap();
+        assert_eq!((oci.image.as_str(), oci.pull, oci.disk_mib), ("alpine:3", PullPolicy::Always, Some(64)));
+        let (reference, options) = oci.registry.unwrap();
+        assert_eq!(reference.to_string(), "docker.io/library/alpine:3");
+        assert_eq!(options.credentials.unwrap().password, "pw");
+        let anonymous =
+            json!({ "kind": "oci", "reference": "a", "registry": { "auth": { "kind": "anonymous" } } });
+        assert!(rootfs(anonymous).unwrap().registry.is_none());
+        assert!(rootfs(json!({ "kind": "host" })).unwrap().image.is_host());
+        let bind = rootfs(json!({ "kind": "bind", "path": "/srv" })).unwrap();
+        assert!(matches!(bind.rootfs, Some(RootfsSpec::Directory { allowed: None, .. })));
+        let disk = rootfs(json!({ "kind": "disk", "path": "/srv/d", "fstype": "ext4" })).unwrap();
+        assert!(matches!(disk.rootfs, Some(RootfsSpec::Disk { .. })));
+        let snapshot = rootfs(json!({ "kind": "snapshot", "pathOrName": "s" })).unwrap();
+        assert!(matches!(snapshot.rootfs, Some(RootfsSpec::Snapshot { snapshot }) if snapshot == "s"));
+        for (refused, code) in [
+            (json!({ "kind": "disk", "path": "/d", "fstype": "xfs" }), "unsupported"),
+            (json!({ "kind": "oci", "reference": "a", "registry": { "caCertsPath": "/ca" } }), "unsupported"),
+            (
+                json!({ "kind": "oci", "reference": "a", "registry": { "auth": { "kind": "basic", "username": "a" } } }),
+                "invalid_request",
+            ),
+        ] {
+            let failure = rootfs(refused.clone()).unwrap_err();
+            assert!(failure.code == code && failure.hint.is_some(), "{refused}: {failure:?}");
         }
     }
 }

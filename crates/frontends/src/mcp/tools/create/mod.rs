@@ -2,7 +2,7 @@
 
 mod fields;
 mod image;
-mod mounts;
+pub(crate) mod mounts;
 mod patches;
 mod prepare;
 #[cfg(test)]
@@ -16,10 +16,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, OnExpiry},
+    fields::{CreateFields, LogLevel, Mount, OnExpiry, Port},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
+use crate::images::Pulling;
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -27,6 +28,7 @@ use crate::mcp::{
     hostfs::Report,
     schema,
     tool::{Hints, Tool},
+    tools::images::while_pulling,
 };
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -92,7 +94,7 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Made, Failur
 }
 
 async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
-    let Prepared { mut spec, replace, .. } = prepared;
+    let Prepared { mut spec, replace, registry, .. } = prepared;
     let mut _turn = None;
     if let Some(request) = &spec.request_id {
         _turn = Some(turns::take(&spec.namespace, request).await);
@@ -102,11 +104,15 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
         }
     }
     mounts::allow(&call, &mut spec.mounts).await?;
+    image::settle(&call, &mut spec, registry).await?;
     let (sources, reports) = patches::open(&call, &spec.patches).await?;
     if let (Some(replace), Some(name)) = (replace, &spec.name) {
         remove_earlier(&call, &spec, name.as_str(), replace).await?;
     }
-    let made = call.engine().create_sandbox(&call.who, CreateRequest { spec, sources }).await;
+    let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources });
+    let work = call.engine().create_sandbox_with(&call.who, request, pulling.progress());
+    // While it pulls there is no sandbox yet; after that it is made whole, and then removed.
+    let made = while_pulling(&call, &pulling, || pulling.is_underway(), work).await?;
     let mut view = made.map_err(|error| why_not(error, &reports))?;
     if call.cancelled.is_cancelled() {
         unmake(&call, &view.id).await;

@@ -10,7 +10,7 @@ use crate::mcp::{
 };
 
 /// `field` is what the caller finds them by. Returns what they should know as well.
-pub(super) fn plan(field: &str, mounts: Vec<Mount>) -> Result<(Vec<MountSpec>, Vec<String>), Failure> {
+pub(crate) fn plan(field: &str, mounts: Vec<Mount>) -> Result<(Vec<MountSpec>, Vec<String>), Failure> {
     let (mut planned, mut warnings) = (Vec::with_capacity(mounts.len()), Vec::new());
     for (index, mount) in mounts.into_iter().enumerate() {
         let place = format!("{field}[{index}]");
@@ -101,7 +101,7 @@ fn warning(place: &str, mount: &Mount) -> Option<String> {
 }
 
 /// Lets the policy decide over what lies on the host, by descriptor, and notes which file it decided over.
-pub(super) async fn allow(call: &Call, mounts: &mut [MountSpec]) -> Result<(), Failure> {
+pub(crate) async fn allow(call: &Call, mounts: &mut [MountSpec]) -> Result<(), Failure> {
     for mount in mounts {
         let access = if mount.readonly { Access::Read } else { Access::Write };
         let (MountSource::Bind { host_path, allowed } | MountSource::Disk { host_path, allowed }) =

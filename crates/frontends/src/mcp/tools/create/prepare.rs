@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use engine::MAX_STOP_GRACE;
+use engine::{MAX_STOP_GRACE, PullOptions, Reference};
 use sandbox::{
-    ByteSize, CpuCount, Defaults, Error, ErrorKind, ImageRef, InitSpec, Lifetime, Limits, Rlimit, SandboxId,
+    ByteSize, CpuCount, Defaults, Error, ErrorKind, InitSpec, Lifetime, Limits, Rlimit, SandboxId,
     SandboxName, SandboxSpec,
 };
 
@@ -28,6 +28,8 @@ pub(crate) struct Prepared {
     /// What was asked and is met otherwise, or not at all, as sentences.
     pub(crate) warnings: Vec<String>,
     pub(super) replace: Option<Replace>,
+    /// How the registry is asked, where not as the daemon is configured.
+    pub(super) registry: Option<(Reference, PullOptions)>,
 }
 
 /// A sandbox of the same name goes first.
@@ -49,12 +51,16 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         mounted.extend(planned);
         warnings.extend(more);
     }
-    warnings.extend(image::resolve(fields.image.as_deref(), fields.rootfs.as_ref())?);
+    let ground = image::plan(fields.image.as_deref(), fields.rootfs)?;
     warnings.extend(network_warning(fields.network.as_ref())?);
     warnings.extend(lifecycle_warnings(&lifecycle));
 
     let mut limits = decide_limits(
-        &Resources { cpus: fields.cpus, memory_mib: fields.memory_mib, disk_mib: fields.disk_mib },
+        &Resources {
+            cpus: fields.cpus,
+            memory_mib: fields.memory_mib,
+            disk_mib: fields.disk_mib.or(ground.disk_mib),
+        },
         &resources,
     )?;
     let (rlimits, more) = rlimits(process.rlimits.as_deref().unwrap_or_default(), &mut limits)?;
@@ -67,9 +73,9 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     let spec = SandboxSpec {
         name: parsed(fields.name.as_deref())?,
         namespace: select::namespace(call),
-        image: ImageRef::host(),
-        pull: sandbox::PullPolicy::default(),
-        rootfs: None,
+        image: ground.image,
+        pull: ground.pull,
+        rootfs: ground.rootfs,
         mounts: mounted,
         patches: patches::plan(fields.patches.unwrap_or_default())?,
         scripts: process.scripts.unwrap_or_default(),
@@ -89,10 +95,9 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
             on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
-        ..SandboxSpec::default()
     };
     check(&spec)?;
-    Ok(Prepared { spec, warnings, replace: replace(&lifecycle) })
+    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
 }
 
 const NO_SECRETS: &str = "Leave it out. What is given in env instead can be read by everything inside.";

@@ -105,12 +105,6 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
     let client = Client::new().await;
     let disk = |field: &str, value: &str| json!({ "mounts": [{ "kind": "disk", "guestPath": "/x", "hostPath": "/y", field: value }] });
     for (fields, named) in [
-        (json!({ "image": "alpine:3" }), "alpine:3"),
-        (json!({ "image": "/srv/rootfs" }), "/srv/rootfs"),
-        (json!({ "rootfs": { "kind": "oci", "reference": "alpine", "pullPolicy": "never" } }), "alpine"),
-        (json!({ "rootfs": { "kind": "bind", "path": "/srv" } }), "bind"),
-        (json!({ "rootfs": { "kind": "disk", "path": "/srv" } }), "disk"),
-        (json!({ "rootfs": { "kind": "snapshot", "pathOrName": "s" } }), "snapshot"),
         (disk("format", "qcow2"), "mounts[0].format qcow2"),
         (disk("format", "vmdk"), "vmdk"),
         (disk("fstype", "xfs"), "xfs"),

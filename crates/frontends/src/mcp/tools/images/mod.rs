@@ -1,6 +1,7 @@
 //! Images: what is here, getting more, and taking them away.
 
 mod archives;
+mod build;
 mod change;
 mod look;
 mod pull;
@@ -10,7 +11,7 @@ mod tests;
 
 use sandbox::{Error, ErrorKind};
 
-pub(crate) use self::pull::while_pulling;
+pub(crate) use self::pull::{not_pulled, while_pulling};
 use crate::mcp::{
     Toolset,
     envelope::Failure,
@@ -68,6 +69,15 @@ pub(super) fn tools() -> Vec<Tool> {
             "Make an image of one layer from the tar of a root file system on the host.",
             Hints::DESTROYS,
             archives::import,
+        ),
+        Tool::new(
+            Toolset::Images,
+            "image_build",
+            "Build image",
+            "Build an image from a Dockerfile and a directory of the host. RUN has no network. Layers that are known are used again.",
+            // A name that another image has is taken from it.
+            Hints::DESTROYS,
+            build::build,
         ),
         Tool::new(
             Toolset::Images,

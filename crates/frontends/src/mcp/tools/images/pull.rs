@@ -6,7 +6,7 @@ use engine::PullOptions;
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     refused,
@@ -55,14 +55,14 @@ pub(super) async fn pull(call: Call, arguments: PullArguments) -> ToolResult<Pul
     .options()?;
     let pulling = Pulling::default();
     let work = call.engine().pull_image(&call.who, &reference, options, pulling.progress());
-    let detail = while_pulling(&call, &pulling, work).await?.map_err(not_pulled)?;
+    let detail = while_pulling(&call, &pulling, || true, work).await?.map_err(not_pulled)?;
     let handle = ImageHandle::asked(&detail.summary, &arguments.reference);
     let warnings = warnings(&detail);
     Ok(Answer::new(Pulled { handle, pulled: true }).warn_all(warnings))
 }
 
 /// What a registry did not give, with the next call.
-fn not_pulled(error: Error) -> Failure {
+pub(crate) fn not_pulled(error: Error) -> Failure {
     refused(error)
         .or_hint(
             ErrorKind::NotFound,
@@ -74,33 +74,33 @@ fn not_pulled(error: Error) -> Failure {
         )
 }
 
-/// Works on something that pulls, and tells a caller who wants to know how far it is. One who cancels ends it; what was
-/// downloaded is kept.
+/// Works on something that pulls, and tells a caller who wants to know how far it is. One who cancels ends it, where it may
+/// be dropped; what was downloaded is kept.
 pub(crate) async fn while_pulling<T>(
     call: &Call,
     pulling: &Pulling,
+    may_be_dropped: impl Fn() -> bool,
     work: impl Future<Output = T>,
 ) -> Result<T, Failure> {
     let mut work = pin!(work);
-    let mut told = Telling { call, pulling, last: 0.0 };
+    let mut telling = Telling { call, pulling, last: 0.0 };
+    let mut next_look = Instant::now();
     loop {
+        let facts = async {
+            sleep_until(next_look).await;
+            pulling.news().await
+        };
         tokio::select! {
             biased;
             done = &mut work => {
-                told.tell(pulling.fresh()).await;
+                telling.tell(pulling.fresh()).await;
                 return Ok(done);
             }
-            () = call.cancelled.cancelled() => return Err(given_up()),
-            facts = pulling.news(), if call.progress.is_wanted() => told.tell(facts).await,
-        }
-        tokio::select! {
-            biased;
-            done = &mut work => {
-                told.tell(pulling.fresh()).await;
-                return Ok(done);
+            () = call.cancelled.cancelled(), if may_be_dropped() => return Err(given_up()),
+            facts = facts => {
+                telling.tell(facts).await;
+                next_look = Instant::now() + PROGRESS_EVERY;
             }
-            () = call.cancelled.cancelled() => return Err(given_up()),
-            () = sleep(PROGRESS_EVERY), if call.progress.is_wanted() => {}
         }
     }
 }

@@ -361,3 +361,64 @@ async fn a_pull_tells_how_far_it_is_and_keeps_its_password() {
     call.cancelled.cancel();
     assert_eq!(ask(call, "image_pull", asked).await["error"]["code"], "cancelled");
 }
+
+#[tokio::test]
+async fn a_sandbox_is_made_on_an_image_which_it_then_uses() {
+    let world = World::new().await;
+    let client = &world.client;
+    let handle = world.import("base", "base").await;
+    client.data("sandbox_create", json!({ "name": "box", "image": "base" })).await;
+    let which = client.call.sandbox("box").unwrap();
+    let view = client.call.engine().sandbox(&client.call.who, &which).await.unwrap();
+    assert_eq!(view.plan.image_digest.as_deref(), handle["manifestDigest"].as_str());
+    assert_eq!((view.plan.cwd.as_str(), view.plan.env["A"].as_str()), ("/etc", "b"));
+    let refused = client.error("image_remove", json!({ "reference": "base" }), "wrong_state").await;
+    assert!(refused["hint"].as_str().unwrap().contains("image_remove with force"), "{refused}");
+    let listed = client.data("image_list", json!({})).await;
+    assert_eq!(listed[0]["usedBy"].as_array().unwrap().len(), 1, "{listed}");
+    let report = client.data("image_prune", json!({ "confirm": true })).await;
+    assert_eq!(report["manifestsRemoved"], 0);
+
+    let never = json!({ "rootfs": { "kind": "oci", "reference": "none", "pullPolicy": "never" } });
+    let missing = client.error("sandbox_create", never, "not_found").await;
+    assert!(missing["message"].as_str().unwrap().contains("none"), "{missing}");
+    client.error("sandbox_create", json!({ "image": "a b" }), "invalid_request").await;
+
+    // Directories of the host, as far as the policy goes.
+    fs::create_dir(world.path("root")).unwrap();
+    client.data("sandbox_create", json!({ "name": "dir", "image": world.path("root") })).await;
+    for outside in [
+        json!({ "image": "/etc" }),
+        json!({ "rootfs": { "kind": "bind", "path": "/etc" } }),
+        json!({ "rootfs": { "kind": "disk", "path": "/etc/passwd" } }),
+    ] {
+        client.error("sandbox_create", outside, "host_path_denied").await;
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_gets_its_image_with_the_callers_own_password() {
+    let world = World::new().await;
+    let client = &world.client;
+    let registry = Registry::start(true);
+    world.import("own", "own").await;
+    client.data("image_save", json!({ "reference": "own", "path": world.path("own.tar") })).await;
+    registry.push(&world.path("own.tar"), "own:1");
+    client.data("image_prune", json!({ "confirm": true })).await;
+
+    let reference = format!("{}/own:1", registry.address);
+    let on = |password: &str| {
+        let auth = json!({ "kind": "basic", "username": "ana", "password": password });
+        json!({ "name": "box", "rootfs": { "kind": "oci", "reference": reference, "registry": { "auth": auth } } })
+    };
+    let refused = client.error("sandbox_create", on("wrong-password"), "denied").await;
+    assert!(!refused.to_string().contains("wrong-password"), "{refused}");
+    let (steps, answer) = told(client, "sandbox_create", on(PASSWORD)).await;
+    assert_eq!(answer["data"]["name"], "box", "{answer:#}");
+    assert!(steps.last().unwrap().2.contains("1 of 1 layers"), "{steps:?}");
+    // Nothing that lasts knows it.
+    let inspected = client.data("sandbox_inspect", json!({ "name": "box" })).await;
+    assert!(!inspected.to_string().contains(PASSWORD), "{inspected:#}");
+    // Once it is here nobody needs a password.
+    client.data("sandbox_create", json!({ "name": "again", "image": reference })).await;
+}

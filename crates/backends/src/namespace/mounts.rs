@@ -1,0 +1,82 @@
+//! What a plan mounts, as steps of its cage.
+
+use std::path::Path;
+
+use jail::{HandedMount, MountFlag, Step};
+use sandbox::{MountOrigin, MountPlan};
+
+use super::cage::{Ground, Ids};
+
+/// As `/tmp`: everybody may write to it.
+const TMPFS_MODE: u32 = 0o1777;
+
+/// Puts every mount of the plan in its place in `root`. Those that come from the host are opened by the spawner.
+pub(crate) fn place_all(
+    mounts: &[MountPlan],
+    ids: Ids,
+    root: &Path,
+    steps: &mut Vec<Step>,
+) -> Vec<HandedMount> {
+    let mut all = Vec::new();
+    for mount in mounts {
+        let (root, at) = (root.to_owned(), mount.guest_path.clone());
+        match &mount.source {
+            MountOrigin::Tmpfs { size } => {
+                let (bytes, flags) = (size.bytes(), flags(mount));
+                steps.push(Step::PlaceTmpfs { bytes, mode: TMPFS_MODE, flags, root, at });
+            }
+            origin => {
+                steps.push(Step::Place { mount: all.len(), root, at });
+                all.extend(handed(origin, ids, flags(mount)));
+            }
+        }
+    }
+    all
+}
+
+fn flags(mount: &MountPlan) -> Vec<MountFlag> {
+    let mut flags = vec![MountFlag::NoSuid, MountFlag::NoDev];
+    flags.extend(mount.readonly.then_some(MountFlag::ReadOnly));
+    flags.extend(mount.noexec.then_some(MountFlag::NoExec));
+    flags
+}
+
+/// What the spawner opens; `None` for a tmpfs, which the child makes.
+pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> Option<HandedMount> {
+    let (origin, identity) = match origin {
+        MountOrigin::Path { path, identity } => {
+            // Without root the kernel shows a directory only with what is mounted beneath it. Volumes have nothing there.
+            let recursive = identity.is_some();
+            (jail::MountOrigin::Path { path: path.clone(), recursive }, identity)
+        }
+        MountOrigin::Image { path, identity } => {
+            (jail::MountOrigin::Image { path: path.clone(), is_ours: identity.is_none() }, identity)
+        }
+        MountOrigin::Tmpfs { .. } => return None,
+    };
+    let identity = identity.map(|file| jail::FileIdentity { device: file.device, inode: file.inode });
+    Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
+}
+
+/// Why a mount cannot be had on this host, found before anything is made.
+pub(crate) fn check(
+    mounts: &[MountPlan],
+    ground: &Ground,
+    disk_tools: &Result<std::path::PathBuf, String>,
+) -> Result<(), sandbox::BackendError> {
+    for mount in mounts {
+        let (path, why) = match (&mount.source, disk_tools) {
+            (MountOrigin::Image { path, .. }, Err(why)) => (path, why.clone()),
+            (MountOrigin::Path { path, .. } | MountOrigin::Image { path, .. }, _)
+                if path.starts_with(&ground.stage) =>
+            {
+                (path, format!("sandboxes are put together over {}, which hides it", ground.stage.display()))
+            }
+            _ => continue,
+        };
+        let what = format!("mount {}: {} cannot be mounted: {why}", mount.guest_path, path.display());
+        let hint = "Use a directory elsewhere, or a volume of the kind directory.".to_owned();
+        return Err(sandbox::BackendError::Unsupported { what, hint: Some(hint) });
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Volumes: what their files are kept in, what they take, and a place that shows one and runs nothing.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use jail::{Cage, MountFlag, Reply, Request, Step, Unlinked};
+use sandbox::{BackendError, ByteSize, Defaults, MountOrigin, SandboxId, VolumeKind, VolumeStorage};
+
+use super::{
+    Host,
+    cage::{self, Ground},
+    create::{self, Begun, HalfMade},
+    disk, error,
+    instance::NamespaceInstance,
+    mounts,
+    statement::DiskHold,
+    unexpected,
+};
+
+/// Makes what a volume's files are kept in. On a thread that may block.
+pub(crate) fn make(
+    host: &Host,
+    directory: &Path,
+    kind: VolumeKind,
+    limit: Option<ByteSize>,
+) -> Result<VolumeStorage, BackendError> {
+    let storage = match (kind, limit, &host.disk_tools) {
+        (VolumeKind::Directory, None, _) | (VolumeKind::Directory, Some(_), Err(_)) => {
+            VolumeStorage::Directory
+        }
+        (_, Some(_), Ok(_)) => VolumeStorage::Image,
+        (VolumeKind::Disk, _, Err(why)) => {
+            let what = format!("a volume of the kind disk cannot be made here: {why}");
+            let hint = Some("Use the kind directory, with a quota that is held by measuring.".to_owned());
+            return Err(BackendError::Unsupported { what, hint });
+        }
+        (VolumeKind::Disk, None, Ok(_)) => {
+            return Err(BackendError::Failed { what: "a disk without a size".to_owned(), source: None });
+        }
+    };
+    let path = storage.path(directory);
+    let made = match (storage, &host.disk_tools, limit) {
+        (VolumeStorage::Image, Ok(mkfs), Some(size)) => {
+            disk::make_image(mkfs, &host.directories.layers(), size, &path)
+        }
+        _ => make_data(&path),
+    };
+    made.map_err(|error| error::from_io(format!("could not make {}", path.display()), error))?;
+    Ok(storage)
+}
+
+/// Belongs to whoever is root inside: that is us, whether we are root or not.
+fn make_data(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o755).create(path)?;
+    // Whatever mask we were started with.
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+}
+
+pub(crate) async fn used(host: &Host, origin: &MountOrigin) -> Result<u64, BackendError> {
+    match origin {
+        MountOrigin::Path { path, .. } => {
+            let request =
+                Request::Measure { paths: vec![path.clone()], guest: None, unlinked: Unlinked::OfPath };
+            match host.ask(&request).await? {
+                Reply::Measured { bytes, .. } => Ok(bytes),
+                other => Err(unexpected(&other)),
+            }
+        }
+        MountOrigin::Image { path, .. } => {
+            let found = fs::metadata(path);
+            let found =
+                found.map_err(|error| error::from_io(format!("could not read {}", path.display()), error))?;
+            Ok(found.blocks() * 512)
+        }
+        MountOrigin::Tmpfs { .. } => Ok(0),
+    }
+}
+
+/// Makes a place whose root is the volume.
+pub(crate) async fn open(
+    host: &Arc<Host>,
+    id: &SandboxId,
+    origin: &MountOrigin,
+) -> Result<NamespaceInstance, BackendError> {
+    let began = Instant::now();
+    let turn = host.turn(id).await;
+    let half_made = HalfMade::new(Arc::clone(host), id.clone(), turn);
+    let (worker, origin) = (Arc::clone(host), origin.clone());
+    let begun = tokio::task::spawn_blocking(move || begin(&worker, half_made, &origin));
+    let begun = begun.await.map_err(error::from_join)??;
+    let made = create::conclude(host, began, begun, host.directories.home.clone(), Vec::new()).await;
+    made.map(|(instance, _costs)| instance)
+}
+
+fn begin(host: &Arc<Host>, mut half_made: HalfMade, origin: &MountOrigin) -> Result<Begun, BackendError> {
+    let limits = Defaults::default().limits;
+    let first_id = half_made.take_range(host)?;
+    let mut cage = build(half_made.id(), origin, &host.ground, first_id)?;
+    cage.rlimits = host.means.holds(&limits).rlimits;
+    // What is written there is the volume's, and nothing of this place's own.
+    let isolation = host.means.isolation(&limits, &DiskHold::FileSystem);
+    create::send(host, half_made, cage, isolation, &limits, None)
+}
+
+/// The cage of a place that shows a volume: nothing is mounted but that, and nothing in it can be run.
+fn build(
+    id: &SandboxId,
+    origin: &MountOrigin,
+    ground: &Ground,
+    first_id: Option<u32>,
+) -> Result<Cage, BackendError> {
+    let root = ground.stage.join("root");
+    let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
+    let no_volume = || BackendError::Failed { what: "a tmpfs is no volume".to_owned(), source: None };
+    let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
+    let mut steps = cage::apart("volume");
+    steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);
+    steps.extend(cage::sealed());
+    let id_map = cage::id_map(ground.ids, first_id);
+    Ok(Cage {
+        name: id.to_string(),
+        id_map,
+        layers: Vec::new(),
+        mounts: vec![mount],
+        steps,
+        rlimits: Vec::new(),
+    })
+}

@@ -1,0 +1,338 @@
+//! What is in an archive that a build was given, without unpacking it: names are keys here and never paths of the host.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufReader, Read, Seek as _, SeekFrom},
+};
+
+use ::images::Digest;
+use build::Pattern;
+use sandbox::{Error, ErrorKind, Result};
+use sha2::{Digest as _, Sha256};
+use tar::{Archive, EntryType};
+
+/// Most files and directories of one archive.
+const MAX_ENTRIES: usize = 500_000;
+/// Longest name, as the kernel has it.
+const MAX_NAME_BYTES: usize = 4095;
+/// Links that are followed on the way to one source.
+const MAX_HOPS: usize = 40;
+/// Largest header with its extensions, which the reader of archives holds in memory.
+const MAX_HEADER_BYTES: u64 = 1024 * 1024;
+
+/// What is read of an archive at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// An archive in a file, and where everything is in it.
+#[derive(Debug)]
+pub(super) struct Context {
+    file: File,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mtime: u64,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    File { offset: u64, size: u64, sha256: [u8; 32] },
+    Directory,
+    Symlink { target: String },
+}
+
+/// One thing that a source stands for: a file, or a directory whose content is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its last part, as the source has it.
+    pub(super) name: String,
+    pub(super) is_directory: bool,
+    /// The file itself under the name `""`, or all beneath the directory with their relative names.
+    pub(super) entries: Vec<(String, Entry)>,
+    /// Of the directory, where the archive has it.
+    pub(super) top: Option<Entry>,
+}
+
+fn refused(message: String) -> Error {
+    Error::invalid(message)
+        .with_hint("Send the context as a tar of files, directories and links with relative names.")
+}
+
+impl Context {
+    /// Reads an archive through. On a thread that may block.
+    pub(super) fn read(mut file: File) -> Result<Self> {
+        let broken = |error: io::Error| refused(format!("the context cannot be read as a tar: {error}"));
+        file.seek(SeekFrom::Start(0)).map_err(broken)?;
+        let reader = file.try_clone().map_err(broken)?;
+        let mut context = Self { file, entries: BTreeMap::new() };
+        let (reader, bound) = Bounded::new(BufReader::with_capacity(READ_BYTES, reader));
+        let mut archive = Archive::new(reader);
+        let mut members = archive.entries().map_err(broken)?;
+        loop {
+            bound.set(Some(MAX_HEADER_BYTES));
+            let Some(member) = members.next() else { break };
+            bound.set(None);
+            context.take(&mut member.map_err(broken)?)?;
+        }
+        Ok(context)
+    }
+
+    fn take(&mut self, member: &mut tar::Entry<'_, impl Read>) -> Result<()> {
+        let broken = |error: io::Error| refused(format!("the context cannot be read as a tar: {error}"));
+        let header = member.header();
+        let kind = header.entry_type();
+        if kind == EntryType::XGlobalHeader {
+            return Ok(());
+        }
+        let name = plain(&member.path_bytes())?;
+        let id = |id: io::Result<u64>| id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        let mut entry = Entry {
+            mode: header.mode().unwrap_or(0o644) & 0o7777,
+            uid: id(header.uid()),
+            gid: id(header.gid()),
+            mtime: header.mtime().unwrap_or(0),
+            kind: Kind::Directory,
+        };
+        match kind {
+            EntryType::Directory => {}
+            EntryType::Regular | EntryType::Continuous => {
+                let (offset, size) = (member.raw_file_position(), member.size());
+                let mut hasher = Sha256::new();
+                let mut buffer = vec![0; 64 * 1024];
+                let mut left = size;
+                while left > 0 {
+                    let n = member.read(&mut buffer).map_err(broken)?;
+                    if n == 0 {
+                        return Err(refused(format!("the context ends in the middle of {name}")));
+                    }
+                    hasher.update(&buffer[..n]);
+                    left = left.saturating_sub(n as u64);
+                }
+                entry.kind = Kind::File { offset, size, sha256: hasher.finalize().into() };
+            }
+            EntryType::Symlink => {
+                let target = member.link_name_bytes().unwrap_or_default();
+                let target = String::from_utf8(target.into_owned())
+                    .map_err(|_bad| refused(format!("the link {name} leads to a name that is not UTF-8")))?;
+                entry.kind = Kind::Symlink { target };
+            }
+            EntryType::Link => {
+                let target = plain(&member.link_name_bytes().unwrap_or_default())?;
+                let Some(linked) = self.entries.get(&target) else {
+                    return Err(refused(format!(
+                        "the hard link {name} leads to {target}, which is not there"
+                    )));
+                };
+                entry = linked.clone();
+            }
+            other => return Err(refused(format!("{name} is of a kind that no context has: {other:?}"))),
+        }
+        if name.is_empty() {
+            return Ok(());
+        }
+        if self.entries.len() >= MAX_ENTRIES {
+            let message = format!("the context has more than {MAX_ENTRIES} entries");
+            return Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Leave out what the build does not need with a .dockerignore."));
+        }
+        self.entries.insert(name, entry);
+        Ok(())
+    }
+
+    /// It is there no more for anyone who asks.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
+    pub(super) fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
+        self.entries.retain(|name, _| keeps(name));
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A small file, whole.
+    pub(super) fn read_file(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        use std::os::unix::fs::FileExt as _;
+        let Some(path) = self.resolve(&clean(name)) else { return Ok(None) };
+        let Some(Entry { kind: Kind::File { offset, size, .. }, .. }) = self.entries.get(&path) else {
+            return Ok(None);
+        };
+        if *size > most {
+            return Err(Error::invalid(format!("{name} has {size} bytes; at most {most} fit")));
+        }
+        let mut bytes = vec![0; usize::try_from(*size).unwrap_or(0)];
+        self.file.read_exact_at(&mut bytes, *offset).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error)
+        })?;
+        Ok(Some(bytes))
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        match self.entries.get(path) {
+            Some(entry) => entry.kind == Kind::Directory,
+            None => path.is_empty() || self.beneath(path).next().is_some(),
+        }
+    }
+
+    fn beneath<'a>(&'a self, path: &str) -> impl Iterator<Item = (&'a str, &'a Entry)> + use<'a> {
+        let start = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let length = start.len();
+        let all = self.entries.range(start.clone()..).take_while(move |(name, _)| name.starts_with(&start));
+        all.map(move |(name, entry)| (&name[length..], entry)).filter(|(name, _)| !name.is_empty())
+    }
+
+    /// Follows links, all of which lead to somewhere in the archive. Nothing where nothing is.
+    fn resolve(&self, path: &str) -> Option<String> {
+        let mut left: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+        let mut done: Vec<String> = Vec::new();
+        let mut n_hops = 0;
+        while let Some(part) = left.pop() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    done.pop();
+                    continue;
+                }
+                _ => done.push(part),
+            }
+            if let Some(Entry { kind: Kind::Symlink { target }, .. }) = self.entries.get(&done.join("/")) {
+                n_hops += 1;
+                if n_hops > MAX_HOPS {
+                    return None;
+                }
+                done.pop();
+                if target.starts_with('/') {
+                    done.clear();
+                }
+                left.extend(target.split('/').rev().map(str::to_owned));
+            }
+        }
+        let path = done.join("/");
+        (self.entries.contains_key(&path) || self.is_directory(&path)).then_some(path)
+    }
+
+    /// What a source of `COPY` stands for, in order.
+    pub(super) fn find(&self, source: &str) -> Result<Vec<Found>> {
+        let cleaned = clean(source);
+        let missing = || {
+            Error::new(ErrorKind::NotFound, format!("{source} is not in the context"))
+                .with_hint("Check the name, and whether .dockerignore leaves it out.")
+        };
+        if !Pattern::is_wild(&cleaned) {
+            return Ok(vec![self.found(&cleaned, &self.resolve(&cleaned).ok_or_else(missing)?)]);
+        }
+        let pattern = Pattern::parse(&cleaned).map_err(Error::invalid)?;
+        let found: Vec<Found> = self
+            .names()
+            .filter(|name| pattern.matches(name))
+            .filter_map(|name| Some(self.found(name, &self.resolve(name)?)))
+            .collect();
+        if found.is_empty() { Err(missing()) } else { Ok(found) }
+    }
+
+    /// All names; directories that are only implied by what lies in them are told by `COPY` of the names above them.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    fn found(&self, asked: &str, path: &str) -> Found {
+        let name = asked.rsplit('/').next().unwrap_or_default().to_owned();
+        if self.is_directory(path) {
+            let entries = self.beneath(path).map(|(name, entry)| (name.to_owned(), entry.clone())).collect();
+            return Found { name, is_directory: true, entries, top: self.entries.get(path).cloned() };
+        }
+        let entries = self.entries.get(path).map(|entry| (String::new(), entry.clone()));
+        Found { name, is_directory: false, entries: entries.into_iter().collect(), top: None }
+    }
+}
+
+/// Describes what is copied, so that the same content gives the same digest whenever it was written.
+pub(super) fn digest(found: &[Found], owners: Owners) -> Digest {
+    let mut text = String::new();
+    for found in found {
+        text.push_str(&format!("{:?} {}\n", found.name, found.is_directory));
+        let top = found.top.iter().map(|top| (&found.name, top));
+        for (name, entry) in found.entries.iter().map(|(name, entry)| (name, entry)).chain(top) {
+            text.push_str(&format!("{name:?} {:o} ", entry.mode));
+            if owners == Owners::Kept {
+                text.push_str(&format!("{}:{} ", entry.uid, entry.gid));
+            }
+            match &entry.kind {
+                Kind::File { size, sha256, .. } => text.push_str(&format!("{size} {sha256:?}\n")),
+                Kind::Directory => text.push_str("directory\n"),
+                Kind::Symlink { target } => text.push_str(&format!("-> {target:?}\n")),
+            }
+        }
+    }
+    Digest::of(text.as_bytes())
+}
+
+/// Whose the copies are: what comes from the caller's machine belongs to root, what comes from an image to whom it belonged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owners {
+    Root,
+    Kept,
+}
+
+/// Without `.`, `..` and needless slashes; what would climb out stays in.
+pub(super) fn clean(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The name of a member. One that is absolute or climbs out is no mistake but an attack.
+fn plain(name: &[u8]) -> Result<String> {
+    let shown: String = String::from_utf8_lossy(name).chars().take(100).collect();
+    let name =
+        std::str::from_utf8(name).map_err(|_bad| refused(format!("the name {shown:?} is not UTF-8")))?;
+    if name.len() > MAX_NAME_BYTES || name.contains('\0') {
+        return Err(refused(format!("the name {shown:?} is no path")));
+    }
+    if name.starts_with('/') || name.split('/').any(|part| part == "..") {
+        return Err(refused(format!("the name {shown:?} leads out of the context")));
+    }
+    Ok(clean(name))
+}
+
+type Bound = std::rc::Rc<std::cell::Cell<Option<u64>>>;
+
+/// Gives only so many bytes between members, so that no header fills the memory.
+struct Bounded<R> {
+    inner: R,
+    left: Bound,
+}
+
+impl<R> Bounded<R> {
+    fn new(inner: R) -> (Self, Bound) {
+        let left = Bound::default();
+        (Self { inner, left: Bound::clone(&left) }, left)
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        if let Some(left) = self.left.get() {
+            let left = left.checked_sub(n as u64).ok_or_else(|| io::Error::other("a header is too long"))?;
+            self.left.set(Some(left));
+        }
+        Ok(n)
+    }
+}

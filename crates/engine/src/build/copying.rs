@@ -1,0 +1,287 @@
+//! `COPY` and `ADD`: what is copied, to where, and whose it becomes.
+
+use std::{fs::File, io::Read, sync::Arc};
+
+use ::images::{Digest, Image};
+use build::{CopyStep, Pattern};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use sandbox::{Error, ErrorKind, FileKind, Result};
+
+use super::{
+    Builder, MAX_CONTEXT,
+    context::{self, Context, Entry, Found, Kind, Owners},
+    pieces::{self, Piece, Section, Source},
+    place::Place,
+    spool::too_large,
+};
+
+/// Largest `/etc/passwd` or `/etc/group` that is looked into.
+const MAX_ACCOUNTS_BYTES: u64 = 1024 * 1024;
+/// Links on the way to a source in another stage.
+const MAX_HOPS: usize = 40;
+/// Sources that one pattern may stand for in another stage.
+const MAX_GLOB: u32 = 10_000;
+
+/// Everything that one instruction copies.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    items: Vec<Item>,
+}
+
+#[derive(Debug)]
+struct Item {
+    found: Found,
+    bytes: Source,
+    owners: Owners,
+}
+
+impl Load {
+    /// From the context and from the Dockerfile itself.
+    pub(super) fn from_context(builder: &Arc<Builder>, context: &Context, step: &CopyStep) -> Result<Self> {
+        let file = Arc::new(context.file().try_clone().map_err(unreadable)?);
+        let mut load = Self::default();
+        for source in &step.sources {
+            for found in context.find(source)? {
+                let unpacked = if step.unpack { unpacked(builder, &file, &found)? } else { None };
+                load.items.push(unpacked.unwrap_or_else(|| Item {
+                    found,
+                    bytes: Source::Archive(Arc::clone(&file)),
+                    owners: Owners::Root,
+                }));
+            }
+        }
+        load.items.extend(step.files.iter().map(|(name, content)| in_dockerfile(name, content)));
+        Ok(load)
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        let mut text = String::new();
+        for item in &self.items {
+            let digest = context::digest(std::slice::from_ref(&item.found), item.owners);
+            text.push_str(digest.as_str());
+        }
+        Digest::of(text.as_bytes())
+    }
+
+    /// From the files of an image, which is looked into from a sandbox of its own.
+    pub(super) async fn from_image(builder: &Arc<Builder>, image: &Image, step: &CopyStep) -> Result<Self> {
+        let place = Place::make(builder, image).await?;
+        let load = Self::from_place(builder, &place, step).await;
+        place.end().await;
+        load
+    }
+
+    async fn from_place(builder: &Arc<Builder>, place: &Place<'_>, step: &CopyStep) -> Result<Self> {
+        let mut load = Self::default();
+        for source in &step.sources {
+            for path in sources(builder, place, source).await? {
+                let path = followed(builder, place, path).await?;
+                let bytes = builder.engine.pack(&builder.who, &place.which, &path).await?;
+                let file = builder.spool.take(bytes, MAX_CONTEXT, "what is copied").await?;
+                let packed = tokio::task::spawn_blocking(move || Context::read(file)).await;
+                let packed = packed.map_err(|error| unreadable(std::io::Error::other(error)))??;
+                // The members begin with the last part of the path.
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let asked = source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+                let keeps_name = Pattern::is_wild(asked) || asked.is_empty();
+                for mut found in packed.find(if name.is_empty() { "." } else { name })? {
+                    found.name = if keeps_name { name.to_owned() } else { asked.to_owned() };
+                    let file = Arc::new(packed.file().try_clone().map_err(unreadable)?);
+                    load.items.push(Item { found, bytes: Source::Archive(file), owners: Owners::Kept });
+                }
+            }
+        }
+        load.items.extend(step.files.iter().map(|(name, content)| in_dockerfile(name, content)));
+        Ok(load)
+    }
+
+    /// Puts everything into the sandbox.
+    pub(super) async fn put(self, builder: &Arc<Builder>, place: &Place<'_>, step: &CopyStep) -> Result<()> {
+        let Builder { engine, who, .. } = &**builder;
+        let owner = match &step.chown {
+            Some(chown) => Some(owner(builder, place, chown).await?),
+            None => None,
+        };
+        let to = step.to.trim_end_matches('/');
+        let to = if to.is_empty() { "/" } else { to };
+        let there = match engine.stat(who, &place.which, to, true).await {
+            Ok(entry) => Some(entry.kind),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let is_many = self.items.len() > 1 || self.items.iter().any(|item| item.found.is_directory);
+        let into = if step.to.ends_with('/') || is_many || there == Some(FileKind::Directory) {
+            (to.to_owned(), None)
+        } else {
+            let (above, name) = to.rsplit_once('/').unwrap_or(("", to));
+            (if above.is_empty() { "/" } else { above }.to_owned(), Some(name.to_owned()))
+        };
+        let (directory, name) = into;
+        engine.mkdir(who, &place.which, &directory, true, None).await?;
+        if there.is_none()
+            && name.is_none()
+            && let Some((uid, gid)) = owner
+        {
+            engine.chown(who, &place.which, &directory, Some(uid), Some(gid), false).await?;
+        }
+        let pieces = self.pieces(step, name.as_deref(), owner);
+        let bytes = pieces::stream_of(pieces);
+        engine.unpack(who, &place.which, &directory, true, bytes).await.map(drop)
+    }
+
+    fn pieces(self, step: &CopyStep, name: Option<&str>, owner: Option<(u32, u32)>) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for item in self.items {
+            let Item { found, bytes, owners } = item;
+            for (relative, mut entry) in found.entries {
+                let name = match (relative.is_empty(), name) {
+                    (true, Some(name)) => name.to_owned(),
+                    (true, None) => found.name.clone(),
+                    (false, _) => relative,
+                };
+                (entry.uid, entry.gid) = match (owner, owners) {
+                    (Some(owner), _) => owner,
+                    (None, Owners::Root) => (0, 0),
+                    (None, Owners::Kept) => (entry.uid, entry.gid),
+                };
+                if let Some(mode) = step.chmod
+                    && !matches!(entry.kind, Kind::Symlink { .. })
+                {
+                    entry.mode = mode;
+                }
+                pieces.push(Piece { name, entry, bytes: bytes.clone() });
+            }
+        }
+        pieces
+    }
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "what is copied cannot be read again").with_source(error)
+}
+
+/// A file whose content stands in the Dockerfile.
+fn in_dockerfile(name: &str, content: &str) -> Item {
+    use sha2::{Digest as _, Sha256};
+    let kind = Kind::File { offset: 0, size: content.len() as u64, sha256: Sha256::digest(content).into() };
+    let entry = Entry { mode: 0o644, uid: 0, gid: 0, mtime: 0, kind };
+    let found = Found {
+        name: name.to_owned(),
+        is_directory: false,
+        entries: vec![(String::new(), entry)],
+        top: None,
+    };
+    Item { found, bytes: Source::Memory(Bytes::copy_from_slice(content.as_bytes())), owners: Owners::Root }
+}
+
+/// An archive as `ADD` has it: what is in it, in place of itself.
+fn unpacked(builder: &Arc<Builder>, file: &Arc<File>, found: &Found) -> Result<Option<Item>> {
+    let [(name, Entry { kind: Kind::File { offset, size, .. }, .. })] = &found.entries[..] else {
+        return Ok(None);
+    };
+    if !name.is_empty() {
+        return Ok(None);
+    }
+    let mut start = Vec::new();
+    let section = || Section { file, at: *offset, left: *size };
+    section().take(512).read_to_end(&mut start).map_err(unreadable)?;
+    let reader: Box<dyn Read + '_> = match &start[..] {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(section())),
+        [b'B', b'Z', b'h', ..] => return Err(unsupported(&found.name, "bzip2")),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(unsupported(&found.name, "xz")),
+        _ => Box::new(section()),
+    };
+    let mut reader = reader;
+    let mut head = Vec::new();
+    if reader.by_ref().take(512).read_to_end(&mut head).is_err() || !is_tar(&head) {
+        return Ok(None);
+    }
+    let mut plain = builder.spool.file()?;
+    let whole = head.as_slice().chain(reader);
+    let copied = std::io::copy(&mut whole.take(MAX_CONTEXT.bytes() + 1), &mut plain).map_err(unreadable)?;
+    if copied > MAX_CONTEXT.bytes() {
+        return Err(too_large(&found.name, MAX_CONTEXT));
+    }
+    let archive = Context::read(plain)?;
+    let bytes = Source::Archive(Arc::new(archive.file().try_clone().map_err(unreadable)?));
+    let mut all = archive.find(".")?;
+    Ok(all.pop().map(|found| Item { found, bytes, owners: Owners::Kept }))
+}
+
+fn is_tar(head: &[u8]) -> bool {
+    head.len() == 512 && &head[257..262] == b"ustar"
+}
+
+fn unsupported(name: &str, what: &str) -> Error {
+    let message = format!("{name} is compressed by {what}, which ADD does not unpack here");
+    Error::new(ErrorKind::Unsupported, message)
+        .with_hint("Compress it with gzip, or copy it with COPY and unpack it with RUN.")
+}
+
+/// The paths that a source stands for inside.
+async fn sources(builder: &Arc<Builder>, place: &Place<'_>, source: &str) -> Result<Vec<String>> {
+    let cleaned = context::clean(source);
+    if !Pattern::is_wild(&cleaned) {
+        return Ok(vec![format!("/{cleaned}")]);
+    }
+    let found = builder.engine.glob(&builder.who, &place.which, "/", &cleaned, MAX_GLOB).await?;
+    if found.paths.is_empty() {
+        return Err(Error::not_found(format!("{source} is not there to be copied")));
+    }
+    Ok(found.paths.into_iter().map(|path| format!("/{}", path.trim_start_matches('/'))).collect())
+}
+
+/// Where a path leads when it is a link.
+async fn followed(builder: &Arc<Builder>, place: &Place<'_>, mut path: String) -> Result<String> {
+    for _ in 0..MAX_HOPS {
+        if path == "/" {
+            return Ok(path);
+        }
+        let entry = builder.engine.stat(&builder.who, &place.which, &path, false).await?;
+        if entry.kind != FileKind::Symlink {
+            return Ok(path);
+        }
+        let target = builder.engine.read_link(&builder.who, &place.which, &path).await?;
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        path = if target.starts_with('/') {
+            format!("/{}", context::clean(&target))
+        } else {
+            format!("/{}", context::clean(&format!("{above}/{target}")))
+        };
+    }
+    Err(Error::invalid(format!("{path} is reached by too many links")))
+}
+
+/// `user:group` as numbers; names are looked up in the image. A user alone is its own group, as Docker has it.
+async fn owner(builder: &Arc<Builder>, place: &Place<'_>, chown: &str) -> Result<(u32, u32)> {
+    let (user, group) = chown.split_once(':').unwrap_or((chown, ""));
+    let uid = id_of(builder, place, user, "/etc/passwd").await?;
+    let gid = if group.is_empty() { uid } else { id_of(builder, place, group, "/etc/group").await? };
+    Ok((uid, gid))
+}
+
+async fn id_of(builder: &Arc<Builder>, place: &Place<'_>, name: &str, accounts: &str) -> Result<u32> {
+    if let Ok(id) = name.parse() {
+        return Ok(id);
+    }
+    let unknown = || {
+        Error::not_found(format!("{name} is not in the image's {accounts}"))
+            .with_hint("Give --chown numbers, or make the user with RUN first.")
+    };
+    let read =
+        builder.engine.read_file(&builder.who, &place.which, accounts, 0, Some(MAX_ACCOUNTS_BYTES)).await;
+    let bytes = match read {
+        Ok((_, bytes)) => bytes.try_fold(Vec::new(), async |mut all, chunk| {
+            all.extend_from_slice(&chunk);
+            Ok(all)
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(unknown()),
+        Err(error) => return Err(error),
+    };
+    let text = String::from_utf8_lossy(&bytes.await?).into_owned();
+    let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found =
+        lines.find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok());
+    found.ok_or_else(unknown)
+}

@@ -1,0 +1,269 @@
+//! Images from Dockerfiles. Every instruction that changes files runs in a sandbox of its own, made from the image so far;
+//! when it is done the sandbox stops, and what it changed becomes one more layer.
+//!
+//! What a build is given is kept as archives, never unpacked on the host: all that is written is written by the guest of a
+//! sandbox, into it. What the build made on its way is kept as images without a name; see `images::Images::built`.
+
+mod context;
+mod copying;
+mod keys;
+mod pieces;
+mod place;
+mod spool;
+mod stage;
+mod utf8;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use ::images::{Digest, Platform, Reference};
+use sandbox::{ByteSize, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::spool::sweep;
+use self::{context::Context, spool::Spool};
+use crate::{ByteStream, Engine, Principal, SandboxRef, disk::may_block, error};
+
+/// Largest context, and largest copy from another stage.
+const MAX_CONTEXT: ByteSize = ByteSize::gib(4);
+/// Most instructions that one build does.
+const MAX_STEPS: usize = 500;
+/// Longest build, also when more is asked for.
+pub const MAX_BUILD_TIME: Duration = Duration::from_secs(6 * 60 * 60);
+const DEFAULT_BUILD_TIME: Duration = Duration::from_secs(60 * 60);
+/// Most names of one image.
+const MAX_TAGS: usize = 64;
+/// Events that wait for the caller; a slow one slows the build.
+pub const QUEUED_BUILD_EVENTS: usize = 256;
+
+/// A sandbox with this label belongs to a build, and goes when its daemon does.
+const LABEL: &str = "warren.build";
+/// Where a caller puts a Dockerfile that is no part of the context.
+pub const OUTSIDE_DOCKERFILE: &str = ".warren.Dockerfile";
+
+/// What was asked of a build.
+#[derive(Debug, Clone, Default)]
+pub struct BuildSpec {
+    pub dockerfile: DockerfileSource,
+    pub tags: Vec<Reference>,
+    pub args: BTreeMap<String, String>,
+    /// Name or number of a stage; the last one when absent.
+    pub target: Option<String>,
+    /// Makes every layer anew.
+    pub no_cache: bool,
+    pub platform: Option<Platform>,
+    /// For the images of `FROM`.
+    pub pull: PullPolicy,
+    pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DockerfileSource {
+    /// In the context.
+    Path(String),
+    Text(String),
+}
+
+impl Default for DockerfileSource {
+    fn default() -> Self {
+        Self::Path("Dockerfile".to_owned())
+    }
+}
+
+/// What a build tells while it goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BuildEvent {
+    /// An instruction begins.
+    Step {
+        number: usize,
+        total: usize,
+        stage: Option<String>,
+        line: usize,
+        text: String,
+    },
+    /// Its layer was made before.
+    Cached {
+        number: usize,
+    },
+    Output {
+        stream: OutputStream,
+        text: String,
+    },
+    /// Its layer is made.
+    Layer {
+        number: usize,
+        bytes: u64,
+    },
+    Warning {
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+impl OutputStream {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// What a build came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltImage {
+    pub digest: Digest,
+    pub names: Vec<Reference>,
+    pub n_steps: usize,
+    pub n_cached: usize,
+    pub warnings: Vec<String>,
+}
+
+impl Engine {
+    /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends, nothing
+    /// is left but layers for the next build.
+    pub async fn build_image(
+        &self,
+        who: &Principal,
+        spec: BuildSpec,
+        context: ByteStream,
+        events: mpsc::Sender<BuildEvent>,
+    ) -> Result<BuiltImage> {
+        self.core().images_to_name(who).await?;
+        let time = check(&spec)?;
+        let engine = self.clone();
+        let id = crate::names::random_exec_id()?.to_string();
+        let builder = Arc::new(Builder {
+            spool: Spool::make(&engine.core().config.home)?,
+            engine,
+            who: who.clone(),
+            id,
+            events,
+            places: Mutex::default(),
+            n_places: AtomicUsize::new(0),
+            deadline: Instant::now() + time,
+        });
+        let gone = CancellationToken::new();
+        let _ends_with_us = gone.clone().drop_guard();
+        let (done, result) = oneshot::channel();
+        let closing = self.core().closing.clone();
+        self.core().drivers.spawn(async move {
+            let built = tokio::select! {
+                built = stage::build(&builder, spec, context) => built,
+                () = gone.cancelled() => Err(Error::new(ErrorKind::Cancelled, "the build was given up")),
+                () = tokio::time::sleep_until(builder.deadline) => Err(out_of_time(time)),
+                // The next daemon clears away.
+                () = closing.cancelled() => return,
+            };
+            tokio::select! {
+                () = place::clear(&builder) => {}
+                () = closing.cancelled() => {}
+            }
+            // Fails when the caller has gone.
+            let _nobody_waits = done.send(built);
+        });
+        result.await.map_err(|_dropped| error::closing())?
+    }
+}
+
+fn check(spec: &BuildSpec) -> Result<Duration> {
+    if spec.tags.len() > MAX_TAGS {
+        return Err(Error::invalid(format!("{} names; at most {MAX_TAGS} fit", spec.tags.len())));
+    }
+    if let Some(tag) = spec.tags.iter().find(|tag| tag.digest().is_some()) {
+        return Err(Error::invalid(format!("{tag} has a digest, and so cannot be given as a name"))
+            .with_hint("Name the image as in team/app:1.2."));
+    }
+    let time = spec.timeout.unwrap_or(DEFAULT_BUILD_TIME);
+    if time.is_zero() || time > MAX_BUILD_TIME {
+        let message = format!("a build of {time:?} cannot be; it takes up to {MAX_BUILD_TIME:?}");
+        return Err(Error::invalid(message).with_hint("Leave the time limit out for the default."));
+    }
+    Ok(time)
+}
+
+fn out_of_time(time: Duration) -> Error {
+    Error::new(ErrorKind::TimedOut, format!("the build took longer than {time:?}"))
+        .with_hint("Layers that were made are kept: build again to go on, with a longer time limit.")
+}
+
+/// Whether a sandbox belongs to a build, and so to the daemon that began it.
+pub(crate) fn is_of_builds(spec: &SandboxSpec) -> bool {
+    spec.labels.contains_key(LABEL)
+}
+
+/// For callers: a sandbox with a build's label would go with the daemon.
+pub(crate) fn check_labels(spec: &SandboxSpec) -> Result<()> {
+    if is_of_builds(spec) {
+        return Err(Error::invalid(format!("the label {LABEL} is for sandboxes of builds"))
+            .with_hint("Use another label."));
+    }
+    Ok(())
+}
+
+fn label(id: &str) -> (String, String) {
+    (LABEL.to_owned(), id.to_owned())
+}
+
+/// What all parts of one build share.
+#[derive(Debug)]
+struct Builder {
+    engine: Engine,
+    who: Principal,
+    id: String,
+    spool: Spool,
+    events: mpsc::Sender<BuildEvent>,
+    /// Sandboxes that are there or about to be.
+    places: Mutex<Vec<SandboxRef>>,
+    n_places: AtomicUsize,
+    deadline: Instant,
+}
+
+impl Builder {
+    async fn tell(&self, event: BuildEvent) {
+        // Who does not listen still wants the image; who has gone ends the build by other ways.
+        let _nobody_listens = self.events.send(event).await;
+    }
+
+    fn next_name(&self) -> Result<SandboxName> {
+        let number = self.n_places.fetch_add(1, Ordering::Relaxed);
+        let id: String = self.id.chars().rev().take(10).collect();
+        Ok(format!("build-{id}-{number}").to_ascii_lowercase().parse()?)
+    }
+
+    fn remember(&self, which: SandboxRef) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).push(which);
+    }
+
+    fn forget(&self, which: &SandboxRef) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != which);
+    }
+
+    fn places(&self) -> Vec<SandboxRef> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The context, in whatever compression it came.
+    async fn read_context(&self, bytes: ByteStream) -> Result<Context> {
+        let file = self.spool.take(bytes, MAX_CONTEXT, "the context").await?;
+        may_block(|| {
+            let plain = spool::decompressed(&self.spool, file, MAX_CONTEXT)?;
+            Context::read(plain)
+        })
+    }
+}

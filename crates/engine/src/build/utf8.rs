@@ -1,0 +1,54 @@
+//! Output comes in pieces that may end in the middle of a letter.
+
+/// Gives out whole letters; what is none becomes the replacement character.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    /// The beginning of a letter: at most three bytes.
+    rest: Vec<u8>,
+}
+
+impl Decoder {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&all) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            // A wrong byte somewhere: the end may still be the beginning of a letter.
+            Err(_) => all.len() - begun(&all),
+            Ok(_) => all.len(),
+        };
+        self.rest = all.split_off(whole);
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+/// How many bytes at the end begin a letter without ending it.
+fn begun(bytes: &[u8]) -> usize {
+    let last = &bytes[bytes.len().saturating_sub(3)..];
+    (1..=last.len())
+        .rev()
+        .find(|length| {
+            let tail = &last[last.len() - length..];
+            std::str::from_utf8(tail)
+                .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_put_together_again() {
+        let text = "aé漢😀z";
+        for at in 0..text.len() {
+            let mut decoder = Decoder::default();
+            let (one, other) = text.as_bytes().split_at(at);
+            assert_eq!(decoder.take(one) + &decoder.take(other), text, "{at}");
+        }
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.take(b"\xff\xe6\xbc"), "\u{fffd}");
+        assert_eq!(decoder.take(b"\xa2"), "漢");
+    }
+}

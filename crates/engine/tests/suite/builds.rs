@@ -1,0 +1,26 @@
+//! Who may build, and whose sandboxes builds are.
+
+use engine::{BuildSpec, Principal};
+use sandbox::{ErrorKind, SandboxSpec};
+
+use super::support::{World, bytes};
+
+#[tokio::test]
+async fn images_are_shared_names_so_only_who_may_everything_builds() {
+    let world = World::new().await;
+    let stranger = Principal::of_namespace("stranger", "team".parse().unwrap());
+    let (events, _told) = tokio::sync::mpsc::channel(1);
+    let refused = world.engine.build_image(&stranger, BuildSpec::default(), bytes(""), events).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn nobody_can_make_a_sandbox_look_like_a_builds() {
+    let world = World::new().await;
+    let labels = [("warren.build".to_owned(), "mine".to_owned())].into();
+    let refused =
+        world.engine.create_sandbox(&world.who, SandboxSpec { labels, ..SandboxSpec::default() }).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("warren.build"), "{error}");
+}

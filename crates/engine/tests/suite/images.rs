@@ -1,0 +1,166 @@
+//! Sandboxes on images, without a place in which they would really run.
+
+use std::{io::Cursor, time::Duration};
+
+use engine::{Digest, Force, ImageConfig, ImageOptions, Platform, Principal, Reference, SandboxRef};
+use sandbox::{ErrorKind, FileIdentity, ImageRef, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
+
+use super::support::{World, in_time};
+
+async fn with_images() -> World {
+    World::with(|config| {
+        let mut options = ImageOptions { durable: false, ..ImageOptions::default() };
+        options.retry.attempts = 1;
+        options.timeouts.connect = Duration::from_secs(5);
+        config.images = Some(options);
+    })
+    .await
+}
+
+/// Imports an image of one file.
+async fn import(world: &World, name: &str, config: ImageConfig) -> Digest {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(name.len() as u64);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "name", name.as_bytes()).unwrap();
+    let root = Cursor::new(tar.into_inner().unwrap());
+    let reference: Reference = name.parse().unwrap();
+    let made =
+        world.engine.import_image(&world.who, root, config, Platform::host(), reference).await.unwrap();
+    made.summary.digest
+}
+
+fn on(image: &str, name: &str) -> SandboxSpec {
+    let (image, name) = (image.parse().unwrap(), Some(name.parse().unwrap()));
+    SandboxSpec { image, name, ..SandboxSpec::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_decides_what_nobody_asked_for() {
+    let world = with_images().await;
+    let config = ImageConfig {
+        env: vec!["A=image".to_owned(), "B=image".to_owned(), "nonsense".to_owned()],
+        user: Some("ana".to_owned()),
+        working_dir: Some("/work".to_owned()),
+        entrypoint: vec!["/bin/app".to_owned()],
+        cmd: vec!["serve".to_owned()],
+        stop_signal: Some("SIGINT".to_owned()),
+        ..ImageConfig::default()
+    };
+    let digest = import(&world, "app:1", config).await;
+    let mut spec = on("app:1", "web");
+    spec.env.insert("B".to_owned(), "asked".to_owned());
+    let view = world.engine.create_sandbox(&world.who, spec).await.unwrap();
+    let plan = &view.plan;
+    assert_eq!((plan.env["A"].as_str(), plan.env["B"].as_str()), ("image", "asked"));
+    assert_eq!((plan.user.as_str(), plan.cwd.as_str()), ("ana", "/work"));
+    assert_eq!(plan.image_digest.as_deref(), Some(digest.as_str()));
+    assert_eq!(
+        (plan.config.entrypoint.as_slice(), plan.config.cmd.as_slice()),
+        (&["/bin/app".to_owned()][..], &["serve".to_owned()][..])
+    );
+    assert_eq!(plan.config.stop_signal.as_deref(), Some("SIGINT"));
+    let RootfsPlan::Layers { layers } = &plan.rootfs else { panic!("{:?}", plan.rootfs) };
+    assert_eq!(std::fs::read(layers[0].join("name")).unwrap(), b"app:1");
+
+    // One that says nothing begins at the root, as root.
+    import(&world, "silent:1", ImageConfig::default()).await;
+    let view = world.engine.create_sandbox(&world.who, on("silent:1", "silent")).await.unwrap();
+    assert_eq!((view.plan.user.as_str(), view.plan.cwd.as_str()), ("0:0", "/"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_stays_while_a_sandbox_is_made_on_it() {
+    let world = with_images().await;
+    let digest = import(&world, "app:1", ImageConfig::default()).await;
+    for name in ["web", "worker"] {
+        world.engine.create_sandbox(&world.who, on("app:1", name)).await.unwrap();
+    }
+    let users = ["sandbox web", "sandbox worker"];
+    // Another daemon knows it from the records.
+    let world = world.crash().await;
+    assert_eq!(world.engine.images(&world.who).await.unwrap()[0].used_by, users);
+    let error = world.engine.remove_image(&world.who, "app:1", Force::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongState);
+    assert!(users.iter().all(|user| error.message().contains(user)), "{error}");
+    assert_eq!(world.engine.prune_images(&world.who).await.unwrap().images, []);
+
+    // By force only its name goes, and the rest with the last sandbox.
+    world.engine.remove_image(&world.who, "app:1", Force::Yes).await.unwrap();
+    assert_eq!(world.engine.image(&world.who, digest.as_str()).await.unwrap().summary.names, []);
+    for (name, n_left) in [("web", 1), ("worker", 0)] {
+        let which: SandboxRef = name.parse().unwrap();
+        world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
+        // Behind: it has no event of its own.
+        in_time(async {
+            while world.engine.images(&world.who).await.unwrap().len() != n_left {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+    let layers = world.home.path().join("layers");
+    in_time(async {
+        while std::fs::read_dir(&layers).unwrap().count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_here_is_pulled_only_when_that_was_asked() {
+    let world = with_images().await;
+    let mut spec = on("127.0.0.1:1/nobody/listens:1", "web");
+    spec.pull = PullPolicy::Never;
+    let error = world.engine.create_sandbox(&world.who, spec.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    for pull in [PullPolicy::IfMissing, PullPolicy::Always] {
+        let spec = SandboxSpec { pull, ..spec.clone() };
+        let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert_eq!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap(), []);
+    // What is here needs no registry, unless it is asked for every time.
+    import(&world, "127.0.0.1:1/nobody/listens:1", ImageConfig::default()).await;
+    let pull = PullPolicy::Always;
+    let error =
+        world.engine.create_sandbox(&world.who, SandboxSpec { pull, ..spec.clone() }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    world.engine.create_sandbox(&world.who, spec).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_stands_in_for_interpreters_and_says_so() {
+    let world = World::new().await;
+    let view = world.engine.create_sandbox(&world.who, on("python:3.12-slim", "py")).await.unwrap();
+    assert_eq!((view.spec.image.as_str(), view.plan.image.as_str()), ("python:3.12-slim", ImageRef::HOST));
+    assert_eq!(view.plan.rootfs, RootfsPlan::Host);
+    assert!(view.warnings.iter().any(|warning| warning.contains("python:3.12-slim")), "{:?}", view.warnings);
+    let error = world.engine.create_sandbox(&world.who, on("alpine", "alp")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
+    let world = World::new().await;
+    let root = tempfile::tempdir().unwrap();
+    let spec = |name: &str, allowed| {
+        let path = root.path().to_owned();
+        let rootfs = Some(RootfsSpec::Directory { path, allowed });
+        SandboxSpec { name: Some(name.parse().unwrap()), rootfs, ..SandboxSpec::default() }
+    };
+    let stranger = Principal::developer("somebody");
+    let error = world.engine.create_sandbox(&stranger, spec("no", None)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    let identity = FileIdentity { device: 1, inode: 2 };
+    let view = world.engine.create_sandbox(&stranger, spec("allowed", Some(identity))).await.unwrap();
+    let RootfsPlan::Directory { identity: planned, .. } = view.plan.rootfs else { panic!("{:?}", view.plan) };
+    assert_eq!(planned, Some(identity));
+    world.engine.create_sandbox(&world.who, spec("own", None)).await.unwrap();
+    // Nobody can say so in a request.
+    let claimed = r#"{"kind":"directory","path":"/","allowed":{"device":1,"inode":2}}"#;
+    let read: RootfsSpec = serde_json::from_str(claimed).unwrap();
+    assert_eq!(read, RootfsSpec::Directory { path: "/".into(), allowed: None });
+}

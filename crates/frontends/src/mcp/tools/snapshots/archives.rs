@@ -1,0 +1,79 @@
+//! `snapshot_save` and `snapshot_load`, and as they were called before: `snapshot_export` and `snapshot_import`.
+
+use engine::SaveOptions;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{change::elsewhere, named, shapes::SnapshotHandle, waiting};
+use crate::mcp::{
+    call::Call,
+    envelope::{Answer, ToolResult},
+    hostfs::{NewFile, Source},
+};
+
+/// Of an archive that is written: it may hold secrets.
+const ARCHIVE_MODE: u32 = 0o600;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SaveArguments {
+    /// Name, digest, or path of snapshot_list
+    path_or_name: String,
+    /// Host path of the file to write
+    out: String,
+    /// The snapshots beneath it; default true: without them it loads only where they are
+    with_parents: Option<bool>,
+    /// The image beneath it; default false
+    with_image: Option<bool>,
+    /// Not compressed
+    plain_tar: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Saved {
+    path_or_name: String,
+    out: String,
+    bytes: u64,
+    saved: bool,
+    /// As saved, for clients of older versions.
+    exported: bool,
+}
+
+pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Saved> {
+    let which = named(&call, &arguments.path_or_name).await?;
+    let options = SaveOptions {
+        with_parents: arguments.with_parents.unwrap_or(true),
+        with_image: arguments.with_image.unwrap_or(false),
+        plain: arguments.plain_tar.unwrap_or(false),
+    };
+    let file = NewFile::begin(&call, &arguments.out, ARCHIVE_MODE).await?;
+    let work = call.engine().save_snapshot(&call.who, &which, file.writer(), options);
+    let warnings = waiting(&call, work).await?;
+    let (out, bytes) = file.commit().await?;
+    let saved = Saved { path_or_name: arguments.path_or_name, out, bytes, saved: true, exported: true };
+    Ok(Answer::new(saved).warn_all(warnings))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct LoadArguments {
+    /// Host path of an archive by snapshot_save, here or elsewhere
+    archive: String,
+    /// Default the name it was saved under
+    name: Option<String>,
+    /// Not possible: snapshots stay with the daemon
+    #[schemars(extend("x-full-only" = true))]
+    dest: Option<String>,
+}
+
+pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<SnapshotHandle> {
+    if arguments.dest.is_some() {
+        return Err(elsewhere("dest"));
+    }
+    let name = arguments.name.map(|name| name.parse()).transpose().map_err(sandbox::Error::from)?;
+    let namespace = call.namespace.clone().unwrap_or_else(|| call.who.home_namespace());
+    let archive = Source::open(&call, &arguments.archive).await?;
+    let work = call.engine().load_snapshot(&call.who, &namespace, name, archive.into_reader());
+    let view = waiting(&call, work).await?;
+    Ok(Answer::new((&view).into()))
+}

@@ -1,0 +1,170 @@
+//! `snapshot_create`, `snapshot_remove`, `snapshot_reindex`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use engine::{Force, SnapshotFate, SnapshotSpec};
+use sandbox::{Error, ErrorKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{confirmed, named, refused, shapes::Snapshot, waiting};
+use crate::mcp::{
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    hostfs::Source,
+};
+
+/// Snapshots that one call names.
+const MAX_NAMED: usize = 256;
+/// Archives that one call loads from a directory.
+const MAX_ARCHIVES: usize = 1024;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CreateArguments {
+    name: String,
+    /// Running or stopped
+    from_sandbox: String,
+    /// Not possible: snapshots stay with the daemon; snapshot_save writes to a path
+    #[schemars(extend("x-full-only" = true))]
+    dest_dir: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    /// Takes the name from a snapshot that has it
+    force: Option<bool>,
+    /// Needed with force
+    confirm: Option<bool>,
+    /// Digests are always recorded
+    #[schemars(extend("x-full-only" = true))]
+    record_integrity: Option<bool>,
+}
+
+pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult<Snapshot> {
+    if arguments.dest_dir.is_some() {
+        return Err(elsewhere("destDir"));
+    }
+    let replace = arguments.force.unwrap_or(false);
+    if replace {
+        confirmed(&call, arguments.confirm, "snapshot_create")?;
+    }
+    let spec = SnapshotSpec {
+        name: Some(arguments.name.parse().map_err(Error::from)?),
+        from: call.sandbox(&arguments.from_sandbox)?,
+        labels: arguments.labels.unwrap_or_default(),
+        replace,
+    };
+    let view = waiting(&call, call.engine().create_snapshot(&call.who, spec)).await?;
+    let answer = Answer::new((&view).into());
+    Ok(match arguments.record_integrity {
+        Some(false) => answer.warn("recordIntegrity is false and was recorded all the same."),
+        _ => answer,
+    })
+}
+
+pub(super) fn elsewhere(field: &str) -> Failure {
+    let error =
+        Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: snapshots stay with the daemon"));
+    Failure::from(error)
+        .with_hint(format!("Leave {field} out, and call snapshot_save to write one to a path."))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RemoveArguments {
+    /// Name, digest, or path of snapshot_list
+    path_or_name: Option<String>,
+    path_or_names: Option<Vec<String>>,
+    /// Also while it is used: it loses its name, and goes with its last user
+    force: Option<bool>,
+    /// Needed with force
+    confirm: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Removed {
+    path_or_name: String,
+    removed: bool,
+    /// It has no name now, and goes with the last who uses it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    kept_for_users: bool,
+}
+
+pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Vec<Removed>> {
+    let mut all: Vec<String> =
+        arguments.path_or_name.into_iter().chain(arguments.path_or_names.into_iter().flatten()).collect();
+    let mut seen = HashSet::new();
+    all.retain(|one| seen.insert(one.clone()));
+    if all.is_empty() || all.len() > MAX_NAMED {
+        let message = match all.len() {
+            0 => "snapshot_remove requires pathOrName or pathOrNames".to_owned(),
+            n => format!("{n} snapshots; at most {MAX_NAMED} fit"),
+        };
+        return Err(Failure::invalid(message).with_hint("Call snapshot_list to see which there are."));
+    }
+    let force = match arguments.force {
+        Some(true) => {
+            confirmed(&call, arguments.confirm, "snapshot_remove")?;
+            Force::Yes
+        }
+        _ => Force::No,
+    };
+    let mut removed: Vec<Removed> = Vec::with_capacity(all.len());
+    for path_or_name in all {
+        let work = async {
+            let which = named(&call, &path_or_name).await?;
+            call.engine().remove_snapshot(&call.who, &which, force).await.map_err(refused)
+        };
+        match work.await {
+            Ok(fate) => removed.push(Removed {
+                path_or_name,
+                removed: true,
+                kept_for_users: fate == SnapshotFate::Unnamed,
+            }),
+            // Those before it are gone; whoever asked has to know.
+            Err(failure) if !removed.is_empty() => {
+                let gone: Vec<_> = removed.iter().map(|one| &one.path_or_name).collect();
+                return Err(failure.with_details(serde_json::json!({ "removed": gone })));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(Answer::new(removed))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct ReindexArguments {
+    /// Host directory with archives by snapshot_save: all of them are loaded
+    dir: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Reindexed {
+    dir: Option<String>,
+    indexed: usize,
+}
+
+pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResult<Reindexed> {
+    let Some(dir) = arguments.dir else {
+        let indexed = waiting(&call, call.engine().reindex_snapshots(&call.who)).await?;
+        return Ok(Answer::new(Reindexed { dir: None, indexed }));
+    };
+    call.who.may_change()?;
+    let directory = Source::open(&call, &dir).await?;
+    let shown = directory.shown();
+    let names = directory.names().await?;
+    let archives = names.iter().filter(|name| name.ends_with(".tar") || name.ends_with(".tar.zst"));
+    let (mut indexed, mut warnings) = (0, Vec::new());
+    let namespace = call.namespace.clone().unwrap_or_else(|| call.who.home_namespace());
+    for name in archives.take(MAX_ARCHIVES) {
+        let loaded = async {
+            let archive = Source::open(&call, &format!("{dir}/{name}")).await?;
+            let reader = archive.into_reader();
+            waiting(&call, call.engine().load_snapshot(&call.who, &namespace, None, reader)).await
+        };
+        match loaded.await {
+            Ok(_) => indexed += 1,
+            Err(failure) => warnings.push(format!("{name} was left out: {}.", failure.message)),
+        }
+    }
+    Ok(Answer::new(Reindexed { dir: Some(shown), indexed }).warn_all(warnings))
+}

@@ -1,0 +1,194 @@
+//! Snapshots, restores, forks and what a sandbox changed.
+
+mod archives;
+mod change;
+mod fork;
+mod look;
+mod restore;
+mod shapes;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use engine::SnapshotRef;
+use sandbox::{Error, ErrorKind};
+
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{DANGEROUS_OPERATION_DISABLED, Failure},
+    tool::{Hints, Tool},
+    tools::telling::while_waiting,
+};
+
+pub(super) fn tools() -> Vec<Tool> {
+    [taking(), archiving(), using()].into_iter().flatten().collect()
+}
+
+fn taking() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_create",
+            "Create snapshot",
+            "Keep what a sandbox changed, running or stopped. One that runs stands still for the copy only; files only, no memory.",
+            // With force it takes the name from another, which may go.
+            Hints::DESTROYS_MORE,
+            change::create,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_list",
+            "List snapshots",
+            "List snapshots. Those without a name are kept for forks and go with the last of them.",
+            Hints::READS,
+            look::list,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_inspect",
+            "Inspect snapshot",
+            "Show one snapshot: image, parent, labels, size, and who uses it; with verify, read all of it.",
+            Hints::READS,
+            look::inspect,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_verify",
+            "Verify snapshot",
+            "Read all of a snapshot and compare it with the digests that were recorded.",
+            Hints::READS,
+            look::verify,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_remove",
+            "Remove snapshots",
+            "Remove snapshots. One in use is refused; with force it loses its name now, and goes with its last user.",
+            Hints::DESTROYS,
+            change::remove,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "snapshot_reindex",
+            "Reindex snapshots",
+            "Find snapshots on the daemon's disk that it does not list; with dir, load every archive in a host directory.",
+            Hints::SETS,
+            change::reindex,
+        ),
+    ]
+}
+
+fn archiving() -> Vec<Tool> {
+    let save = |name, title| {
+        Tool::new(
+            Toolset::Snapshots,
+            name,
+            title,
+            "Write a snapshot to an archive on the host (tar.zst), with its parents, and its image if asked.",
+            // A file that is there is replaced.
+            Hints::DESTROYS,
+            archives::save,
+        )
+    };
+    let load = |name, title| {
+        Tool::new(
+            Toolset::Snapshots,
+            name,
+            title,
+            "Take in a snapshot from an archive on the host. An archive that was changed is refused.",
+            Hints::ADDS,
+            archives::load,
+        )
+    };
+    vec![
+        save("snapshot_save", "Save snapshot"),
+        load("snapshot_load", "Load snapshot"),
+        save("snapshot_export", "Export snapshot (snapshot_save)"),
+        load("snapshot_import", "Import snapshot (snapshot_load)"),
+    ]
+}
+
+fn using() -> Vec<Tool> {
+    vec![
+        Tool::new(
+            Toolset::Snapshots,
+            "sandbox_restore",
+            "Restore sandbox",
+            "Create a sandbox from a snapshot: its files, environment, user and limits. Nothing is copied.",
+            Hints::ADDS,
+            restore::restore,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "sandbox_fork",
+            "Fork sandbox",
+            "Create one or many sandboxes with the files that a sandbox has now, running or stopped. All or none.",
+            Hints::ADDS,
+            fork::fork,
+        ),
+        Tool::new(
+            Toolset::Snapshots,
+            "sandbox_diff",
+            "Changes of sandbox",
+            "List what a sandbox changed since its image or a snapshot it was made from; text as a patch too.",
+            Hints::READS,
+            fork::diff,
+        ),
+    ]
+}
+
+/// The snapshot that a caller means: a name, a digest, or the path that snapshot_list shows.
+async fn named(call: &Call, path_or_name: &str) -> Result<SnapshotRef, Failure> {
+    if !is_path(path_or_name) {
+        return Ok(SnapshotRef::new(path_or_name, call.namespace.clone())?);
+    }
+    let all = call.engine().snapshots(&call.who, None).await?;
+    let found = all.iter().find(|view| view.path == Path::new(path_or_name));
+    found.map(|view| SnapshotRef::from(&view.id)).ok_or_else(|| {
+        let shown: String = path_or_name.chars().take(80).collect();
+        Failure::from(Error::not_found(format!("no snapshot at the path {shown:?}"))).with_hint(
+            "Give a name or digest of snapshot_list; call snapshot_load to take in an archive at a path.",
+        )
+    })
+}
+
+fn is_path(text: &str) -> bool {
+    text.contains(['/', '\\']) || text.starts_with('~') || text == "." || text == ".."
+}
+
+/// What cannot be done, with the next call.
+fn refused(error: Error) -> Failure {
+    let kind = error.kind();
+    let failure = Failure::from(error);
+    match kind {
+        ErrorKind::NotFound if failure.message.contains("image") => failure.with_hint(
+            "Call image_pull for that image, or snapshot_load with an archive that has the image inside.",
+        ),
+        ErrorKind::NotFound => failure.with_hint("Call snapshot_list, or sandbox_list, to see which there are."),
+        ErrorKind::AlreadyExists => failure.with_hint("Choose another name, or call snapshot_list to see whose it is."),
+        ErrorKind::WrongState if failure.message.contains("is used by") => failure.with_hint(
+            "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm.",
+        ),
+        ErrorKind::Unsupported if failure.message.contains("pause") => {
+            failure.with_hint("Call sandbox_stop first: a stopped sandbox needs no pause.")
+        }
+        _ => failure,
+    }
+}
+
+fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failure> {
+    if confirm == Some(true) || call.settings.dangerous_enabled {
+        return Ok(());
+    }
+    Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{tool} with force requires confirm: true"))
+        .with_hint(format!("Call snapshot_list to see what is meant, then {tool} with confirm: true.")))
+}
+
+/// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
+async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
+    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "it was given up"));
+    let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
+    done.ok_or_else(cancelled)?.map_err(refused)
+}

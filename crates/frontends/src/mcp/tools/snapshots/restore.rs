@@ -1,0 +1,120 @@
+//! `sandbox_restore`.
+
+use engine::RestoreSpec;
+use sandbox::{Error, ErrorKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{named, waiting};
+use crate::mcp::{
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tools::{
+        create::{LogLevel, Mount, Port, mounts},
+        select::Status,
+    },
+};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RestoreArguments {
+    name: String,
+    /// Name, digest, or path of snapshot_list
+    snapshot: String,
+    /// Not needed: a snapshot knows its parents
+    #[schemars(extend("x-full-only" = true))]
+    snapshot_base: Option<String>,
+    /// There is no memory to share; sandbox_fork makes sandboxes from a running one
+    #[schemars(extend("x-full-only" = true))]
+    forked: Option<bool>,
+    /// Snapshots have files only
+    #[schemars(extend("x-full-only" = true))]
+    disk_only: Option<bool>,
+    /// Default the user of its source
+    user: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
+    log_level: Option<LogLevel>,
+    #[schemars(extend("x-full-only" = true))]
+    external_mount_policy: Option<MountPolicy>,
+    /// Mounts are not part of a snapshot: name them again
+    volumes: Option<Vec<Mount>>,
+    #[schemars(extend("x-full-only" = true))]
+    ports: Option<Vec<Port>>,
+    #[schemars(extend("x-full-only" = true))]
+    vsock: Option<Vec<Vsock>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum MountPolicy {
+    Strict,
+    Relaxed,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "refused as a whole")]
+struct Vsock {
+    path: String,
+    #[schemars(range(min = 1, max = 4_294_967_295_u64))]
+    port: u64,
+    datagram: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Restored {
+    name: String,
+    id: String,
+    status: Status,
+}
+
+pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResult<Restored> {
+    let mut warnings = Vec::new();
+    let unsupported = |field: &str, why: &str, next: &str| {
+        let error = Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: {why}"));
+        Err(Failure::from(error).with_hint(next.to_owned()))
+    };
+    if arguments.vsock.is_some_and(|all| !all.is_empty()) {
+        return unsupported(
+            "vsock",
+            "sandboxes here have no vsock",
+            "Leave vsock out and use sandbox_ports.",
+        );
+    }
+    if arguments.ports.is_some_and(|all| !all.is_empty()) {
+        return unsupported(
+            "ports",
+            "sandboxes here have no network of their own",
+            "Leave ports out and call sandbox_ports to reach what listens inside.",
+        );
+    }
+    if arguments.forked == Some(true) {
+        warnings.push("forked: files are shared until they change; there is no memory to share.".to_owned());
+    }
+    if arguments.disk_only == Some(false) {
+        warnings.push("diskOnly is false, and a snapshot has files only: nothing runs yet.".to_owned());
+    }
+    if arguments.snapshot_base.is_some() {
+        warnings.push("snapshotBase was not needed: a snapshot knows its parents.".to_owned());
+    }
+    if arguments.log_level.is_some() {
+        warnings.push("logLevel has no effect: the daemon has one log.".to_owned());
+    }
+    if matches!(arguments.external_mount_policy, Some(MountPolicy::Relaxed)) {
+        warnings.push("externalMountPolicy relaxed has no effect: mounts are what volumes names.".to_owned());
+    }
+    let (mut mounts, told) = mounts::plan("volumes", arguments.volumes.unwrap_or_default())?;
+    mounts::allow(&call, &mut mounts).await?;
+    warnings.extend(told);
+    let which = named(&call, &arguments.snapshot).await?;
+    let spec = RestoreSpec {
+        name: Some(arguments.name.parse().map_err(Error::from)?),
+        namespace: call.namespace.clone().unwrap_or_else(|| call.who.home_namespace()),
+        user: arguments.user,
+        mounts,
+        ..RestoreSpec::default()
+    };
+    let view = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await?;
+    let restored =
+        Restored { name: view.name.to_string(), id: view.id.to_string(), status: Status::of(&view) };
+    Ok(Answer::new(restored).warn_all(warnings).warn_all(view.warnings))
+}

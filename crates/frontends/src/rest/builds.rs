@@ -1,0 +1,162 @@
+//! Images from Dockerfiles. The context comes as the body, what the build tells goes back line by line.
+
+use std::time::Duration;
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{Query, State, rejection::QueryRejection},
+    http::HeaderMap,
+    response::Response,
+};
+use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_EVENTS};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use sandbox::{Error, PullPolicy, Result};
+use tokio::sync::mpsc;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Rest,
+    extract::{Caller, byte_stream},
+    stream::{Format, Numbered, answer},
+    v1,
+};
+use crate::http::{ApiResult, HttpRequestId};
+
+/// Build arguments that one request may give.
+const MAX_BUILD_ARGS: usize = 256;
+
+pub(super) fn routes() -> OpenApiRouter<Rest> {
+    OpenApiRouter::new().routes(routes!(build))
+}
+
+/// Builds an image from the tar of a context, plain or compressed with gzip, and streams what it does, as SSE or as lines of
+/// JSON. The last line is `done`, or a failure in the shape of every failure. A reader that goes away ends the build.
+#[utoipa::path(post, path = "/images/build", tag = "images",
+    params(
+        ("tag" = Option<Vec<String>>, Query, description = "Names for the image; may be given several times."),
+        ("dockerfile" = Option<String>, Query, description = "Where the Dockerfile is in the context; `Dockerfile` when absent."),
+        ("buildArg" = Option<Vec<String>>, Query, description = "`NAME=value`; may be given several times."),
+        ("target" = Option<String>, Query, description = "The stage to build; the last one when absent."),
+        ("noCache" = Option<bool>, Query, description = "Makes every layer anew."),
+        ("platform" = Option<String>, Query, description = "This machine's, the only one that can be built for."),
+        ("pull" = Option<String>, Query, description = "`always`, `if-missing` or `never`, for the images of `FROM`."),
+        ("timeoutMs" = Option<u64>, Query, description = "The longest that it may take."),
+    ),
+    request_body(content_type = "application/x-tar", content = Vec<u8>),
+    responses((status = 200,
+        content((v1::BuildEvent = "application/x-ndjson"), (v1::BuildEvent = "text/event-stream")))))]
+async fn build(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    Extension(id): Extension<HttpRequestId>,
+    headers: HeaderMap,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+    body: Body,
+) -> ApiResult<Response> {
+    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let spec = spec_of(pairs)?;
+    let (sender, events) = mpsc::channel(QUEUED_BUILD_EVENTS);
+    let engine = rest.engine.clone();
+    let work = async move { engine.build_image(&who, spec, byte_stream(body), sender).await };
+    let mut lines = lines(events, work.boxed());
+    // A failure before the first line is an answer like any other.
+    let first = match lines.next().await {
+        Some(Err(error)) => return Err(error.into()),
+        first => first,
+    };
+    let lines = stream::iter(first).chain(lines).boxed();
+    Ok(answer(Format::of(&headers), id, &rest.stop, lines))
+}
+
+fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
+    let mut spec = BuildSpec::default();
+    for (name, value) in pairs {
+        match name.as_str() {
+            "tag" => spec.tags.push(crate::builds::reference(&value)?),
+            "dockerfile" => spec.dockerfile = DockerfileSource::Path(value),
+            "buildArg" => {
+                let (name, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| Error::invalid(format!("buildArg takes NAME=value, not {value:?}")))?;
+                spec.args.insert(name.to_owned(), value.to_owned());
+            }
+            "target" => spec.target = Some(value),
+            "noCache" => spec.no_cache = flag(&name, &value)?,
+            "platform" => spec.platform = Some(crate::builds::platform(&value)?),
+            "pull" => spec.pull = pull(&value)?,
+            "timeoutMs" => {
+                let millis = value
+                    .parse()
+                    .map_err(|_bad| Error::invalid("timeoutMs takes a number of milliseconds"))?;
+                spec.timeout = Some(Duration::from_millis(millis));
+            }
+            other => {
+                let shown: String = other.chars().take(64).collect();
+                return Err(Error::invalid(format!("unknown parameter {shown:?}")).with_hint(
+                    "Known are tag, dockerfile, buildArg, target, noCache, platform, pull and timeoutMs.",
+                ));
+            }
+        }
+    }
+    if spec.args.len() > MAX_BUILD_ARGS {
+        return Err(Error::invalid(format!("more than {MAX_BUILD_ARGS} build arguments")));
+    }
+    Ok(spec)
+}
+
+fn flag(name: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_bad| Error::invalid(format!("{name} takes true or false, not {value:?}")))
+}
+
+fn pull(value: &str) -> Result<PullPolicy> {
+    match value {
+        "always" => Ok(PullPolicy::Always),
+        "if-missing" => Ok(PullPolicy::IfMissing),
+        "never" => Ok(PullPolicy::Never),
+        other => Err(Error::invalid(format!("pull takes always, if-missing or never, not {other:?}"))),
+    }
+}
+
+type Line = Result<Numbered<v1::BuildEvent>>;
+
+struct Following {
+    events: mpsc::Receiver<BuildEvent>,
+    /// None once it ended.
+    work: Option<BoxFuture<'static, Result<BuiltImage>>>,
+}
+
+fn lines(
+    events: mpsc::Receiver<BuildEvent>,
+    work: BoxFuture<'static, Result<BuiltImage>>,
+) -> BoxStream<'static, Line> {
+    stream::unfold(Following { events, work: Some(work) }, |mut following| async move {
+        let work = following.work.as_mut()?;
+        let line = tokio::select! {
+            biased;
+            Some(event) = following.events.recv() => Ok(numbered(event.into())),
+            ended = work => {
+                following.work = None;
+                ended.map(|built| numbered(built.into()))
+            }
+        };
+        Some((line, following))
+    })
+    .boxed()
+}
+
+fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
+    let event = match &value {
+        v1::BuildEvent::Step { .. } => "step",
+        v1::BuildEvent::Cached { .. } => "cached",
+        v1::BuildEvent::Output { .. } => "output",
+        v1::BuildEvent::Layer { .. } => "layer",
+        v1::BuildEvent::Warning { .. } => "warning",
+        v1::BuildEvent::Done { .. } => "done",
+    };
+    Numbered { number: None, event, value }
+}

@@ -1,0 +1,71 @@
+//! What builds tell.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One line of a build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum BuildEvent {
+    /// An instruction begins.
+    Step {
+        number: usize,
+        total: usize,
+        /// The stage's name, where it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stage: Option<String>,
+        /// In the Dockerfile.
+        line: usize,
+        text: String,
+    },
+    /// Its layer was made by an earlier build.
+    Cached {
+        number: usize,
+    },
+    /// What a command of `RUN` prints; `stream` is `stdout` or `stderr`.
+    Output {
+        stream: String,
+        text: String,
+    },
+    /// Its layer is made; `bytes` uncompressed.
+    Layer {
+        number: usize,
+        bytes: u64,
+    },
+    Warning {
+        message: String,
+    },
+    /// The image is there.
+    Done {
+        digest: String,
+        references: Vec<String>,
+        steps: usize,
+        cached: usize,
+        warnings: Vec<String>,
+    },
+}
+
+impl From<engine::BuildEvent> for BuildEvent {
+    fn from(event: engine::BuildEvent) -> Self {
+        use engine::BuildEvent as E;
+        match event {
+            E::Step { number, total, stage, line, text } => Self::Step { number, total, stage, line, text },
+            E::Cached { number } => Self::Cached { number },
+            E::Output { stream, text } => Self::Output { stream: stream.as_str().to_owned(), text },
+            E::Layer { number, bytes } => Self::Layer { number, bytes },
+            E::Warning { message } => Self::Warning { message },
+        }
+    }
+}
+
+impl From<engine::BuiltImage> for BuildEvent {
+    fn from(built: engine::BuiltImage) -> Self {
+        Self::Done {
+            digest: built.digest.to_string(),
+            references: built.names.iter().map(ToString::to_string).collect(),
+            steps: built.n_steps,
+            cached: built.n_cached,
+            warnings: built.warnings,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What the upper layers of an overlay change in what the layers below show.
+//!
+//! Layers are merged as the kernel does it: the topmost one that has a name decides; directories of one name are one, down to the
+//! first that is opaque, is hidden by a whiteout or is none. Only what the upper layers have is looked at, so a diff costs what was
+//! changed, not what is there. The layers may be written to meanwhile: every directory is found again by its path when it is come
+//! back to, and what is not there any more is not told.
+
+mod compare;
+mod merge;
+mod patch;
+
+use std::{
+    ffi::{CStr, CString},
+    os::fd::BorrowedFd,
+};
+
+use rustix::fs::Stat;
+
+use self::{
+    compare::{Same, compare_contents, is_same_metadata},
+    merge::{Layers, Node, Stack},
+    patch::Patch,
+};
+use crate::{attributes::Reader, error::Result};
+
+/// Deepest directory that is looked into.
+const MAX_DEPTH: usize = 4096;
+/// Most bytes of paths in one answer.
+const MAX_PATHS_BYTES: usize = 64 * 1024 * 1024;
+
+/// One overlay.
+#[derive(Debug, Clone)]
+pub struct Overlay<'a> {
+    /// Where it is seen; empty for `/`.
+    pub at: Vec<Vec<u8>>,
+    /// Topmost first.
+    pub layers: Vec<BorrowedFd<'a>>,
+    /// How many of them, from the top, are the change; the rest is what it is a change of.
+    pub n_new: usize,
+}
+
+/// What to tell.
+#[derive(Debug, Clone, Default)]
+pub struct DiffOptions {
+    /// Names of a path: only it and what is beneath it; empty for everything.
+    pub under: Vec<Vec<u8>>,
+    pub with_patch: bool,
+    pub max_changes: usize,
+    pub max_patch_bytes: usize,
+    /// Files that were put there by nobody inside, as path and content: no change while they are so.
+    pub given_files: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The same of directories, as path and mode. What is in them is told.
+    pub given_directories: Vec<(Vec<u8>, u32)>,
+}
+
+/// In the order of paths, a directory before what is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    pub changes: Vec<Change>,
+    /// There are more.
+    pub changes_cut: bool,
+    /// As `diff -u` writes it, for `patch -p1`.
+    pub patch: Option<String>,
+    pub patch_cut: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Absolute, as it is seen.
+    pub path: Vec<u8>,
+    pub kind: ChangeKind,
+    /// Of what is there now, or was.
+    pub file: FileKind,
+    /// Length now; 0 for what is gone and for directories.
+    pub size: u64,
+    /// The content is the same; owner, mode or attributes are not.
+    pub only_metadata: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Removed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    File,
+    Directory,
+    Link,
+    Fifo,
+    Socket,
+    Device,
+}
+
+/// Compares. Overlays should be in the order of where they are seen.
+pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
+    let mut told = Told {
+        diff: Diff { patch: options.with_patch.then(String::new), ..Diff::default() },
+        options,
+        paths_bytes: 0,
+        reader: Reader::new(),
+    };
+    for overlay in overlays {
+        if told.diff.changes_cut {
+            break;
+        }
+        let shared = overlay.at.iter().zip(&options.under).take_while(|(one, other)| one == other).count();
+        // Only an overlay that is seen beneath the path, or that the path leads into.
+        if shared == overlay.at.len() || shared == options.under.len() {
+            let under = options.under.get(overlay.at.len()..).unwrap_or_default();
+            Comparison {
+                overlay,
+                layers: Layers::new(&overlay.layers),
+                under,
+                path: Vec::new(),
+                told: &mut told,
+            }
+            .run()?;
+        }
+    }
+    Ok(told.diff)
+}
+
+/// What was found so far.
+struct Told<'a> {
+    diff: Diff,
+    options: &'a DiffOptions,
+    paths_bytes: usize,
+    reader: Reader,
+}
+
+impl Told<'_> {
+    fn add(&mut self, change: Change) {
+        self.paths_bytes += change.path.len();
+        if self.diff.changes.len() >= self.options.max_changes || self.paths_bytes > MAX_PATHS_BYTES {
+            self.diff.changes_cut = true;
+        } else {
+            self.diff.changes.push(change);
+        }
+    }
+}
+
+/// One directory on the way down: what is left of its names, and the layers that have it now, and had it before.
+struct Frame {
+    /// The next one last.
+    names: Vec<CString>,
+    new: Stack,
+    old: Stack,
+}
+
+struct Comparison<'a, 't, 'o> {
+    overlay: &'a Overlay<'a>,
+    layers: Layers<'a>,
+    /// What is left of the path to look beneath.
+    under: &'a [Vec<u8>],
+    /// Names down to the directory we are in.
+    path: Vec<Vec<u8>>,
+    told: &'t mut Told<'o>,
+}
+
+impl Comparison<'_, '_, '_> {
+    fn run(mut self) -> Result<()> {
+        let count = self.overlay.layers.len();
+        let n_new = self.overlay.n_new.min(count);
+        // The tops of all layers are one directory, whatever marks they have.
+        let mut frames = vec![self.frame((0..count).collect(), (n_new..count).collect())?];
+        while let Some(frame) = frames.last_mut() {
+            if self.told.diff.changes_cut {
+                return Ok(());
+            }
+            let Some(name) = frame.names.pop() else {
+                frames.pop();
+                self.path.pop();
+                continue;
+            };
+            let new = self.layers.find(&self.path, &frame.new, &name)?;
+            let old = self.layers.find(&self.path, &frame.old, &name)?;
+            if let Some((new, old)) = self.compare(&name, new, old)? {
+                self.path.push(name.into_bytes());
+                if self.path.len() > MAX_DEPTH {
+                    self.told.diff.changes_cut = true;
+                    return Ok(());
+                }
+                frames.push(self.frame(new, old)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory at `path` as it is now in the layers `new`, and was in `old`.
+    fn frame(&mut self, new: Stack, old: Stack) -> Result<Frame> {
+        if let Some(wanted) = self.under.get(self.path.len()) {
+            let names = CString::new(wanted.clone()).into_iter().collect();
+            return Ok(Frame { names, new, old });
+        }
+        let n_new = self.overlay.n_new;
+        let mut listed: Stack = new.iter().copied().filter(|&layer| layer < n_new).collect();
+        // What was there before is looked through only where it does not show any more.
+        if listed.len() == new.len() {
+            listed.extend(&old);
+        }
+        Ok(Frame { names: self.layers.names(&self.path, &listed)?, new, old })
+    }
+
+    /// Tells what became of one name. Where there is a directory to look into: the layers that have it.
+    fn compare(
+        &mut self,
+        name: &CStr,
+        new: Option<Node>,
+        old: Option<Node>,
+    ) -> Result<Option<(Stack, Stack)>> {
+        match (new, old) {
+            (None, None) => Ok(None),
+            (Some(new), _) if new.layer() >= self.overlay.n_new => Ok(None),
+            (Some(new), None) => {
+                if !self.is_given(name, &new)? {
+                    self.tell(name, ChangeKind::Added, Some(&new), None, false)?;
+                }
+                Ok(new.into_stack().map(|stack| (stack, Stack::new())))
+            }
+            (None, Some(old)) => {
+                self.tell(name, ChangeKind::Removed, None, Some(&old), false)?;
+                Ok(old.into_stack().map(|stack| (Stack::new(), stack)))
+            }
+            (Some(new), Some(old)) => self.both(name, new, old),
+        }
+    }
+
+    fn both(&mut self, name: &CStr, new: Node, old: Node) -> Result<Option<(Stack, Stack)>> {
+        let is_given = self.is_given(name, &new)?;
+        if !is_given && let Some(only_metadata) = self.difference(name, &new, &old)? {
+            self.tell(name, ChangeKind::Modified, Some(&new), Some(&old), only_metadata)?;
+        }
+        Ok(match (new.into_stack(), old.into_stack()) {
+            (None, None) => None,
+            (new, old) => Some((new.unwrap_or_default(), old.unwrap_or_default())),
+        })
+    }
+
+    /// Whether two things of one name differ, and if so, whether in their metadata only.
+    fn difference(&mut self, name: &CStr, new: &Node, old: &Node) -> Result<Option<bool>> {
+        if new.kind() != old.kind() {
+            return Ok(Some(false));
+        }
+        match compare_contents(&mut self.layers, &self.path, name, new, old)? {
+            Same::No => return Ok(Some(false)),
+            Same::Gone => return Ok(None),
+            Same::Yes => {}
+        }
+        let is_same = is_same_metadata(&mut self.layers, &mut self.told.reader, &self.path, name, new, old)?;
+        Ok((!is_same).then_some(true))
+    }
+
+    /// Whether this is a file that nobody inside put there, as it was put there.
+    fn is_given(&mut self, name: &CStr, new: &Node) -> Result<bool> {
+        let path = self.shown(name);
+        if let Node::Directory { stat, .. } = new {
+            let given = self.told.options.given_directories.iter().find(|(given, _)| *given == path);
+            return Ok(given.is_some_and(|(_, mode)| stat.st_mode & 0o7777 == *mode));
+        }
+        let Some((_, content)) = self.told.options.given_files.iter().find(|(given, _)| *given == path)
+        else {
+            return Ok(false);
+        };
+        let read = self.layers.read(&self.path, name, new, content.len() as u64)?;
+        Ok(read.as_deref() == Some(content.as_slice()))
+    }
+
+    fn tell(
+        &mut self,
+        name: &CStr,
+        kind: ChangeKind,
+        new: Option<&Node>,
+        old: Option<&Node>,
+        only_metadata: bool,
+    ) -> Result<()> {
+        // What lies above the path that is asked about is only passed through.
+        if self.path.len() + 1 < self.under.len() {
+            return Ok(());
+        }
+        let path = self.shown(name);
+        if self.told.options.with_patch && !only_metadata && !self.told.diff.patch_cut {
+            let patch = Patch::new(&path, patch::MAX_TEXT_BYTES);
+            let before = old
+                .map(|node| self.layers.read(&self.path, name, node, patch::MAX_TEXT_BYTES))
+                .transpose()?;
+            let after = new
+                .map(|node| self.layers.read(&self.path, name, node, patch::MAX_TEXT_BYTES))
+                .transpose()?;
+            if let Some(text) = patch.text(before, after) {
+                self.add_patch(&text);
+            }
+        }
+        let file = new.or(old).map_or(FileKind::File, Node::kind);
+        let size = new.map_or(0, |node| size_of(node.stat()));
+        self.told.add(Change { path, kind, file, size, only_metadata });
+        Ok(())
+    }
+
+    fn add_patch(&mut self, text: &str) {
+        let diff = &mut self.told.diff;
+        let Some(patch) = &mut diff.patch else { return };
+        if patch.len() + text.len() > self.told.options.max_patch_bytes {
+            diff.patch_cut = true;
+        } else {
+            patch.push_str(text);
+        }
+    }
+
+    fn shown(&self, name: &CStr) -> Vec<u8> {
+        let names = self.overlay.at.iter().chain(&self.path).map(Vec::as_slice).chain([name.to_bytes()]);
+        names.fold(Vec::new(), |mut path, name| {
+            path.push(b'/');
+            path.extend_from_slice(name);
+            path
+        })
+    }
+}
+
+fn size_of(stat: &Stat) -> u64 {
+    match merge::kind_of(stat) {
+        FileKind::File | FileKind::Link => u64::try_from(stat.st_size).unwrap_or_default(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,174 @@
+//! `warren build`
+
+use std::{
+    fs,
+    io::{self, IsTerminal as _},
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::ExitCode,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use engine::OUTSIDE_DOCKERFILE;
+use frontends::rest::v1::{BuildEvent, ErrorBody};
+use futures_util::{Stream, StreamExt as _};
+use sandbox::{Error, ErrorKind};
+use serde::Deserialize;
+use tokio_util::io::ReaderStream;
+
+use super::Context;
+use crate::{
+    arguments,
+    build::{Packing, Show, pack},
+    client::Target,
+    error::{CommandError, CommandResult, io_failure},
+    output,
+};
+
+/// Bytes of a context read from stdin at once.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Build an image from a Dockerfile
+///
+/// Every instruction that changes files runs in a sandbox, which has no network. What .dockerignore names stays here. A layer
+/// that an earlier build made from the same things is used again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren build -t team/app .
+  warren build -t team/app:debug --target debug --build-arg VERSION=1.2 .
+  warren build -f deploy/Dockerfile -t web src
+  tar c -C src . | warren build -t web -")]
+pub(crate) struct Args {
+    /// Name of the image; may be given several times
+    #[arg(long, short = 't', value_name = "NAME")]
+    tag: Vec<String>,
+    /// Where the Dockerfile is; PATH/Dockerfile when absent
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// A value for an ARG; NAME alone takes it from the environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    build_arg: Vec<String>,
+    /// The stage to build; the last one when absent
+    #[arg(long, value_name = "STAGE")]
+    target: Option<String>,
+    /// Make every layer anew
+    #[arg(long)]
+    no_cache: bool,
+    /// Ask registries for the images of FROM, also for those that are here
+    #[arg(long)]
+    pull: bool,
+    /// Give up after this long; 1h
+    #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
+    timeout: Option<Duration>,
+    /// Show only how it ended
+    #[arg(long, short)]
+    quiet: bool,
+    /// The directory of the context, or - for a tar on stdin
+    #[arg(value_name = "PATH|-")]
+    path: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Failed(ErrorBody),
+    Told(BuildEvent),
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let (dockerfile, bytes) = context_of(&args)?;
+    let mut target = Target::new(&["images", "build"]).with("dockerfile", dockerfile);
+    for tag in &args.tag {
+        target = target.with("tag", tag);
+    }
+    for argument in &args.build_arg {
+        let value = match argument.split_once('=') {
+            Some(_) => argument.clone(),
+            // One that is not set stays what the Dockerfile says.
+            None => match std::env::var(argument) {
+                Ok(value) => format!("{argument}={value}"),
+                Err(_unset) => continue,
+            },
+        };
+        target = target.with("buildArg", value);
+    }
+    target = target.maybe("target", args.target.as_ref());
+    target = target.maybe("timeoutMs", args.timeout.map(|span| span.as_millis()));
+    if args.no_cache {
+        target = target.with("noCache", true);
+    }
+    if args.pull {
+        target = target.with("pull", "always");
+    }
+    let client = context.client().await?;
+    let mut lines = client.build_image(target, bytes).await?;
+    let mut show =
+        Show::new(if context.json || args.quiet { None } else { Some(io::stderr().is_terminal()) });
+    while let Some(line) = lines.next().await {
+        let line = line?;
+        match serde_json::from_str(&line).map_err(io::Error::other)? {
+            Line::Failed(ErrorBody { error: detail }) => {
+                show.end();
+                let error = Error::new(detail.kind, detail.message);
+                let error = match detail.hint {
+                    Some(hint) => error.with_hint(hint),
+                    None => error,
+                };
+                return Err(CommandError::Failed { error, request_id: Some(detail.request_id) });
+            }
+            Line::Told(event) => {
+                if context.json {
+                    output::line(&line)?;
+                }
+                match event {
+                    BuildEvent::Done { digest, .. } => {
+                        show.end();
+                        if !context.json {
+                            output::line(&digest)?;
+                        }
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    event => show.event(&event),
+                }
+            }
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, "the daemon ended before the build did")
+        .with_hint("Build again: layers that were made are kept.")
+        .into())
+}
+
+type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// Where the Dockerfile is in the context, and the context.
+fn context_of(args: &Args) -> CommandResult<(String, ByteStream)> {
+    if args.path == Path::new("-") {
+        let dockerfile =
+            args.file.as_ref().map_or_else(|| "Dockerfile".to_owned(), |file| file.display().to_string());
+        return Ok((dockerfile, Box::pin(ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES))));
+    }
+    let resolve =
+        |path: &Path| path.canonicalize().map_err(|error| io_failure(path.display().to_string(), error));
+    let directory = resolve(&args.path)?;
+    if !directory.is_dir() {
+        return Err(Error::invalid(format!("{} is not a directory", args.path.display()))
+            .with_hint("Name the directory of the context, or - for a tar on stdin.")
+            .into());
+    }
+    let file = resolve(&args.file.clone().unwrap_or_else(|| directory.join("Dockerfile")))?;
+    let inside = file.strip_prefix(&directory).ok().and_then(|path| path.to_str()).map(str::to_owned);
+    let mut packing = Packing::of(directory)?;
+    let dockerfile = match inside {
+        Some(path) => {
+            packing.always.push(path.clone());
+            path
+        }
+        None => {
+            packing.beside =
+                Some(fs::read(&file).map_err(|error| io_failure(file.display().to_string(), error))?);
+            OUTSIDE_DOCKERFILE.to_owned()
+        }
+    };
+    Ok((dockerfile, Box::pin(pack(packing))))
+}

@@ -1,0 +1,63 @@
+//! `warren fork`
+
+use std::{process::ExitCode, time::Duration};
+
+use frontends::rest::v1;
+use sandbox::{Label, Lifetime, SandboxName};
+
+use super::Context;
+use crate::{arguments, error::CommandResult, output};
+
+/// Make sandboxes with the files that one has now, and print their names
+///
+/// The source may run: it stands still for the copy only. Forks share its files until they change them, and get its limits,
+/// environment, labels, mounts and lifetime. All of them are made, or none.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren fork dev
+  warren fork dev --name attempt
+  warren fork dev -n 10 --prefix try
+  warren fork dev --name left --name right -e SIDE=both")]
+pub(crate) struct Args {
+    /// Name or id
+    sandbox: String,
+    /// How many
+    #[arg(long = "count", short = 'n', value_name = "N")]
+    count: Option<usize>,
+    /// Name of a fork; may be given several times
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<SandboxName>,
+    /// Names are PREFIX-1, PREFIX-2 and so on
+    #[arg(long, value_name = "PREFIX", conflicts_with = "names")]
+    prefix: Option<String>,
+    /// Further variable of their environment
+    #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
+    env: Vec<(String, String)>,
+    /// Further label
+    #[arg(long, value_name = "KEY=VALUE")]
+    label: Vec<Label>,
+    /// Lifetime from their start, in place of the source's
+    #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
+    ttl: Option<Duration>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
+    let request = v1::ForkSandboxRequest {
+        names: args.names,
+        count: args.count,
+        name_prefix: args.prefix,
+        env: arguments::environment(&args.env),
+        labels: args.label.into_iter().map(|label| (label.key, label.value)).collect(),
+        limits: None,
+        lifetime: args.ttl.map(|ttl| Lifetime { ttl: Some(ttl), ..Lifetime::default() }),
+    };
+    let forks = context.client().await?.fork(&args.sandbox, &request).await?;
+    if context.json {
+        output::json(&v1::ForkList { forks })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for fork in &forks {
+        output::line(fork.name.as_str())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
