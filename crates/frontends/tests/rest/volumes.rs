@@ -1,3 +1,4 @@
+use axum::http::Method;
 use serde_json::json;
 
 use crate::support::Api;
@@ -14,7 +15,8 @@ async fn a_volume_and_its_files() {
     api.post("/v1/volumes", json!({ "name": "data" })).await.expect(409);
     api.post("/v1/volumes", json!({ "name": "data", "colour": "red" })).await.expect(400);
     let files = "/v1/volumes/data/files";
-    api.put(&format!("{files}/content?path=/a/b&parents=true"), "hello").await.expect(200);
+    let put = format!("{files}/content?path=/a/b&parents=true");
+    api.send_bytes(Method::PUT, &put, "hello").await.expect(200);
     let read = api.get(&format!("{files}/content?path=/a/b&offset=1")).await.expect(200);
     assert_eq!(read.text(), "ello");
     api.post(&format!("{files}/mkdir"), json!({ "path": "/c" })).await.expect(204);
