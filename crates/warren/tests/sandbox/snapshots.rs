@@ -288,7 +288,7 @@ fn what_is_used_is_not_removed() {
     let (_, refused) = daemon.fails(["snapshot", "rm", "base"]);
     assert!(refused.contains("sandbox user") && refused.contains("snapshot child"), "{refused}");
     daemon.ok(["snapshot", "rm", "--force", "base"]);
-    daemon.ok(["start", "user"]);
+    daemon.ok(["restart", "user"]);
     assert_eq!(daemon.sh_ok("user", "echo alive"), "alive");
     daemon.ok(["rm", "--force", "user"]);
     daemon.ok(["snapshot", "rm", "child"]);
