@@ -188,9 +188,14 @@ pub(crate) async fn open_behind(core: &Arc<Core>) {
 
 /// An image that has lost its names goes with its last user. Behind: nobody who removes a sandbox waits for that.
 pub(crate) fn user_gone(core: &Arc<Core>, shared: &Shared) {
-    let (Some(images), true) = (core.images.opened.get().cloned(), shared.image_digest.is_some()) else {
-        return;
-    };
+    if shared.image_digest.is_some() {
+        collect_behind(core);
+    }
+}
+
+/// Takes away whatever has no name and no user any more, while nobody waits for it.
+pub(crate) fn collect_behind(core: &Arc<Core>) {
+    let Some(images) = core.images.opened.get().cloned() else { return };
     let closing = core.closing.clone();
     core.drivers.spawn(async move {
         until(&closing, async {
@@ -242,7 +247,7 @@ impl Core {
         reader: impl Read + Send + 'static,
     ) -> Result<()> {
         let images = self.images_to_name(who).await?;
-        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::default()).await;
+        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::host()).await;
         let loaded = loaded.map_err(from_images)?;
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),

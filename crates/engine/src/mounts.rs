@@ -20,6 +20,8 @@ use crate::{Principal, core::Core, volumes::origin_of};
 
 const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
 const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
+/// Of all paths of a sandbox's mounts together: they go to the spawner in one message, with everything else.
+const MAX_PATHS_BYTES: usize = 16 * 1024;
 /// Where ext4 has its magic number, and what that is.
 const EXT4_MAGIC: (u64, [u8; 2]) = (1080, [0x53, 0xef]);
 
@@ -32,6 +34,11 @@ pub(crate) async fn decide(
 ) -> Result<Vec<MountPlan>> {
     if spec.mounts.len() > MAX_MOUNTS {
         return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", spec.mounts.len())));
+    }
+    let n_bytes: usize = spec.mounts.iter().map(path_bytes).sum();
+    if n_bytes > MAX_PATHS_BYTES {
+        let message = format!("the paths of all mounts have {n_bytes} bytes; at most {MAX_PATHS_BYTES} fit");
+        return Err(Error::invalid(message).with_hint("Use fewer mounts, or shorter paths."));
     }
     let (mut decided, mut taken) = (Vec::with_capacity(spec.mounts.len()), BTreeSet::new());
     for mount in &spec.mounts {
@@ -47,6 +54,16 @@ pub(crate) async fn decide(
     // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
     decided.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
     Ok(decided)
+}
+
+fn path_bytes(mount: &MountSpec) -> usize {
+    let of_host = match &mount.source {
+        MountSource::Bind { host_path, .. } | MountSource::Disk { host_path, .. } => {
+            host_path.as_os_str().len()
+        }
+        MountSource::Named { .. } | MountSource::Tmpfs { .. } => 0,
+    };
+    mount.guest_path.len() + of_host
 }
 
 async fn decide_one(
@@ -119,7 +136,6 @@ async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Opt
 }
 
 /// What was asked for when a sandbox was made, to ask for it again: what a front end allowed then is in the plan.
-#[expect(dead_code, reason = "for forks, which ask for what their source asked for")]
 pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
     let mut mounts = record.spec.mounts.clone();
     for mount in &mut mounts {

@@ -35,6 +35,8 @@ const FREEZE_TIME: Duration = Duration::from_secs(5);
 const REMOVE_TIME: Duration = Duration::from_secs(10);
 /// Between two looks at a group: version 1 has no event for "frozen" or "empty" that could be waited for.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
+/// Before the first second look at a group that freezes: most take less, and a workload stands still meanwhile.
+const FIRST_RETRY: Duration = Duration::from_micros(100);
 const GUESTS: &str = "guests";
 
 /// A file that could not be read or written, and what was to go into it.
@@ -290,6 +292,7 @@ impl Hierarchy {
         let (file, value, shown, done) = self.freezer(frozen);
         let (file, shown) = (group.join(file), group.join(shown));
         let began = Instant::now();
+        let mut pause = FIRST_RETRY;
         loop {
             // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
             write(&file, value)?;
@@ -304,7 +307,8 @@ impl Hierarchy {
                     source: io::ErrorKind::TimedOut.into(),
                 });
             }
-            std::thread::sleep(RETRY_EVERY);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(RETRY_EVERY);
         }
     }
 

@@ -22,6 +22,24 @@ pub(crate) fn insert(database: &Database, record: &SnapshotRecord) -> Result<(),
     }
 }
 
+/// Both or neither.
+pub(crate) fn replace(
+    database: &Database,
+    before: &SnapshotId,
+    record: &SnapshotRecord,
+) -> Result<(), StoreError> {
+    let both = || {
+        let transaction = database.connection.unchecked_transaction()?;
+        database
+            .connection
+            .prepare_cached("UPDATE snapshots SET name = NULL WHERE id = ?1")?
+            .execute([before.as_str()])?;
+        write(database, INSERT, record)?;
+        transaction.commit()
+    };
+    both().map_err(|source| refusal(database, record, source))
+}
+
 pub(crate) fn update(database: &Database, record: &SnapshotRecord) -> Result<(), StoreError> {
     match write(database, UPDATE, record) {
         Ok(0) => Err(StoreError::Missing { what: "snapshot", id: record.id.to_string() }),

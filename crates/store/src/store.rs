@@ -170,6 +170,15 @@ impl Store {
         self.run(move |database| snapshots::insert(database, &record)).await
     }
 
+    /// As [`Store::insert_snapshot`], with the name taken from another in the same step.
+    pub async fn replace_snapshot(
+        &self,
+        before: SnapshotId,
+        record: SnapshotRecord,
+    ) -> Result<(), StoreError> {
+        self.run(move |database| snapshots::replace(database, &before, &record)).await
+    }
+
     pub async fn update_snapshot(&self, record: SnapshotRecord) -> Result<(), StoreError> {
         self.run(move |database| snapshots::update(database, &record)).await
     }

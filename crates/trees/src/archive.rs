@@ -63,10 +63,13 @@ pub(crate) enum Kind {
     Whiteout,
 }
 
-/// The map of a sparse file, as it stands before its parts: numbers in decimal, one to a line, filled up to a whole block.
-pub(crate) fn sparse_map(parts: &[(u64, u64)]) -> Vec<u8> {
-    let mut map = format!("{}\n", parts.len());
-    for (offset, length) in parts {
+/// The map of a sparse file of `size` bytes, as it stands before its parts: numbers in decimal, one to a line, filled up to a
+/// whole block. A last part of no length at the end is how other programs learn of zeros there.
+pub(crate) fn sparse_map(parts: &[(u64, u64)], size: u64) -> Vec<u8> {
+    let ends_in_zeros = parts.last().is_none_or(|(offset, length)| offset + length < size);
+    let end = ends_in_zeros.then_some((size, 0));
+    let mut map = format!("{}\n", parts.len() + usize::from(ends_in_zeros));
+    for (offset, length) in parts.iter().copied().chain(end) {
         map.push_str(&format!("{offset}\n{length}\n"));
     }
     let mut map = map.into_bytes();

@@ -48,7 +48,9 @@ pub struct DiffOptions {
     pub max_changes: usize,
     pub max_patch_bytes: usize,
     /// Files that were put there by nobody inside, as path and content: no change while they are so.
-    pub given: Vec<(Vec<u8>, Vec<u8>)>,
+    pub given_files: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The same of directories, as path and mode. What is in them is told.
+    pub given_directories: Vec<(Vec<u8>, u32)>,
 }
 
 /// In the order of paths, a directory before what is in it.
@@ -227,34 +229,39 @@ impl Comparison<'_, '_, '_> {
     }
 
     fn both(&mut self, name: &CStr, new: Node, old: Node) -> Result<Option<(Stack, Stack)>> {
-        if self.is_given(name, &new)? {
-            return Ok(None);
+        let is_given = self.is_given(name, &new)?;
+        if !is_given && let Some(only_metadata) = self.difference(name, &new, &old)? {
+            self.tell(name, ChangeKind::Modified, Some(&new), Some(&old), only_metadata)?;
         }
+        Ok(match (new.into_stack(), old.into_stack()) {
+            (None, None) => None,
+            (new, old) => Some((new.unwrap_or_default(), old.unwrap_or_default())),
+        })
+    }
+
+    /// Whether two things of one name differ, and if so, whether in their metadata only.
+    fn difference(&mut self, name: &CStr, new: &Node, old: &Node) -> Result<Option<bool>> {
         if new.kind() != old.kind() {
-            self.tell(name, ChangeKind::Modified, Some(&new), Some(&old), false)?;
-            return Ok(match (new.into_stack(), old.into_stack()) {
-                (None, None) => None,
-                (new, old) => Some((new.unwrap_or_default(), old.unwrap_or_default())),
-            });
+            return Ok(Some(false));
         }
-        let is_same_content = match compare_contents(&mut self.layers, &self.path, name, &new, &old)? {
-            Same::Yes => true,
-            Same::No => false,
+        match compare_contents(&mut self.layers, &self.path, name, new, old)? {
+            Same::No => return Ok(Some(false)),
             Same::Gone => return Ok(None),
-        };
-        if !is_same_content {
-            self.tell(name, ChangeKind::Modified, Some(&new), Some(&old), false)?;
-        } else if !is_same_metadata(&mut self.layers, &mut self.told.reader, &self.path, name, &new, &old)? {
-            self.tell(name, ChangeKind::Modified, Some(&new), Some(&old), true)?;
+            Same::Yes => {}
         }
-        let stacks = new.into_stack().zip(old.into_stack());
-        Ok(stacks)
+        let is_same = is_same_metadata(&mut self.layers, &mut self.told.reader, &self.path, name, new, old)?;
+        Ok((!is_same).then_some(true))
     }
 
     /// Whether this is a file that nobody inside put there, as it was put there.
     fn is_given(&mut self, name: &CStr, new: &Node) -> Result<bool> {
         let path = self.shown(name);
-        let Some((_, content)) = self.told.options.given.iter().find(|(given, _)| *given == path) else {
+        if let Node::Directory { stat, .. } = new {
+            let given = self.told.options.given_directories.iter().find(|(given, _)| *given == path);
+            return Ok(given.is_some_and(|(_, mode)| stat.st_mode & 0o7777 == *mode));
+        }
+        let Some((_, content)) = self.told.options.given_files.iter().find(|(given, _)| *given == path)
+        else {
             return Ok(false);
         };
         let read = self.layers.read(&self.path, name, new, content.len() as u64)?;

@@ -147,7 +147,7 @@ impl<W: Write> Packer<W> {
         if written == size {
             self.member(path, Kind::File { stored: size }, stat, extended)?;
         } else {
-            let map = sparse_map(&parts);
+            let map = sparse_map(&parts, size);
             let stored = written + map.len() as u64;
             self.member(path, Kind::Sparse { stored, size }, stat, extended)?;
             self.write(&map)?;
@@ -182,7 +182,7 @@ impl<W: Write> Packer<W> {
             }
             at += length;
         }
-        if parts.len() > MAX_PARTS {
+        if parts.len() >= MAX_PARTS {
             return Err(Error::TooLarge {
                 what: format!("the number of parts of the file {:?}", walk.shown(Some(name))),
                 limit: "MAX_PARTS".to_owned(),

@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Top(commands::top::Args),
     Wait(commands::wait::Args),
     Events(commands::events::Args),
+    Volume(commands::volume::Args),
     Package(commands::package::Args),
     Pull(commands::pull::Args),
     Load(commands::load::Args),

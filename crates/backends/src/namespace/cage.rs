@@ -9,7 +9,8 @@ use sandbox::{RootfsPlan, SandboxPlan};
 
 mod layers;
 
-use self::layers::{Lowers, Source, Sources};
+use self::layers::Lowers;
+pub(crate) use self::layers::{Source, Sources};
 use super::{
     ids::RANGE,
     mounts,
@@ -19,6 +20,8 @@ use super::{
 
 /// Most directories that one overlay is made of, an image's layers and the trees over them: the kernel takes 500.
 pub(crate) const MAX_LOWERS: usize = 400;
+/// Most bytes of their names: they are in one message to the spawner, with everything else of a cage.
+pub(crate) const MAX_LOWER_BYTES: usize = 48 * 1024;
 /// Most mounts that the spawner hands to a child for its overlays, each a descriptor in one message: one for all layers, one
 /// for all trees, and one for each directory elsewhere.
 const MAX_HANDED: usize = 24;
@@ -237,24 +240,6 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     } else {
         HandedLayer::Directory { path: files.own.clone(), read_only: false, identity: None }
     }
-}
-
-/// The overlays of a sandbox without what it has of its own or above its image: the name of each, and its lower directories,
-/// topmost first. What is in a disk image is not among them.
-pub(crate) fn image_lowers(plan: &SandboxPlan, ground: &Ground) -> Vec<(&'static str, Vec<PathBuf>)> {
-    let Sources { root, usr } = Sources::of(plan, ground, &Above::default());
-    let paths = |sources: Vec<Source>| {
-        let directories = sources.into_iter().filter_map(|source| match source {
-            Source::Directory { path, .. } => Some(path),
-            Source::Disk { .. } | Source::Nothing => None,
-        });
-        directories.collect::<Vec<_>>()
-    };
-    let mut overlays = vec![("root", paths(root))];
-    if !usr.is_empty() {
-        overlays.push(("usr", paths(usr)));
-    }
-    overlays
 }
 
 fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {

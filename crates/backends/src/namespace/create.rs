@@ -19,7 +19,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::{
     Host,
     accounting::{self, Quota},
-    cage::{self, Decided, Ids, MAX_LOWERS},
+    cage::{self, Decided, Ids, MAX_LOWER_BYTES, MAX_LOWERS},
     disk, error,
     ids::IdLease,
     instance::{self, NamespaceInstance},
@@ -213,8 +213,15 @@ pub(crate) fn send(
 }
 
 fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
-    let n_layers = if let RootfsPlan::Layers { layers } = &plan.rootfs { layers.len() } else { 1 };
-    let n_lowers = n_layers + plan.above.len();
+    let layers: &[PathBuf] = if let RootfsPlan::Layers { layers } = &plan.rootfs { layers } else { &[] };
+    let n_lowers = layers.len() + plan.above.len();
+    let n_bytes: usize = layers.iter().chain(&plan.above).map(|path| path.as_os_str().len()).sum();
+    if n_bytes > MAX_LOWER_BYTES {
+        let what = format!("the names of the {n_lowers} layers take {n_bytes} bytes; {MAX_LOWER_BYTES} fit");
+        let hint =
+            Some("Use a home with a shorter path (WARREN_HOME), or an image of fewer layers.".to_owned());
+        return Err(BackendError::Unsupported { what, hint });
+    }
     if n_lowers > MAX_LOWERS {
         let what =
             format!("the image has {n_lowers} layers with the snapshots over it; at most {MAX_LOWERS} work");

@@ -121,11 +121,13 @@ impl Host {
         spawner_watch: SpawnerWatch,
         directories: Directories,
     ) -> Result<Self, BackendError> {
-        for directory in [&directories.run, &directories.sandboxes(), &directories.layers()] {
+        for directory in
+            [&directories.run, &directories.sandboxes(), &directories.layers(), &directories.snapshots()]
+        {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
-        for directory in [&directories.run, &directories.sandboxes()] {
+        for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());

@@ -12,8 +12,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use sandbox::{BackendError, DiffQuery, DiffReport, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
 
 use super::{
-    Host, cage, error,
-    names::{FileNames, own_files},
+    Host,
+    cage::{Source, Sources},
+    error,
+    names::{self, FileNames, own_directories, own_files},
     unexpected,
     work::{self, DiffJob, Layer, OverlayJob, TreeAnswer, TreeJob},
 };
@@ -118,20 +120,36 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
             return Err(BackendError::Unsupported { what, hint: None });
         }
     };
-    let n_new = 1 + plan.above.len() - query.since.min(plan.above.len());
-    let overlays = cage::image_lowers(plan, &ground).into_iter().map(|(name, lowers)| {
-        let above = plan.above.iter().map(|tree| tree.join(name).join("upper"));
-        let below = above.chain(lowers).map(Layer::Directory);
+    let sources = Sources::of(plan, &ground, &names::above(plan));
+    let n_since = plan.above.len().saturating_sub(query.since);
+    let overlay = |name: &str, at: &str, below: Vec<Source>| {
+        let newer = plan.above[..n_since].iter().filter(|tree| tree.join(name).join("upper").is_dir());
+        let below = below.into_iter().filter_map(|source| match source {
+            Source::Directory { path, identity } => {
+                Some(Layer::Directory { path, identity: identity.map(|found| (found.device, found.inode)) })
+            }
+            Source::Disk { .. } | Source::Nothing => None,
+        });
         OverlayJob {
-            at: if name == "usr" { "/usr" } else { "/" }.to_owned(),
+            at: at.to_owned(),
+            n_new: 1 + newer.count(),
             layers: std::iter::once(Layer::Own(name.to_owned())).chain(below).collect(),
-            n_new,
         }
-    });
-    let given = own_files(&plan.hostname)
-        .into_iter()
-        .filter_map(|(name, text)| Some((format!("/{}", name.strip_prefix("root/upper/")?), text)));
-    Ok(DiffJob { own: own(plan), overlays: overlays.collect(), given: given.collect(), query })
+    };
+    let mut overlays = vec![overlay("root", "/", sources.root)];
+    if !sources.usr.is_empty() {
+        overlays.push(overlay("usr", "/usr", sources.usr));
+    }
+    let inside = |name: &str| name.strip_prefix("root/upper/").map(|path| format!("/{path}"));
+    let files = own_files(&plan.hostname).into_iter();
+    let directories = own_directories(plan).into_iter();
+    Ok(DiffJob {
+        own: own(plan),
+        overlays,
+        given_files: files.filter_map(|(name, text)| Some((inside(&name)?, text))).collect(),
+        given_directories: directories.filter_map(|(name, mode)| Some((inside(&name)?, mode))).collect(),
+        query,
+    })
 }
 
 pub(crate) async fn remove(host: &Host, tree: PathBuf) -> Result<(), BackendError> {

@@ -92,6 +92,10 @@ const STORIES: &[Story] = stories![
     trees::a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one,
     trees::a_copy_that_nobody_waits_for_does_no_harm,
     trees::a_small_sandbox_is_copied_quickly,
+    trees::changes_are_told,
+    trees::changes_on_a_disk_of_its_own_are_told,
+    trees::what_is_packed_is_a_tree_again,
+    trees::an_archive_that_is_no_tree_of_a_sandbox_is_refused,
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {

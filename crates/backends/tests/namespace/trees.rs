@@ -8,13 +8,16 @@ use std::{
     time::Instant,
 };
 
-use sandbox::{Backend as _, ByteSize, Capability, Limits, SandboxSpec};
+use sandbox::{
+    Backend as _, BackendError, ByteSize, Capability, ChangeKind, DiffQuery, DiffReport, Limits, SandboxPlan,
+    SandboxSpec,
+};
 
 use crate::world::{World, sh};
 
-/// An empty directory for a tree, in the daemon's home as trees are.
+/// An empty directory for a tree, where snapshots are.
 fn new_tree(world: &World, name: &str) -> PathBuf {
-    let tree = world.directories.home.join(format!("tree-{}-{name}", std::process::id()));
+    let tree = world.directories.home.join("snapshots").join(format!("tree-{}-{name}", std::process::id()));
     fs::create_dir_all(&tree).unwrap();
     tree
 }
@@ -157,4 +160,119 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
     );
     instance.stop().await.unwrap();
     world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+}
+
+fn query(under: &str) -> DiffQuery {
+    DiffQuery { since: 0, under: under.to_owned(), patch: true, max_changes: 1000, max_patch_bytes: 1 << 20 }
+}
+
+fn told(report: &DiffReport) -> Vec<String> {
+    let letter = |change: &sandbox::Change| match change.kind {
+        ChangeKind::Added => "A",
+        ChangeKind::Modified if change.only_metadata => "m",
+        ChangeKind::Modified => "M",
+        ChangeKind::Removed => "D",
+    };
+    report.changes.iter().map(|change| format!("{} {}", letter(change), change.path)).collect()
+}
+
+async fn is_told(world: &World, plan: &SandboxPlan) {
+    let instance = world.create(plan).await;
+    let fresh = world.backend.diff(plan, query("/")).await.unwrap();
+    assert_eq!(told(&fresh), [""; 0], "nothing was done yet");
+    let script = "echo hello > /root/new && rm /etc/passwd && echo nobody > /etc/group && cp -p /etc/profile /tmp/p && touch /etc/profile; \
+        mkdir -p /srv/a/b && chmod 0700 /srv";
+    sh(&*instance, script).await;
+    let report = world.backend.diff(plan, query("/")).await.unwrap();
+    let found = told(&report);
+    for expected in ["A /root/new", "D /etc/passwd", "M /etc/group", "A /srv/a", "A /srv/a/b", "m /srv"] {
+        assert!(found.iter().any(|line| line == expected), "{expected}: {found:?}");
+    }
+    assert!(
+        !found.iter().any(|line| line.contains("/etc/profile") || line.contains("/etc/host")),
+        "{found:?}"
+    );
+    assert!(report.patch.as_ref().unwrap().contains("+++ b/root/new\n@@ -0,0 +1 @@\n+hello\n"), "{report:?}");
+    let some = world.backend.diff(plan, query("/srv/a")).await.unwrap();
+    assert_eq!(told(&some), ["A /srv/a", "A /srv/a/b"]);
+
+    // Where `/usr` can be written to, it is an overlay of its own.
+    if sh(&*instance, "echo x > /usr/local/mark").await.code() == Some(0) {
+        let usr = world.backend.diff(plan, query("/usr/local")).await.unwrap();
+        assert_eq!(told(&usr), ["A /usr/local/mark"]);
+    }
+    instance.stop().await.unwrap();
+    let later = world.backend.diff(plan, query("/srv/a")).await.unwrap();
+    assert_eq!(later, some, "a stopped one can be asked too");
+    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+}
+
+pub(crate) async fn changes_are_told(world: Arc<World>) {
+    is_told(&world, &world.plan()).await;
+}
+
+pub(crate) async fn changes_on_a_disk_of_its_own_are_told(world: Arc<World>) {
+    let limits = Limits { disk: Some(ByteSize::mib(64)), ..Limits::default() };
+    is_told(&world, &world.plan_with(&SandboxSpec { limits, ..SandboxSpec::default() })).await;
+}
+
+pub(crate) async fn what_is_packed_is_a_tree_again(world: Arc<World>) {
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    sh(&*instance, CHANGES).await;
+    sh(&*instance, "chown 1:2 /srv/made; chmod 4755 /root/new; rm -r /var/lib/* 2>/dev/null; true").await;
+    let (tree, again) = (new_tree(&world, "packed"), new_tree(&world, "unpacked"));
+    world.backend.copy_files(&plan, tree.clone()).await.unwrap();
+    let facts = world.backend.tree_facts(tree.clone()).await.unwrap();
+    let archive = tree.with_extension("tar");
+    let file = fs::File::create_new(&archive).unwrap();
+    world.backend.pack_tree(tree.clone(), file.into()).await.unwrap();
+    let file = fs::File::open(&archive).unwrap();
+    assert_eq!(world.backend.unpack_tree(file.into(), again.clone()).await.unwrap(), facts);
+    fs::remove_file(archive).unwrap();
+    instance.stop().await.unwrap();
+    for tree in [tree, again] {
+        world.backend.remove_tree(tree).await.unwrap();
+    }
+    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+}
+
+pub(crate) async fn an_archive_that_is_no_tree_of_a_sandbox_is_refused(world: Arc<World>) {
+    let attempts: [&[(&str, Option<&str>)]; 6] = [
+        &[],
+        &[("root", Some("/"))],
+        &[("root", None), ("root/upper", Some("/etc"))],
+        &[("root", None), ("root/upper", None), ("root/work", None)],
+        &[("other", None), ("root", None), ("root/upper", None)],
+        &[("root", None), ("root/upper", None), ("usr", Some("/usr"))],
+    ];
+    for (number, entries) in attempts.iter().enumerate() {
+        let into = new_tree(&world, &format!("refused-{number}"));
+        let archive = into.with_extension("tar");
+        let mut builder = tar::Builder::new(fs::File::create_new(&archive).unwrap());
+        for (path, link) in *entries {
+            let mut header = tar::Header::new_ustar();
+            header.set_path(path).unwrap();
+            header.set_mode(0o755);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.set_size(0);
+            match link {
+                Some(target) => {
+                    header.set_entry_type(tar::EntryType::Symlink);
+                    header.set_link_name(target).unwrap();
+                }
+                None => header.set_entry_type(tar::EntryType::Directory),
+            }
+            header.set_cksum();
+            builder.append(&header, std::io::empty()).unwrap();
+        }
+        builder.into_inner().unwrap();
+        let file = fs::File::open(&archive).unwrap();
+        let refused = world.backend.unpack_tree(file.into(), into.clone()).await;
+        assert!(matches!(refused, Err(BackendError::Unsupported { .. })), "{entries:?}: {refused:?}");
+        fs::remove_file(archive).unwrap();
+        world.backend.remove_tree(into).await.unwrap();
+    }
 }

@@ -9,7 +9,7 @@ use sandbox::{
 };
 
 use super::make::{self, Wish};
-use crate::{Engine, Force, Principal, SandboxRef, SandboxView, snapshots::remove};
+use crate::{Engine, Force, Principal, SandboxRef, SandboxView, mounts, snapshots::remove};
 
 /// Most sandboxes of one fork.
 pub const MAX_FORKS: usize = 256;
@@ -60,6 +60,8 @@ impl Engine {
                 image: ImageRef::default(),
                 request_id: None,
                 hostname: None,
+                // With what a front end allowed its source.
+                mounts: mounts::asked_again(&of),
                 ..of.spec.clone()
             };
             forked.env.extend(spec.env.clone());

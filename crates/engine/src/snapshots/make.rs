@@ -6,7 +6,7 @@ use sandbox::{
     Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Result, RootfsPlan, SNAPSHOT_FORMAT, SandboxPlan,
     SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource,
 };
-use store::{SnapshotRecord, StoreError};
+use store::SnapshotRecord;
 use tokio::sync::oneshot;
 
 use super::{
@@ -141,13 +141,15 @@ pub(super) async fn publish(
         Some(name) if replace => core.snapshots.named(&record.namespace, name),
         _ => None,
     };
+    // Both in one step: the one before loses its name to one that is there.
+    let recorded = match &before {
+        Some(before) => core.store.replace_snapshot(before.record.id.clone(), record.clone()).await,
+        None => core.store.insert_snapshot(record.clone()).await,
+    };
+    recorded.map_err(error::from_store)?;
     if let Some(before) = &before {
-        remove::take_name(core, before).await?;
-    }
-    match core.store.insert_snapshot(record.clone()).await {
-        Ok(()) => {}
-        Err(error @ StoreError::SnapshotTaken { .. }) => return Err(error::from_store(error)),
-        Err(error) => return Err(error::from_store(error)),
+        let nameless = SnapshotRecord { name: None, ..before.record.clone() };
+        remove::lost_name(core, before, nameless)?;
     }
     let place = match may_block(|| making.publish()) {
         Ok(place) => place,

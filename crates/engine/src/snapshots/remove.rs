@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use sandbox::{Error, ErrorKind, Result};
+use store::SnapshotRecord;
 
 use super::{
     disk,
     registry::{Going, Snapshot},
     view::SnapshotFate,
 };
-use crate::{Force, core::Core, disk::may_block, error};
+use crate::{Force, core::Core, disk::may_block, error, images};
 
 /// Removes it, or says who uses it. By force it loses its name where somebody does, and goes with the last of them: the
 /// files of a sandbox are never taken from under it.
@@ -52,6 +53,11 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
     let mut record = snapshot.record.clone();
     record.name = None;
     core.store.update_snapshot(record.clone()).await.map_err(error::from_store)?;
+    lost_name(core, snapshot, record)
+}
+
+/// Tells the rest of us what the store knows.
+pub(super) fn lost_name(core: &Core, snapshot: &Snapshot, record: SnapshotRecord) -> Result<()> {
     may_block(|| disk::write_about(&snapshot.directory, &record)).unwrap_or_else(|error| {
         tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its name stays on disk");
     });
@@ -59,7 +65,7 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
     Ok(())
 }
 
-async fn take_away(core: &Core, snapshot: &Snapshot) -> Result<()> {
+async fn take_away(core: &Arc<Core>, snapshot: &Snapshot) -> Result<()> {
     let id = &snapshot.record.id;
     let hidden = match may_block(|| disk::hide(&core.snapshots.directory, id)) {
         Ok(hidden) => hidden,
@@ -73,6 +79,9 @@ async fn take_away(core: &Core, snapshot: &Snapshot) -> Result<()> {
         tracing::warn!(snapshot = %id, %error, "the record of a removed snapshot stays until the next start");
     }
     core.snapshots.remove(id);
+    if snapshot.manifest.image_digest.is_some() {
+        images::collect_behind(core);
+    }
     disk::remove_directory(core, &hidden).await;
     Ok(())
 }

@@ -213,6 +213,12 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
     let many: Vec<_> = (0..65).map(|n| json!({"kind": "tmpfs", "guestPath": format!("/{n}")})).collect();
     let spec: SandboxSpec = serde_json::from_value(json!({"mounts": many})).unwrap();
     assert!(world.engine.create_sandbox(&world.who, spec).await.is_err());
+    let long: Vec<_> = (0..5)
+        .map(|n| json!({"kind": "tmpfs", "guestPath": format!("/{n}/{}", "x/".repeat(2000))}))
+        .collect();
+    let spec: SandboxSpec = serde_json::from_value(json!({"mounts": long})).unwrap();
+    let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+    assert!(error.message().contains("bytes"), "{error}");
     let ordered = json!([{"kind": "tmpfs", "guestPath": "/a/b"}, {"kind": "tmpfs", "guestPath": "/a-b"},
         {"kind": "tmpfs", "guestPath": "/a"}]);
     let spec: SandboxSpec = serde_json::from_value(json!({"mounts": ordered})).unwrap();

@@ -7,7 +7,7 @@ use axum::{
     http::{header::CONTENT_TYPE, request::Parts},
 };
 use bytes::Bytes;
-use engine::{ByteStream, Principal, SandboxRef, SnapshotRef};
+use engine::{ByteStream, Principal, SandboxRef, SnapshotRef, VolumeRef};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
@@ -102,6 +102,24 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
                 .with_hint("An exec's id is exc- and 13 characters; GET …/execs lists them.")
         })?;
         Ok(Self { who, which, exec, query })
+    }
+}
+
+/// Who asks, about which volume, with which query.
+pub(super) struct AskVolume<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: VolumeRef,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskVolume<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Caller(who) = Caller::from_request_parts(parts, state).await?;
+        let query: Q = query(parts)?;
+        let name = path_parameter(parts, "volume").await?.parse().map_err(Error::from)?;
+        Ok(Self { who, which: VolumeRef { namespace: query.namespace(), name }, query })
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(watch))
 }
 
-fn limit(asked: Option<u32>) -> u32 {
+pub(super) fn limit(asked: Option<u32>) -> u32 {
     asked.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT)
 }
 
@@ -53,13 +53,7 @@ fn limit(asked: Option<u32>) -> u32 {
 async fn read(State(rest): State<Rest>, ask: Ask<v1::ReadQuery>) -> ApiResult<Response> {
     let v1::ReadQuery { path, offset, length, .. } = &ask.query;
     let (entry, bytes) = rest.engine.read_file(&ask.who, &ask.which, path, *offset, *length).await?;
-    let mut response = stream::raw("application/octet-stream", bytes);
-    let headers = response.headers_mut();
-    headers.insert("x-warren-size", entry.size.into());
-    if let Ok(mode) = v1::Octal(entry.mode).to_string().parse() {
-        headers.insert("x-warren-mode", mode);
-    }
-    Ok(response)
+    Ok(stream::file(&entry, bytes))
 }
 
 /// Writes the body to a file.

@@ -1,6 +1,6 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files links packages archives images snapshots ports events keys calls system`), wire types in `v1/`. A handler turns
+//! One file for each noun (`sandboxes execs output code contexts files links packages archives images builds snapshots volumes ports events keys calls system`), wire types in `v1/`. A handler turns
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
@@ -28,6 +28,7 @@ mod snapshots;
 mod stream;
 mod system;
 pub mod v1;
+mod volumes;
 
 use std::time::Instant;
 
@@ -94,6 +95,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(snapshots::routes())
         .merge(ports::routes())
         .merge(events::routes())
+        .merge(volumes::routes())
         .merge(keys::routes())
         .merge(calls::routes());
     OpenApiRouter::with_openapi(openapi::head()).nest("/v1", v1)

@@ -119,6 +119,17 @@ fn error_body(failure: &Error, id: &HttpRequestId) -> super::v1::ErrorBody {
     http::error_body(failure, &id.0)
 }
 
+/// A file's bytes, with what is known of it.
+pub(super) fn file(entry: &sandbox::FileEntry, bytes: engine::ByteStream) -> Response {
+    let mut response = raw("application/octet-stream", bytes);
+    let headers = response.headers_mut();
+    headers.insert("x-warren-size", entry.size.into());
+    if let Ok(mode) = super::v1::Octal(entry.mode).to_string().parse() {
+        headers.insert("x-warren-mode", mode);
+    }
+    response
+}
+
 /// A streamed body of one media type.
 pub(super) fn raw<E>(
     media_type: &'static str,

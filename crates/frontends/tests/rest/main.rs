@@ -23,3 +23,4 @@ mod ports;
 mod sandboxes;
 mod support;
 mod system;
+mod volumes;

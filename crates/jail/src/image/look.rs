@@ -5,20 +5,17 @@
 //! has, with all that it wrote and the disk has not seen yet.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::OpenOptions,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::MetadataExt as _,
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
 };
 
-use super::{LoopDevice, Writes, attach, open_device};
+use super::{Writes, attach, find_attached};
 
 /// The top of the file system in an image; it goes with this.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ impl AsFd for LookedInto {
 /// Shows what is in the ext4 file system of the file `image`. For root only.
 pub fn look_into(image: &Path) -> io::Result<LookedInto> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = match find(&file)? {
+    let device = match find_attached(&file, Writes::Allowed)? {
         Some(device) => device,
         None => attach(&file, Writes::Allowed)?,
     };
@@ -46,26 +43,4 @@ pub fn look_into(image: &Path) -> io::Result<LookedInto> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     Ok(LookedInto(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
-}
-
-/// The loop device that shows `image` now. While it is open it shows nothing else.
-fn find(image: &File) -> io::Result<Option<LoopDevice>> {
-    let wanted = image.metadata()?;
-    let shows = |number: u32| {
-        let named = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"));
-        let shown = named.and_then(|name| fs::metadata(name.trim_end_matches('\n')));
-        shown.is_ok_and(|shown| (shown.dev(), shown.ino()) == (wanted.dev(), wanted.ino()))
-    };
-    for entry in fs::read_dir("/sys/block")? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok());
-        let Some(number) = number.filter(|&number| shows(number)) else { continue };
-        let path = PathBuf::from(format!("/dev/loop{number}"));
-        let open = open_device(&path, number)?;
-        // Asked again now that it is ours too: it may have been freed and taken by others in between.
-        if shows(number) {
-            return Ok(Some(LoopDevice { path, _open: open }));
-        }
-    }
-    Ok(None)
 }

@@ -2,5 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 mod copying;
+mod diffing;
 mod digest;
+mod packing;
+mod random;
+mod refused;
 mod world;

@@ -8,12 +8,14 @@ mod peers;
 mod report;
 mod samples;
 mod scenarios;
+mod storage;
 
 pub(crate) use self::{
     code::{CodeOptions, measure as measure_code},
     mcp::{McpOptions, measure as measure_mcp},
     report::Report,
     scenarios::Options,
+    storage::{StorageOptions, measure as measure_storage},
 };
 
 use crate::error::CommandResult;

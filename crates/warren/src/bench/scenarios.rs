@@ -90,6 +90,15 @@ impl Bench {
         Ok(std::mem::take(&mut self.report))
     }
 
+    /// For files that go with the bench.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn home(&self) -> &Path {
+        &self.directories.home
+    }
+
     fn daemon_pid(&self) -> Option<rustix::process::Pid> {
         rustix::process::Pid::from_raw(self.client.daemon()?.pid?)
     }
@@ -300,7 +309,7 @@ fn echo() -> ExecSpec {
     ExecSpec::shell("echo ready")
 }
 
-fn expect_success(result: &v1::ExecResult) -> CommandResult<()> {
+pub(super) fn expect_success(result: &v1::ExecResult) -> CommandResult<()> {
     match result.exec.exit_code {
         Some(0) => Ok(()),
         _ => Err(Error::new(

@@ -17,6 +17,7 @@ mod start;
 mod system;
 mod target;
 mod transport;
+mod volumes;
 
 pub(crate) use self::snapshots::SaveChoice;
 pub(crate) use self::{

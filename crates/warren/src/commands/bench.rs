@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::Context;
 use crate::{
-    bench::{self, CodeOptions, McpOptions, Options, Report},
+    bench::{self, CodeOptions, McpOptions, Options, Report, StorageOptions},
     error::CommandResult,
     output,
 };
@@ -55,6 +55,24 @@ enum What {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         calls: u32,
     },
+    /// Storage: images of many layers, unpacking beside tar, snapshots, forks
+    Storage {
+        /// How often each thing is measured
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        runs: u32,
+        /// Layers of the image that is compared with one of a single layer
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=127))]
+        layers: u32,
+        /// Forks at once, at the most
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=256))]
+        forks: u32,
+        /// What a sandbox changed before it is forked, in MiB
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
+        changed_mib: u32,
+        /// Size of the layer that is unpacked, in MiB
+        #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=4096))]
+        image_mib: u32,
+    },
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
@@ -67,6 +85,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             let options =
                 McpOptions { runs: *runs as usize, clients: *clients as usize, calls: *calls as usize };
             bench::measure_mcp(&options).await?
+        }
+        Some(What::Storage { runs, layers, forks, changed_mib, image_mib }) => {
+            let options = StorageOptions {
+                runs: *runs as usize,
+                layers: *layers as usize,
+                forks: *forks as usize,
+                changed_mib: *changed_mib as usize,
+                image_mib: *image_mib as usize,
+            };
+            bench::measure_storage(&options).await?
         }
     };
     if context.json {

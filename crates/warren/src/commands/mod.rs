@@ -39,6 +39,7 @@ pub(crate) mod stop;
 mod targets;
 pub(crate) mod top;
 pub(crate) mod version;
+pub(crate) mod volume;
 pub(crate) mod wait;
 
 use std::process::ExitCode;
@@ -131,6 +132,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
+        Command::Volume(args) => volume::run(context, args).await,
         Command::Package(args) => package::run(context, args).await,
         Command::Pull(args) => pull::run(context, args).await,
         Command::Load(args) => load::run(context, args).await,

@@ -217,7 +217,7 @@ fn layers_are_used_again_until_something_changes() {
         2,
         "{listed}"
     );
-    site.daemon.ok(["image", "prune"]);
+    site.daemon.ok(["image", "prune", "--force"]);
     assert!(!site.build(&["-t", "app", "--timeout", "10s"]).status.success(), "the base went too");
 }
 

@@ -77,7 +77,7 @@ fn an_image_in_use_is_removed_only_by_force_and_goes_with_its_last_sandbox() {
     assert_eq!(n_layers, 1);
     let (_, err) = daemon.fails(["image", "rm", &name]);
     assert!(err.contains("sandbox one") && err.contains("sandbox two"), "{err}");
-    daemon.ok(["image", "prune"]);
+    daemon.ok(["image", "prune", "--force"]);
     daemon.ok(["image", "rm", "--force", &name]);
     daemon.ok(["rm", "--force", "one"]);
     daemon.ok(["restart", "two"]);

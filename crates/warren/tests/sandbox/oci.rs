@@ -1,4 +1,5 @@
 //! Images that a test makes, and a registry on loopback that has them.
+#![expect(clippy::expect_used, reason = "what a test needs and does not find, it names")]
 
 use std::{
     collections::HashMap,

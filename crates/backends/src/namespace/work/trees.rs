@@ -10,6 +10,7 @@ use jail::Failure;
 use rustix::{
     fs::{CWD, Dir, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, mkdirat, openat2},
     io::Errno,
+    process::{Resource, Rlimit},
 };
 use sandbox::{Change, ChangeKind, DiffQuery, DiffReport, FileKind, TreeCopy, TreeFacts};
 use serde::{Deserialize, Serialize};
@@ -46,8 +47,9 @@ pub(crate) enum Job {
 pub(crate) struct DiffJob {
     pub(crate) own: Own,
     pub(crate) overlays: Vec<OverlayJob>,
-    /// Paths and contents of files that were put inside from outside.
-    pub(crate) given: Vec<(String, String)>,
+    /// Paths and contents of files, and paths and modes of directories, that were put inside from outside.
+    pub(crate) given_files: Vec<(String, String)>,
+    pub(crate) given_directories: Vec<(String, u32)>,
     pub(crate) query: DiffQuery,
 }
 
@@ -65,7 +67,8 @@ pub(crate) struct OverlayJob {
 pub(crate) enum Layer {
     /// The sandbox's own, of this part.
     Own(String),
-    Directory(PathBuf),
+    /// With device and inode where it must be this one.
+    Directory { path: PathBuf, identity: Option<(u64, u64)> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,7 +125,9 @@ fn unpack(archive: &File, into: &Path) -> Result<TreeFacts> {
     for part in only_directories(into.as_fd(), &PARTS)? {
         only_directories(beneath(into.as_fd(), part)?.as_fd(), &["upper"])?;
     }
-    beneath(into.as_fd(), "root/upper")?;
+    if beneath(into.as_fd(), "root/upper").is_err() {
+        return Err(Error::Refused { entry: "root/upper".to_owned(), why: "it is missing".to_owned() });
+    }
     Ok(facts_of(trees::facts(into.as_fd())?))
 }
 
@@ -148,7 +153,15 @@ fn only_directories<'a>(directory: BorrowedFd<'_>, names: &[&'a str]) -> Result<
     Ok(found)
 }
 
+/// An overlay may have some hundred layers, each of which is open twice.
+fn allow_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _kept_as_it_is = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
 fn diff(job: &DiffJob) -> Result<DiffReport> {
+    allow_open_files();
     let own = job.own.open()?;
     let mut opened = Vec::new();
     for overlay in &job.overlays {
@@ -157,7 +170,7 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
             .iter()
             .map(|layer| match layer {
                 Layer::Own(part) => beneath(own.as_fd(), &format!("{part}/upper")),
-                Layer::Directory(path) => open(path),
+                Layer::Directory { path, identity } => open_expected(path, *identity),
             })
             .collect();
         opened.push(layers?);
@@ -173,16 +186,14 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
         })
         .collect();
     let query = &job.query;
+    let bytes = |text: &String| text.clone().into_bytes();
     let options = trees::DiffOptions {
         under: names_of(&query.under),
         with_patch: query.patch,
         max_changes: query.max_changes,
         max_patch_bytes: query.max_patch_bytes,
-        given: job
-            .given
-            .iter()
-            .map(|(path, text)| (path.clone().into_bytes(), text.clone().into_bytes()))
-            .collect(),
+        given_files: job.given_files.iter().map(|(path, text)| (bytes(path), bytes(text))).collect(),
+        given_directories: job.given_directories.iter().map(|(path, mode)| (bytes(path), *mode)).collect(),
     };
     let diff = trees::diff(&overlays, &options)?;
     Ok(DiffReport {
@@ -291,6 +302,16 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 fn open(path: &Path) -> Result<OwnedFd> {
     rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())
         .map_err(failed("open", &path.display().to_string()))
+}
+
+fn open_expected(path: &Path, identity: Option<(u64, u64)>) -> Result<OwnedFd> {
+    let shown = path.display().to_string();
+    let directory = open(path)?;
+    let found = rustix::fs::fstat(&directory).map_err(failed("look at", &shown))?;
+    match identity {
+        Some(expected) if (found.st_dev, found.st_ino) != expected => Err(Error::Changed { path: shown }),
+        _ => Ok(directory),
+    }
 }
 
 /// A directory beneath one of ours; no link is followed.

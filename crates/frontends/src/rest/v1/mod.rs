@@ -18,6 +18,7 @@ mod sandboxes;
 pub mod schema;
 mod snapshots;
 mod system;
+mod volumes;
 
 pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};
@@ -59,3 +60,4 @@ pub use snapshots::{
     SnapshotVerified, SnapshotsIndexed, VerifySnapshotQuery,
 };
 pub use system::{Capabilities, Health, Version};
+pub use volumes::{Volume, VolumeList, VolumeRequest};

@@ -33,6 +33,10 @@ pub(super) fn file_kind() -> Object {
     one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
 }
 
+pub(super) fn volume_kind() -> Object {
+    one_of(&["directory", "disk"])
+}
+
 pub(super) fn capabilities() -> Schema {
     let names = one_of(&["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"]);
     Schema::Array(ArrayBuilder::new().items(names).build())

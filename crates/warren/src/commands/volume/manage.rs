@@ -1,0 +1,217 @@
+//! Volumes as wholes.
+
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use clap::ValueEnum;
+use frontends::rest::v1;
+use sandbox::{ByteSize, Error, Label, VolumeKind, VolumeName};
+use serde::Serialize;
+
+use crate::{commands::Context, error::CommandResult, output};
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Directory,
+    Disk,
+}
+
+/// Make a volume
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren volume create data
+  warren volume create cache --quota 2g --label team=red
+  warren volume create db --kind disk --size 10g")]
+pub(super) struct CreateArgs {
+    /// Its name, which sandboxes mount it by
+    name: VolumeName,
+    /// A directory, or a disk: a file system of a fixed size
+    #[arg(long, value_enum, default_value = "directory")]
+    kind: Kind,
+    /// Size of a disk
+    #[arg(long, value_name = "SIZE")]
+    size: Option<ByteSize>,
+    /// Most bytes in a directory
+    #[arg(long, value_name = "SIZE")]
+    quota: Option<ByteSize>,
+    /// Label
+    #[arg(long = "label", short = 'l', value_name = "KEY=VALUE")]
+    labels: Vec<Label>,
+}
+
+pub(super) async fn create(context: &Context, args: CreateArgs) -> CommandResult {
+    let body = v1::VolumeRequest {
+        name: args.name,
+        namespace: context.namespace.clone(),
+        kind: match args.kind {
+            Kind::Directory => VolumeKind::Directory,
+            Kind::Disk => VolumeKind::Disk,
+        },
+        size: args.size,
+        quota: args.quota,
+        labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
+    };
+    let made = context.client().await?.create_volume(&body).await?;
+    if context.json {
+        output::json(&made)?;
+    } else {
+        output::line(made.name.as_str())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// List volumes, with what they take and who mounts them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren volume ls
+  warren volume ls --json")]
+pub(super) struct LsArgs {
+    /// Only names
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(super) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
+    let volumes = context.client().await?.volumes().await?;
+    if args.quiet {
+        volumes.iter().try_for_each(|volume| output::line(volume.name.as_str()))?;
+    } else if context.json {
+        output::json(&v1::VolumeList { volumes })?;
+    } else {
+        let heading = ["NAME", "NAMESPACE", "KIND", "USED", "LIMIT", "CREATED", "MOUNTED BY"];
+        output::table(heading, volumes.iter().map(row))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(volume: &v1::Volume) -> [String; 7] {
+    let bytes =
+        |size: Option<ByteSize>| size.map_or_else(|| "-".to_owned(), |size| output::bytes(size.bytes()));
+    let users: Vec<_> = volume.used_by.iter().map(ToString::to_string).collect();
+    [
+        volume.name.to_string(),
+        volume.namespace.to_string(),
+        match volume.kind {
+            VolumeKind::Directory => "directory".to_owned(),
+            VolumeKind::Disk => "disk".to_owned(),
+        },
+        bytes(volume.used),
+        bytes(volume.size.or(volume.quota)),
+        output::ago(volume.created_at),
+        if users.is_empty() { "-".to_owned() } else { users.join(", ") },
+    ]
+}
+
+/// Show everything about volumes
+///
+/// Always JSON: an object for one volume, a list for several.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren volume inspect data")]
+pub(super) struct InspectArgs {
+    /// Names
+    #[arg(required = true, value_name = "VOLUME")]
+    volumes: Vec<String>,
+}
+
+pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandResult {
+    let client = context.client().await?;
+    let mut found = Vec::with_capacity(args.volumes.len());
+    for volume in &args.volumes {
+        found.push(client.volume(volume).await?);
+    }
+    match &found[..] {
+        [one] => output::json(one)?,
+        all => output::json(&all)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Remove volumes with everything in them
+///
+/// One that a sandbox mounts stays, running or not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren volume rm data cache")]
+pub(super) struct RmArgs {
+    /// Names
+    #[arg(required = true, value_name = "VOLUME")]
+    volumes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: Vec<String>,
+}
+
+/// All that can be removed are; the first that cannot is told at the end.
+pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
+    let client = context.client().await?;
+    let (mut removed, mut failed) = (Vec::new(), None);
+    for volume in &args.volumes {
+        match client.remove_volume(volume).await {
+            Ok(()) => {
+                if !context.json {
+                    output::line(volume)?;
+                }
+                removed.push(volume.clone());
+            }
+            Err(error) if failed.is_none() => failed = Some(error),
+            Err(error) => drop(error.report(context.json)),
+        }
+    }
+    if context.json {
+        output::json(&Removed { removed })?;
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Remove every volume that no sandbox mounts
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren volume prune
+  warren volume prune --force --json")]
+pub(super) struct PruneArgs {
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult {
+    let client = context.client().await?;
+    let mut unused = client.volumes().await?;
+    unused.retain(|volume| volume.used_by.is_empty());
+    if !args.force && !unused.is_empty() && !is_sure(&unused)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut removed = Vec::with_capacity(unused.len());
+    for volume in &unused {
+        client.remove_volume_of(volume).await?;
+        if !context.json {
+            output::line(volume.name.as_str())?;
+        }
+        removed.push(volume.name.to_string());
+    }
+    if context.json {
+        output::json(&Removed { removed })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_sure(volumes: &[v1::Volume]) -> CommandResult<bool> {
+    let names: Vec<_> = volumes.iter().map(|volume| volume.name.to_string()).collect();
+    let names = names.join(", ");
+    if !io::stdin().is_terminal() {
+        return Err(Error::invalid(format!("nobody is there to be asked about {names}"))
+            .with_hint("Give --force to remove every volume that no sandbox mounts.")
+            .into());
+    }
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "Remove {names} with everything in them? [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
