@@ -112,8 +112,29 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (get.clone(), "/v1/openapi.json", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", query("namespace=red"), 200),
-        (post, "/v1/sandboxes", with(json!({ "namespace": "red" })), 403),
-        (get, "/v1/version", Form::default(), 200),
+        (post.clone(), "/v1/sandboxes", with(json!({ "namespace": "red" })), 403),
+        (get.clone(), "/v1/version", Form::default(), 200),
+        // Red has one of that name; blue has none.
+        (get.clone(), "/v1/volumes", Form::default(), 200),
+        (get.clone(), "/v1/volumes", query("namespace=red"), 200),
+        (post.clone(), "/v1/volumes", with(json!({ "name": "spy", "namespace": "red" })), 403),
+        (get.clone(), "/v1/volumes/{volume}", Form::default(), 404),
+        (get.clone(), "/v1/volumes/{volume}", query("namespace=red"), 404),
+        (Method::DELETE, "/v1/volumes/{volume}", Form::default(), 404),
+        (Method::DELETE, "/v1/volumes/{volume}", query("namespace=red"), 404),
+        (get.clone(), "/v1/volumes/{volume}/files/content", query("path=/kept&namespace=red"), 404),
+        (
+            Method::PUT,
+            "/v1/volumes/{volume}/files/content",
+            Form { query: "path=/kept&namespace=red", bytes: Some("x"), ..Form::default() },
+            404,
+        ),
+        (get.clone(), "/v1/volumes/{volume}/files/stat", query("path=/kept&namespace=red"), 404),
+        (get, "/v1/volumes/{volume}/files/list", query("path=/&namespace=red"), 404),
+        (post.clone(), "/v1/volumes/{volume}/files/mkdir", with(json!({ "path": "/made" })), 404),
+        (post.clone(), "/v1/volumes/{volume}/files/remove", with(json!({ "path": "/kept" })), 404),
+        (post.clone(), "/v1/volumes/{volume}/files/copy", with(json!({ "from": "/kept", "to": "/a" })), 404),
+        (post, "/v1/volumes/{volume}/files/rename", with(json!({ "from": "/kept", "to": "/a" })), 404),
     ]
 }
 
@@ -209,6 +230,9 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
     let api = Api::new().await;
     let (red, blue) = (of(&api, "red"), of(&api, "blue"));
     let (theirs, own) = (furnish(&red, "crimson").await, furnish(&blue, "azure").await);
+    red.post("/v1/volumes", json!({ "name": "volume" })).await.expect(201);
+    let kept = "/v1/volumes/volume/files/content?path=/kept";
+    red.send_bytes(Method::PUT, kept, SECRET).await.expect(200);
     let before = picture(&red).await;
 
     for (method, tail, form) in routes_about_one() {
@@ -247,6 +271,7 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
         }
     }
     assert_eq!(picture(&red).await, before);
+    assert_eq!(red.get(kept).await.expect(200).text(), SECRET);
 }
 
 #[tokio::test]

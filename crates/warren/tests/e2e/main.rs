@@ -25,3 +25,4 @@ mod reference;
 mod registry;
 mod support;
 mod terminal;
+mod volumes;
