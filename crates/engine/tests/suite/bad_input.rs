@@ -41,7 +41,7 @@ async fn absurd_limits_are_refused_by_name_and_leave_nothing() {
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.message().contains(named), "{error}");
     }
-    let spec = SandboxSpec { image: "python".parse().unwrap(), ..SandboxSpec::default() };
+    let spec = SandboxSpec { image: "alpine".parse().unwrap(), ..SandboxSpec::default() };
     let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let spec = SandboxSpec { cwd: Some("relative".into()), ..SandboxSpec::default() };

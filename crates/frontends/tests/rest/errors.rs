@@ -24,7 +24,7 @@ async fn each_kind_that_a_caller_can_cause_has_its_status() {
     api.get("/v1/sandboxes/none").await.expect_error(404, "not_found");
     api.post("/v1/sandboxes", json!({ "name": "box" })).await.expect_error(409, "already_exists");
     api.act("/v1/sandboxes/box/resume").await.expect_error(409, "wrong_state");
-    api.post("/v1/sandboxes", json!({ "image": "python" })).await.expect_error(501, "unsupported");
+    api.post("/v1/sandboxes", json!({ "image": "alpine" })).await.expect_error(501, "unsupported");
     api.get("/v1/sandboxes/box/wait?state=failed&timeoutMs=1").await.expect_error(504, "timed_out");
 
     let fail = |error| api.backend.fail_next_create(error);

@@ -60,6 +60,7 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (post.clone(), "/execs/{exec}/signal", with(json!({ "signal": 9 }))),
         (post.clone(), "/execs/{exec}/stdin", bytes("", "x")),
         (get.clone(), "/execs/{exec}/wait", query("timeoutMs=1")),
+        (get.clone(), "/diff", plain()),
         (get.clone(), "/files/archive", query("path=/kept")),
         (put.clone(), "/files/archive", bytes("path=/", "")),
         (post.clone(), "/files/chmod", with(json!({ "path": "/kept", "mode": "0777" }))),
@@ -77,6 +78,7 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "/files/stat", query("path=/kept")),
         (post.clone(), "/files/symlink", with(json!({ "target": "/kept", "path": "/made" }))),
         (get.clone(), "/files/watch", Form { query: "path=/", is_endless: true, ..Form::default() }),
+        (post.clone(), "/fork", with(json!({}))),
         (post.clone(), "/links", with(json!({ "path": "/kept" }))),
         (get.clone(), "/package-jobs", plain()),
         (get.clone(), "/package-jobs/{job}", plain()),
@@ -114,7 +116,29 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (get.clone(), "/v1/sandboxes", query("namespace=red"), 200),
         (post.clone(), "/v1/sandboxes", with(json!({ "namespace": "red" })), 403),
         (get.clone(), "/v1/version", Form::default(), 200),
+        // This daemon keeps no images. All namespaces would see the same, and none may name or remove one.
+        (get.clone(), "/v1/images", Form::default(), 501),
+        (get.clone(), "/v1/images/save", query("reference=alpine"), 501),
+        (get.clone(), "/v1/images/usage", Form::default(), 501),
+        (get.clone(), "/v1/images/{image}", Form::default(), 501),
+        (Method::DELETE, "/v1/images/{image}", Form::default(), 403),
+        (post.clone(), "/v1/images/build", query("tag=app"), 403),
+        (post.clone(), "/v1/images/import", query("reference=app"), 403),
+        (post.clone(), "/v1/images/load", Form::default(), 403),
+        (post.clone(), "/v1/images/prune", Form::default(), 403),
+        (post.clone(), "/v1/images/pull", with(json!({ "reference": "alpine" })), 501),
+        (post.clone(), "/v1/images/{image}/tag", with(json!({ "target": "app" })), 403),
         // Red has one of that name; blue has none.
+        (get.clone(), "/v1/snapshots", Form::default(), 200),
+        (get.clone(), "/v1/snapshots", query("namespace=red"), 200),
+        (post.clone(), "/v1/snapshots", with(json!({ "sandbox": "crimson", "namespace": "red" })), 404),
+        (post.clone(), "/v1/snapshots/load", query("namespace=red"), 403),
+        (post.clone(), "/v1/snapshots/reindex", Form::default(), 403),
+        (get.clone(), "/v1/snapshots/{snapshot}", query("namespace=red"), 404),
+        (Method::DELETE, "/v1/snapshots/{snapshot}", query("namespace=red"), 404),
+        (get.clone(), "/v1/snapshots/{snapshot}/archive", query("namespace=red"), 404),
+        (post.clone(), "/v1/snapshots/{snapshot}/restore", with(json!({})), 404),
+        (post.clone(), "/v1/snapshots/{snapshot}/verify", query("namespace=red"), 404),
         (get.clone(), "/v1/volumes", Form::default(), 200),
         (get.clone(), "/v1/volumes", query("namespace=red"), 200),
         (post.clone(), "/v1/volumes", with(json!({ "name": "spy", "namespace": "red" })), 403),
@@ -231,6 +255,7 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
     let (red, blue) = (of(&api, "red"), of(&api, "blue"));
     let (theirs, own) = (furnish(&red, "crimson").await, furnish(&blue, "azure").await);
     red.post("/v1/volumes", json!({ "name": "volume" })).await.expect(201);
+    red.post("/v1/snapshots", json!({ "sandbox": "crimson", "name": "snapshot" })).await.expect(201);
     let kept = "/v1/volumes/volume/files/content?path=/kept";
     red.send_bytes(Method::PUT, kept, SECRET).await.expect(200);
     let before = picture(&red).await;

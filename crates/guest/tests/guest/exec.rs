@@ -22,11 +22,18 @@ fn a_command_says_something_and_ends() {
 }
 
 #[test]
-fn the_environment_is_exactly_what_was_given() {
+fn the_environment_is_exactly_what_was_given_and_a_home() {
     let guest = TestGuest::start();
     let mut start = command("e", &["/usr/bin/env"]);
-    start.env = [("A".to_owned(), "1 2".to_owned()), ("B".to_owned(), String::new())].into();
-    assert_eq!(guest.connect().run(&start).stdout, "A=1 2\nB=\n");
+    let variables = [("A", "1 2"), ("B", ""), ("HOME", "/mine")];
+    start.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    assert_eq!(guest.connect().run(&start).stdout, "A=1 2\nB=\nHOME=/mine\n");
+    // Who says nothing has the one of the user.
+    start.id = "f".to_owned();
+    start.env.remove("HOME");
+    let told = guest.connect().run(&start).stdout;
+    let home = told.strip_prefix("A=1 2\nB=\nHOME=").unwrap();
+    assert!(home.starts_with('/') && home.lines().count() == 1, "{told}");
 }
 
 #[test]

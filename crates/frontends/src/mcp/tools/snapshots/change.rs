@@ -12,6 +12,7 @@ use crate::mcp::{
     call::Call,
     envelope::{Answer, Failure, ToolResult},
     hostfs::Source,
+    schema::Nullable,
 };
 
 /// Snapshots that one call names.
@@ -139,14 +140,14 @@ pub(super) struct ReindexArguments {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Reindexed {
-    dir: Option<String>,
+    dir: Nullable<String>,
     indexed: usize,
 }
 
 pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResult<Reindexed> {
     let Some(dir) = arguments.dir else {
         let indexed = waiting(&call, call.engine().reindex_snapshots(&call.who)).await?;
-        return Ok(Answer::new(Reindexed { dir: None, indexed }));
+        return Ok(Answer::new(Reindexed { dir: Nullable(None), indexed }));
     };
     call.who.may_change()?;
     let directory = Source::open(&call, &dir).await?;
@@ -166,5 +167,5 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
             Err(failure) => warnings.push(format!("{name} was left out: {}.", failure.message)),
         }
     }
-    Ok(Answer::new(Reindexed { dir: Some(shown), indexed }).warn_all(warnings))
+    Ok(Answer::new(Reindexed { dir: Nullable(Some(shown)), indexed }).warn_all(warnings))
 }

@@ -6,6 +6,8 @@ use engine::{SnapshotCheck, SnapshotView};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::mcp::schema::Nullable;
+
 /// There is no memory in one.
 const SCOPE: &str = "disk";
 /// A directory with what an overlay changed.
@@ -21,12 +23,12 @@ pub(super) struct SnapshotHandle {
     reference_kind: &'static str,
     path: String,
     digest: String,
-    name: Option<String>,
-    parent_digest: Option<String>,
+    name: Nullable<String>,
+    parent_digest: Nullable<String>,
     scope: &'static str,
     image_ref: String,
     format: &'static str,
-    size_bytes: Option<String>,
+    size_bytes: Nullable<String>,
     created_at: String,
 }
 
@@ -45,12 +47,12 @@ impl From<&SnapshotView> for SnapshotHandle {
             reference_kind,
             path: view.path.display().to_string(),
             digest: view.digest.clone(),
-            name: view.name.as_ref().map(ToString::to_string),
-            parent_digest: view.parent.clone(),
+            name: Nullable(view.name.as_ref().map(ToString::to_string)),
+            parent_digest: Nullable(view.parent.clone()),
             scope: SCOPE,
             image_ref: view.image.to_string(),
             format: FORMAT,
-            size_bytes: Some(view.tree.bytes.to_string()),
+            size_bytes: Nullable(Some(view.tree.bytes.to_string())),
             created_at: view.created_at.to_string(),
         }
     }
@@ -65,17 +67,17 @@ pub(super) struct Snapshot {
     digest: String,
     size_bytes: String,
     image_ref: String,
-    image_manifest_digest: Option<String>,
+    image_manifest_digest: Nullable<String>,
     scope: &'static str,
     format: &'static str,
     fstype: &'static str,
     /// Digest of the snapshot beneath.
-    parent: Option<String>,
+    parent: Nullable<String>,
     created_at: String,
     labels: BTreeMap<String, String>,
     source_sandbox: String,
     /// How long the sandbox stood still, if it ran.
-    held_ms: Option<f64>,
+    held_ms: Nullable<f64>,
     used_by: Vec<String>,
 }
 
@@ -89,15 +91,15 @@ impl From<&SnapshotView> for Snapshot {
             digest: view.digest.clone(),
             size_bytes: view.tree.bytes.to_string(),
             image_ref: view.image.to_string(),
-            image_manifest_digest: view.image_digest.clone(),
+            image_manifest_digest: Nullable(view.image_digest.clone()),
             scope: SCOPE,
             format: FORMAT,
             fstype: FILE_SYSTEM,
-            parent: view.parent.clone(),
+            parent: Nullable(view.parent.clone()),
             created_at: view.created_at.to_string(),
             labels: view.labels.clone(),
             source_sandbox: view.source_sandbox.to_string(),
-            held_ms: view.held_ms,
+            held_ms: Nullable(view.held_ms),
             used_by: view.used_by.clone(),
         }
     }
