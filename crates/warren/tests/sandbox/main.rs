@@ -18,4 +18,5 @@ mod packages;
 mod patches;
 mod refusals;
 mod snapshots;
+mod volume_commands;
 mod work;

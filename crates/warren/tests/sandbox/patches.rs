@@ -73,7 +73,9 @@ fn a_patch_that_fails_leaves_no_sandbox_and_nothing_on_the_host() {
         (vec![r#"{"kind":"copyFile","path":"/x","hostPath":"/dev/zero"}"#], "neither a file nor a directory"),
     ] {
         let mut command = daemon.command(["create", "--name", "half"]);
-        patches.iter().for_each(|patch| drop(command.args(["--patch", patch])));
+        for patch in &patches {
+            command.args(["--patch", patch]);
+        }
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(named), "{named}: {said}");

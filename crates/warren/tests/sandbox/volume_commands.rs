@@ -1,0 +1,33 @@
+//! Volumes as people use them, on the real kernel.
+
+use crate::harness::{Daemon, host_file};
+
+#[test]
+fn files_go_in_and_out_with_and_without_a_sandbox() {
+    let daemon = Daemon::start();
+    let host = tempfile::tempdir().unwrap();
+    let note = host_file(host.path(), "note", b"from the host");
+    daemon.ok(["volume", "create", "data"]);
+    daemon.ok(["volume", "cp", note.to_str().unwrap(), "data:/in/note"]);
+    let said = daemon.ok(["run", "-v", "data:/data", "sh", "-c", "cat /data/in/note; echo kept > /data/out"]);
+    assert_eq!(said, "from the host");
+    assert_eq!(daemon.ok(["volume", "cat", "data:/out"]), "kept\n");
+
+    daemon.create("reader", &["-v", "data:/data:ro", "--tmpfs", "/scratch:1m"]);
+    assert_eq!(
+        daemon.sh_ok("reader", "cat /data/out; df --output=size /scratch | tail -1 | tr -d ' '"),
+        "kept\n1024"
+    );
+    let (code, _, said) = daemon.sh("reader", "echo x > /data/out");
+    assert!(code != 0 && said.contains("Read-only"), "{said}");
+    // Beneath a mount there is nothing of the sandbox's own to patch.
+    let patch = r#"{"kind":"text","path":"/data/x","content":""}"#;
+    let (_, said) = daemon.fails(["create", "-v", "data:/data", "--patch", patch]);
+    assert!(said.contains("lies in the mount /data"), "{said}");
+    let (_, said) = daemon.fails(["volume", "rm", "data"]);
+    assert!(said.contains("reader"), "{said}");
+    daemon.ok(["rm", "-f", "reader"]);
+    daemon.ok(["volume", "rm", "data"]);
+    assert_eq!(daemon.ok(["volume", "ls", "-q"]), "");
+    assert_eq!(daemon.leftovers(), Vec::<String>::new());
+}
