@@ -61,11 +61,21 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
 /// What a new sandbox is asked.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArgs {
+    #[command(flatten)]
+    pub(crate) plain: PlainArgs,
+    #[command(flatten)]
+    ground: GroundArgs,
+    #[command(flatten)]
+    inside: InsideArgs,
+}
+
+/// Its name, its limits, its life. Apart from the rest because of clap: only a struct without others in it is a group that
+/// an argument can conflict with.
+#[derive(Debug, Args)]
+pub(crate) struct PlainArgs {
     /// Name of the sandbox; made up when absent
     #[arg(long)]
     pub(crate) name: Option<SandboxName>,
-    #[command(flatten)]
-    ground: GroundArgs,
     /// Memory limit, such as 512m or 2g
     #[arg(long, short = 'm', value_name = "SIZE")]
     memory: Option<ByteSize>,
@@ -117,36 +127,35 @@ pub(crate) struct SandboxArgs {
     /// The same id again returns the first sandbox
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
-    #[command(flatten)]
-    inside: InsideArgs,
 }
 
 impl SandboxArgs {
     pub(crate) fn spec(&self, namespace: Namespace) -> CommandResult<SandboxSpec> {
+        let plain = &self.plain;
         let mut spec = SandboxSpec {
-            name: self.name.clone(),
+            name: plain.name.clone(),
             namespace,
             limits: Limits {
-                memory: self.memory,
-                swap: self.swap,
-                cpus: self.cpus,
-                pids: self.pids,
-                open_files: self.open_files,
-                disk: self.disk,
-                tmp: self.tmp,
-                shm: self.shm,
+                memory: plain.memory,
+                swap: plain.swap,
+                cpus: plain.cpus,
+                pids: plain.pids,
+                open_files: plain.open_files,
+                disk: plain.disk,
+                tmp: plain.tmp,
+                shm: plain.shm,
             },
-            env: self.env.iter().cloned().collect(),
-            cwd: self.cwd.clone(),
-            user: self.user.clone(),
-            hostname: self.hostname.clone(),
-            labels: self.labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect(),
+            env: plain.env.iter().cloned().collect(),
+            cwd: plain.cwd.clone(),
+            user: plain.user.clone(),
+            hostname: plain.hostname.clone(),
+            labels: plain.labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect(),
             lifetime: Lifetime {
-                ttl: self.ttl,
-                idle: self.idle,
-                on_expiry: if self.remove_on_expiry { OnExpiry::Remove } else { OnExpiry::Stop },
+                ttl: plain.ttl,
+                idle: plain.idle,
+                on_expiry: if plain.remove_on_expiry { OnExpiry::Remove } else { OnExpiry::Stop },
             },
-            request_id: self.request_id.clone(),
+            request_id: plain.request_id.clone(),
             ..SandboxSpec::default()
         };
         self.ground.fill(&mut spec)?;

@@ -23,7 +23,6 @@ mod python_interrupt;
 mod python_notebook;
 mod python_rich;
 mod search;
-mod speed;
 mod streams;
 mod support;
 mod tar_files;

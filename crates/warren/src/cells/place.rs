@@ -9,7 +9,7 @@ use crate::{arguments::SandboxArgs, client::Client, commands::Context, error::Co
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlaceArgs {
     /// Run in this sandbox, by name or id, instead of a new one
-    #[arg(long, short = 's', value_name = "SANDBOX", conflicts_with_all = ["SandboxArgs", "InsideArgs", "keep"])]
+    #[arg(long, short = 's', value_name = "SANDBOX", conflicts_with_all = ["PlainArgs", "GroundArgs", "InsideArgs", "keep"])]
     sandbox: Option<String>,
     /// Keep the new sandbox afterwards; one with a name is kept anyway
     #[arg(long)]
@@ -33,9 +33,9 @@ impl PlaceArgs {
         if let Some(sandbox) = &self.sandbox {
             return Ok(Place { client, sandbox: sandbox.clone(), is_temporary: false });
         }
-        let is_temporary = !self.keep && self.new.name.is_none();
+        let is_temporary = !self.keep && self.new.plain.name.is_none();
         let mut spec = self.new.spec(context.namespace.clone().unwrap_or_default())?;
-        if is_temporary && self.new.idle.is_none() {
+        if is_temporary && self.new.plain.idle.is_none() {
             spec.lifetime.idle = Some(idle);
             spec.lifetime.on_expiry = OnExpiry::Remove;
         }

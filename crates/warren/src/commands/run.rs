@@ -58,7 +58,7 @@ struct Ran {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let how = Attachment::checked(&args.attach, context.json)?;
     let mut exec = exec_spec(&args, how)?;
-    let is_kept = args.keep || args.attach.detach || (args.sandbox.name.is_some() && !args.rm);
+    let is_kept = args.keep || args.attach.detach || (args.sandbox.plain.name.is_some() && !args.rm);
     let spec = sandbox_spec(context, &args, is_kept)?;
     check_command(&args, &spec);
     let client = context.client().await?;
@@ -71,7 +71,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         return Err(error);
     }
     if args.attach.detach {
-        return start_detached(context, &client, sandbox, &exec, args.sandbox.name.is_none()).await;
+        return start_detached(context, &client, sandbox, &exec, args.sandbox.plain.name.is_none()).await;
     }
     if context.json {
         return run_captured(&client, sandbox, exec, is_kept).await;
@@ -92,7 +92,7 @@ fn warn_people(sandbox: &v1::Sandbox) {
 
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {
     let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
-    if !is_kept && args.sandbox.idle.is_none() {
+    if !is_kept && args.sandbox.plain.idle.is_none() {
         spec.lifetime.idle = Some(ORPHAN_IDLE);
         spec.lifetime.on_expiry = OnExpiry::Remove;
     }
@@ -104,7 +104,7 @@ fn check_command(args: &Args, spec: &SandboxSpec) {
     let is_host = spec.image.is_host() && spec.rootfs.is_none();
     if args.command.is_empty() && spec.entrypoint.is_empty() && is_host {
         let missing = clap::error::ErrorKind::MissingRequiredArgument;
-        let message = "the image `host` has no command of its own: name a program";
+        let message = "the image `host` has no command of its own: <PROGRAM> is missing";
         crate::cli::Cli::command().error(missing, message).exit();
     }
 }

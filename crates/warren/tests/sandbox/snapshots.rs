@@ -24,7 +24,6 @@ fn can_pause(daemon: &Daemon, name: &str) -> bool {
     }
     let (_, told) = daemon.fails(["snapshot", "create", name]);
     assert!(told.contains("cannot pause") && told.contains("Stop sandbox"), "{told}");
-    eprintln!("this host has no freezer: sandboxes are stopped for their snapshots");
     false
 }
 
@@ -248,7 +247,7 @@ fn a_daemon_killed_in_the_middle_leaves_nothing_frozen_and_gives_the_space_back(
     hold(&daemon, "big");
     let is_running = |daemon: &Daemon| daemon.inspect("big")["state"] == "running";
     let ran = is_running(&daemon);
-    for attempt in 0..3 {
+    for _attempt in 0..3 {
         let mut taking = daemon
             .command(["snapshot", "create", "big", "--name", "base"])
             .stdout(Stdio::null())
@@ -266,7 +265,6 @@ fn a_daemon_killed_in_the_middle_leaves_nothing_frozen_and_gives_the_space_back(
             // It was faster than the kill: then it is whole.
             daemon.ok(["snapshot", "verify", "base"]);
             daemon.ok(["snapshot", "rm", "base"]);
-            eprintln!("attempt {attempt}: the snapshot was made before the daemon was killed");
         }
         until("what is half made is gone", || on_disk(&daemon).is_empty());
         assert_eq!(is_running(&daemon), ran);
