@@ -43,6 +43,7 @@ bench: build ## numbers beside the peers that are installed
 	target/release/warren bench
 	target/release/warren bench mcp
 	target/release/warren bench code
+	target/release/warren bench storage
 
 bless: ## write the generated reference pages anew
 	BLESS=1 cargo test -p frontends -p warren

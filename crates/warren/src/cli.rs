@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Wait(commands::wait::Args),
     Events(commands::events::Args),
     Volume(commands::volume::Args),
+    Df(commands::df::Args),
+    Prune(commands::prune::Args),
     Package(commands::package::Args),
     Pull(commands::pull::Args),
     Load(commands::load::Args),

@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
+pub(crate) mod df;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
@@ -22,6 +23,7 @@ pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
 pub(crate) mod pause;
+pub(crate) mod prune;
 pub(crate) mod ps;
 pub(crate) mod pull;
 pub(crate) mod reference;
@@ -36,6 +38,7 @@ pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
+mod sure;
 mod targets;
 pub(crate) mod top;
 pub(crate) mod version;
@@ -133,6 +136,8 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Wait(args) => wait::run(context, args).await,
         Command::Events(args) => events::run(context, args).await,
         Command::Volume(args) => volume::run(context, args).await,
+        Command::Df(args) => df::run(context, args).await,
+        Command::Prune(args) => prune::run(context, args).await,
         Command::Package(args) => package::run(context, args).await,
         Command::Pull(args) => pull::run(context, args).await,
         Command::Load(args) => load::run(context, args).await,

@@ -1,14 +1,14 @@
 //! `warren image rm`, `warren image prune`
 
-use std::{
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use frontends::rest::v1;
-use sandbox::Error;
 
-use crate::{commands::Context, error::CommandResult, output};
+use crate::{
+    commands::{Context, sure::is_sure},
+    error::CommandResult,
+    output,
+};
 
 /// Take names away, and with its last name an image
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
 }
 
 pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult {
-    if !args.force && !is_sure()? {
+    if !args.force && !is_sure("Remove every image that no sandbox and no snapshot uses?")? {
         return Ok(ExitCode::SUCCESS);
     }
     let freed = context.client().await?.prune_images().await?;
@@ -76,18 +76,4 @@ fn tell(freed: &v1::ImagesFreed) -> CommandResult<()> {
         output::line(&format!("removed {image}"))?;
     }
     Ok(())
-}
-
-fn is_sure() -> CommandResult<bool> {
-    if !io::stdin().is_terminal() {
-        return Err(Error::invalid("nobody is there to be asked")
-            .with_hint("Give --force to remove every image that nobody uses.")
-            .into());
-    }
-    let mut stderr = io::stderr().lock();
-    write!(stderr, "Remove every image that no sandbox and no snapshot uses? [y/N] ")?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

@@ -1,16 +1,17 @@
 //! Volumes as wholes.
 
-use std::{
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::ValueEnum;
 use frontends::rest::v1;
-use sandbox::{ByteSize, Error, Label, VolumeKind, VolumeName};
+use sandbox::{ByteSize, Label, VolumeKind, VolumeName};
 use serde::Serialize;
 
-use crate::{commands::Context, error::CommandResult, output};
+use crate::{
+    commands::{Context, sure::is_sure},
+    error::CommandResult,
+    output,
+};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
@@ -183,7 +184,9 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
     let client = context.client().await?;
     let mut unused = client.volumes().await?;
     unused.retain(|volume| volume.used_by.is_empty());
-    if !args.force && !unused.is_empty() && !is_sure(&unused)? {
+    let names: Vec<_> = unused.iter().map(|volume| volume.name.to_string()).collect();
+    let question = format!("Remove {} with all files in them?", names.join(", "));
+    if !args.force && !unused.is_empty() && !is_sure(&question)? {
         return Ok(ExitCode::SUCCESS);
     }
     let mut removed = Vec::with_capacity(unused.len());
@@ -198,20 +201,4 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
         output::json(&Removed { removed })?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_sure(volumes: &[v1::Volume]) -> CommandResult<bool> {
-    let names: Vec<_> = volumes.iter().map(|volume| volume.name.to_string()).collect();
-    let names = names.join(", ");
-    if !io::stdin().is_terminal() {
-        return Err(Error::invalid(format!("nobody is there to be asked about {names}"))
-            .with_hint("Give --force to remove every volume that no sandbox mounts.")
-            .into());
-    }
-    let mut stderr = io::stderr().lock();
-    write!(stderr, "Remove {names} with everything in them? [y/N] ")?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

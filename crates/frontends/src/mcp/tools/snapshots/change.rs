@@ -86,7 +86,6 @@ pub(super) struct Removed {
     path_or_name: String,
     removed: bool,
     /// It has no name now, and goes with the last who uses it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     kept_for_users: bool,
 }
 

@@ -114,7 +114,6 @@ pub(super) struct Diff {
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
     /// The patch does not have all of them.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     patch_cut: bool,
 }
 
@@ -128,7 +127,6 @@ struct Changed {
     kind: &'static str,
     size: u64,
     /// Owner, mode or attributes only
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     only_metadata: bool,
 }
 

@@ -1,0 +1,122 @@
+//! `warren df`
+
+use std::process::ExitCode;
+
+use sandbox::ErrorKind;
+use serde::Serialize;
+
+use super::Context;
+use crate::{client::Client, error::CommandResult, output};
+
+/// Show what images, sandboxes, snapshots and volumes take on disk
+///
+/// What nobody uses can be given back with `warren prune`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren df
+  warren df --json")]
+pub(crate) struct Args {}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    kind: &'static str,
+    count: usize,
+    /// How many of them somebody needs: a sandbox that runs, what a sandbox or a snapshot is made on or mounts.
+    in_use: usize,
+    /// Absent where nobody knows.
+    bytes: Option<u64>,
+    /// Of what nobody uses. Layers that images share count for each of them.
+    unused_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    rows: Vec<Row>,
+}
+
+pub(crate) async fn run(context: &Context, _args: Args) -> CommandResult {
+    let client = context.client().await?;
+    let rows = vec![
+        images(&client).await?,
+        sandboxes(&client).await?,
+        snapshots(&client).await?,
+        volumes(&client).await?,
+    ];
+    if context.json {
+        output::json(&Report { rows })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), output::bytes);
+    let rows = rows.into_iter().map(|row| {
+        let Row { kind, count, in_use, bytes, unused_bytes } = row;
+        [kind.to_owned(), count.to_string(), in_use.to_string(), size(bytes), size(unused_bytes)]
+    });
+    output::table(["WHAT", "COUNT", "IN USE", "SIZE", "UNUSED"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A daemon without images, such as one with the fake back end, has none.
+async fn images(client: &Client) -> CommandResult<Row> {
+    let none = Row { kind: "images", count: 0, in_use: 0, bytes: Some(0), unused_bytes: Some(0) };
+    let usage = match client.images_usage().await {
+        Err(error) if error.kind() == Some(ErrorKind::Unsupported) => return Ok(none),
+        usage => usage?,
+    };
+    let images = client.images().await?;
+    let unused = images.iter().filter(|image| image.used_by.is_empty());
+    let (n_unused, unused_bytes) = unused.fold((0, 0), |(n, sum), image| (n + 1, sum + image.size_bytes));
+    Ok(Row {
+        count: images.len(),
+        in_use: images.len() - n_unused,
+        bytes: Some(usage.blob_bytes + usage.layer_bytes + usage.partial_bytes),
+        unused_bytes: Some(unused_bytes),
+        ..none
+    })
+}
+
+/// Only what runs is measured.
+async fn sandboxes(client: &Client) -> CommandResult<Row> {
+    let sandboxes = client.list(&[]).await?;
+    let (mut in_use, mut bytes) = (0, None);
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.state.is_live()) {
+        in_use += 1;
+        // One that ends meanwhile is not worth failing for.
+        if let Ok(usage) = client.usage(sandbox.id.as_str()).await {
+            bytes = usage.disk_bytes.map(|more| bytes.unwrap_or(0) + more).or(bytes);
+        }
+    }
+    Ok(Row { kind: "sandboxes", count: sandboxes.len(), in_use, bytes, unused_bytes: None })
+}
+
+async fn snapshots(client: &Client) -> CommandResult<Row> {
+    let snapshots = client.snapshots().await?;
+    let sum = |only_unused: bool| {
+        let counted = snapshots.iter().filter(|snapshot| !only_unused || snapshot.used_by.is_empty());
+        counted.fold((0, 0), |(n, sum), snapshot| (n + 1, sum + snapshot.size_bytes))
+    };
+    let ((count, bytes), (n_unused, unused)) = (sum(false), sum(true));
+    Ok(Row {
+        kind: "snapshots",
+        count,
+        in_use: count - n_unused,
+        bytes: Some(bytes),
+        unused_bytes: Some(unused),
+    })
+}
+
+async fn volumes(client: &Client) -> CommandResult<Row> {
+    let volumes = client.volumes().await?;
+    let sum = |only_unused: bool| {
+        let counted = volumes.iter().filter(|volume| !only_unused || volume.used_by.is_empty());
+        counted.fold((0, 0), |(n, sum), volume| (n + 1, sum + volume.used.map_or(0, |used| used.bytes())))
+    };
+    let ((count, bytes), (n_unused, unused)) = (sum(false), sum(true));
+    Ok(Row {
+        kind: "volumes",
+        count,
+        in_use: count - n_unused,
+        bytes: Some(bytes),
+        unused_bytes: Some(unused),
+    })
+}
