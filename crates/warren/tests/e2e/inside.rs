@@ -75,6 +75,6 @@ fn a_run_without_a_program_takes_the_entry_point() {
     assert_eq!(world.run(&["run", "--entrypoint", "pwd"]).expect(0).text(), "/root\n");
     assert_eq!(world.run(&["run", "--entrypoint", "echo", "a", "b"]).expect(0).text(), "a b\n");
     let refused = world.run(&["run"]).expect(2);
-    assert!(refused.stderr.contains("name a program"), "{refused:?}");
+    assert!(refused.stderr.contains("<PROGRAM> is missing"), "{refused:?}");
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
 }
