@@ -37,6 +37,8 @@ impl Interpreter {
         if self.ended.get().is_none() {
             self.killed_for.set(self.killed_for.get().or(Some(reason)));
             processes::kill_family(self.pid);
+            // One that was only just forked has no session of its own yet, and so no family.
+            sys::kill(self.pid, libc::SIGKILL).ok();
         }
     }
 
