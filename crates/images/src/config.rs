@@ -167,7 +167,7 @@ mod tests {
         let config = ImageConfig {
             env: vec!["PATH=/bin".to_owned()],
             user: Some("1000:1000".to_owned()),
-            working_dir: Some("/work".to_owned()),
+            working_dir: Some("/data".to_owned()),
             entrypoint: vec!["/bin/sh".to_owned()],
             cmd: vec!["-c".to_owned(), "true".to_owned()],
             exposed_ports: vec!["80/tcp".to_owned()],

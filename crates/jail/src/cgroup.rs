@@ -307,6 +307,7 @@ impl Hierarchy {
                     source: io::ErrorKind::TimedOut.into(),
                 });
             }
+            // Nothing wakes whoever waits for version 1; we are on a thread that may block.
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY_EVERY);
         }

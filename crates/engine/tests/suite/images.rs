@@ -42,7 +42,7 @@ async fn an_image_decides_what_nobody_asked_for() {
     let config = ImageConfig {
         env: vec!["A=image".to_owned(), "B=image".to_owned(), "nonsense".to_owned()],
         user: Some("ana".to_owned()),
-        working_dir: Some("/work".to_owned()),
+        working_dir: Some("/data".to_owned()),
         entrypoint: vec!["/bin/app".to_owned()],
         cmd: vec!["serve".to_owned()],
         stop_signal: Some("SIGINT".to_owned()),
@@ -54,7 +54,7 @@ async fn an_image_decides_what_nobody_asked_for() {
     let view = world.engine.create_sandbox(&world.who, spec).await.unwrap();
     let plan = &view.plan;
     assert_eq!((plan.env["A"].as_str(), plan.env["B"].as_str()), ("image", "asked"));
-    assert_eq!((plan.user.as_str(), plan.cwd.as_str()), ("ana", "/work"));
+    assert_eq!((plan.user.as_str(), plan.cwd.as_str()), ("ana", "/data"));
     assert_eq!(plan.image_digest.as_deref(), Some(digest.as_str()));
     assert_eq!(
         (plan.config.entrypoint.as_slice(), plan.config.cmd.as_slice()),

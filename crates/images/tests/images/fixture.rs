@@ -158,7 +158,7 @@ impl TestImage {
             &json!({
                 "Env": ["PATH=/bin", "GREETING=hello"],
                 "User": "1000:1000",
-                "WorkingDir": "/work",
+                "WorkingDir": "/data",
                 "Entrypoint": ["/bin/busybox"],
                 "Cmd": ["sh"],
                 "ExposedPorts": {"80/tcp": {}, "53/udp": {}},

@@ -76,7 +76,7 @@ fn expected_config() -> ImageConfig {
     ImageConfig {
         env: vec![text("PATH=/bin"), text("GREETING=hello")],
         user: Some(text("1000:1000")),
-        working_dir: Some(text("/work")),
+        working_dir: Some(text("/data")),
         entrypoint: vec![text("/bin/busybox")],
         cmd: vec![text("sh")],
         exposed_ports: vec![text("53/udp"), text("80/tcp")],

@@ -97,9 +97,9 @@ fn what_upper_layers_took_away_is_gone_and_owners_are_as_in_the_image() {
         .file("hidden/below", b"x")
         .directory("gone", 0o755)
         .file("gone/with-its-directory", b"x")
-        .directory("work", 0o755)
-        .entry("work/owned", 0o640, (1000, 1001), b"mine")
-        .entry("work/far", 0o600, (65534, 65533), b"far");
+        .directory("data", 0o755)
+        .entry("data/owned", 0o640, (1000, 1001), b"mine")
+        .entry("data/far", 0o600, (65534, 65533), b"far");
     let top = Layer::new()
         .directory("etc", 0o755)
         .file("etc/.wh.removed", b"")
@@ -115,11 +115,11 @@ fn what_upper_layers_took_away_is_gone_and_owners_are_as_in_the_image() {
     assert_eq!(seen, "keptabove\ngone");
     if daemon.inspect("layers")["isolation"]["idMap"] == "single" {
         // There is nobody else whom files could belong to.
-        assert_eq!(daemon.sh_ok("layers", "stat -c '%u:%g %a' /work/owned"), "0:0 640");
+        assert_eq!(daemon.sh_ok("layers", "stat -c '%u:%g %a' /data/owned"), "0:0 640");
         return;
     }
     assert_eq!(
-        daemon.sh_ok("layers", "stat -c '%u:%g %a' /work/owned /work/far /bin/busybox /"),
+        daemon.sh_ok("layers", "stat -c '%u:%g %a' /data/owned /data/far /bin/busybox /"),
         "1000:1001 640\n65534:65533 600\n0:0 755\n0:0 755"
     );
     // Whoever owns it there may write to it, and others may not even look.
@@ -128,13 +128,13 @@ fn what_upper_layers_took_away_is_gone_and_owners_are_as_in_the_image() {
         (output.status.code(), text(&output.stdout))
     };
     assert_eq!(
-        as_user("1000:1001", "echo more >> /work/owned && cat /work/owned"),
+        as_user("1000:1001", "echo more >> /data/owned && cat /data/owned"),
         (Some(0), "minemore\n".into())
     );
-    assert_ne!(as_user("2000:2000", "cat /work/owned 2>/dev/null").0, Some(0));
+    assert_ne!(as_user("2000:2000", "cat /data/owned 2>/dev/null").0, Some(0));
     // The layers on disk are as they were.
     daemon.create("again", &["--image", &name]);
-    assert_eq!(daemon.sh_ok("again", "cat /work/owned"), "mine");
+    assert_eq!(daemon.sh_ok("again", "cat /data/owned"), "mine");
 }
 
 #[test]

@@ -56,41 +56,13 @@ pub(crate) struct RlimitField {
     hard: Option<u64>,
 }
 
-/// The resources that guests know, by their `setrlimit` names in lower case.
-const RESOURCES: [&str; 16] = [
-    "as",
-    "core",
-    "cpu",
-    "data",
-    "fsize",
-    "locks",
-    "memlock",
-    "msgqueue",
-    "nice",
-    "nofile",
-    "nproc",
-    "rss",
-    "rtprio",
-    "rttime",
-    "sigpending",
-    "stack",
-];
-
-/// A limit as it was given, checked: a known resource, in lower case and without `RLIMIT_`, and soft not above hard.
+/// A limit as it was given, checked, with its resource in lower case and without `RLIMIT_`.
 pub(crate) fn rlimit(resource: &str, soft: u64, hard: Option<u64>) -> Result<Rlimit, Failure> {
     let plain = resource.to_lowercase();
-    let plain = plain.strip_prefix("rlimit_").unwrap_or(&plain);
-    let Some(known) = RESOURCES.into_iter().find(|known| *known == plain) else {
-        let shown: String = resource.chars().take(32).collect();
-        return Err(Failure::invalid(format!("rlimits: {shown:?} is not a resource"))
-            .with_hint(format!("The resources are {}.", RESOURCES.join(", "))));
-    };
-    let hard = hard.unwrap_or(soft);
-    if soft > hard {
-        return Err(Failure::invalid(format!("rlimits: soft {soft} of {known} is above hard {hard}"))
-            .with_hint("Give a hard limit that is not below the soft one, or leave hard out."));
-    }
-    Ok(Rlimit { resource: known.to_owned(), soft, hard })
+    let resource = plain.strip_prefix("rlimit_").unwrap_or(&plain).to_owned();
+    let limit = Rlimit { resource, soft, hard: hard.unwrap_or(soft) };
+    limit.check()?;
+    Ok(limit)
 }
 
 /// A command ready to be launched, and how the caller wants to be answered.
