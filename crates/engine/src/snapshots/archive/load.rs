@@ -268,7 +268,7 @@ impl Loader {
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
             core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
-                BackendError::Failed { .. } => {
+                BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
                     Error::invalid(message)
                         .with_hint("Give an archive that snapshot save wrote.")
