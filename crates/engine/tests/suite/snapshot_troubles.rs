@@ -175,3 +175,17 @@ async fn on_a_full_disk_nothing_half_made_is_seen_and_the_sandbox_goes_on() {
     load().await.unwrap();
     world.engine.fork_sandbox(&world.who, &source, ForkSpec::default()).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_a_name_over_while_it_is_held_leaves_nothing_behind() {
+    let world = World::new().await;
+    let source = world.create().await;
+    let replace = || SnapshotSpec { replace: true, ..named(&source, "base") };
+    let take = || world.engine.create_snapshot(&world.who, replace());
+    for _ in 0..20 {
+        let (one, other) = tokio::join!(take(), take());
+        assert!(one.is_ok() || other.is_ok(), "{one:?} {other:?}");
+    }
+    until(async || world.snapshots_on_disk().len() == 1).await;
+    assert_eq!(world.snapshot_names().await, [Some("base".to_owned())]);
+}

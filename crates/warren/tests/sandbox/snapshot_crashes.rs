@@ -169,7 +169,7 @@ fn kill(pid: i32) {
 #[test]
 fn a_worker_or_a_spawner_that_dies_leaves_nothing_frozen() {
     let mut daemon = Daemon::start();
-    if !big(&daemon, 200) {
+    if !big(&daemon, 120) {
         return;
     }
     const SPAWNER: &str = "warren: spawner";

@@ -184,7 +184,7 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
     let name = registry.push("team/app", &image);
     let here = Daemon::start();
     here.create("app", &["--image", &name, "--env", "FROM_SPEC=yes"]);
-    here.sh_ok("app", "rm /etc/marker; echo mine > /etc/mine; head -c 3000000 /dev/urandom > /big");
+    here.sh_ok("app", "rm /etc/marker; echo mine > /etc/mine; head -c 300000 /dev/urandom > /big");
     let digest = here.sh_ok("app", "sha256sum < /big");
     hold(&here, "app");
     let taken = here.json(["snapshot", "create", "app", "--name", "base", "--json"]);
