@@ -22,6 +22,8 @@ mod patches;
 mod quotas;
 mod read_only;
 mod silent_guests;
+mod snapshot_archives;
+mod snapshot_troubles;
 mod snapshots;
 mod support;
 mod unclear_start;

@@ -396,10 +396,10 @@ fn a_disk_that_is_full_in_the_middle_of_a_pull_is_told_and_gets_its_space_back()
     drop((daemon, disk));
 }
 
-struct SmallDisk(std::path::PathBuf);
+pub(crate) struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
-    fn at(place: &Path, size: &str) -> Self {
+    pub(crate) fn at(place: &Path, size: &str) -> Self {
         fs::create_dir_all(place).unwrap();
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "warren-test"])

@@ -17,6 +17,7 @@ mod limits;
 mod packages;
 mod patches;
 mod refusals;
+mod snapshot_crashes;
 mod snapshots;
 mod volume_commands;
 mod work;
