@@ -54,27 +54,26 @@ fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<O
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    let device = attach(&file, Writes::Refused)?;
+    mount_ext4(&attach(&file, Writes::Refused)?, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)
+}
+
+/// What is in the image is anybody's: its devices and set-user-id programs do not work, and a broken one is only read from
+/// then on, whatever it asks for itself (it could ask for a panic of the host).
+fn mount_ext4(device: &LoopDevice, options: &[&str], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
-    for flag in ["ro", "noload"] {
-        fsconfig_set_flag(&context, flag)?;
+    fsconfig_set_string(&context, "errors", "remount-ro")?;
+    for option in options {
+        fsconfig_set_flag(&context, *option)?;
     }
     fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
 fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = attach(&file, Writes::Allowed)?;
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", &device.path)?;
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let mount = mount_ext4(&attach(&file, Writes::Allowed)?, &[], MountAttrFlags::empty())?;
     fill(mount.as_fd(), directories, files)?;
     Ok(mount)
 }
@@ -86,14 +85,8 @@ pub(crate) fn mount_shared(file: &File, writes: Writes) -> io::Result<OwnedFd> {
         Some(device) => device,
         None => attach(file, writes)?,
     };
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", &device.path)?;
-    if writes == Writes::Refused {
-        fsconfig_set_flag(&context, "ro")?;
-    }
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    let options: &[&str] = if writes == Writes::Refused { &["ro"] } else { &[] };
+    mount_ext4(&device, options, MountAttrFlags::empty())
 }
 
 /// The loop device that shows this file already, and lets us write as we want.

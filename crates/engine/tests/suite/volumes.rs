@@ -202,6 +202,9 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/dev/null"}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().join("volumes/..")}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path()}]),
+        // What is above it shows it as well.
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().parent().unwrap()}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/", "readonly": true}]),
         json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
     ];
     for mounts in tries {
