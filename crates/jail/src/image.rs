@@ -80,12 +80,17 @@ fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]
 
 /// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
 /// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
-pub(crate) fn mount_shared(file: &File, writes: Writes) -> io::Result<OwnedFd> {
+/// What is removed from one of `ours` gives its space back to the host.
+pub(crate) fn mount_shared(file: &File, writes: Writes, is_ours: bool) -> io::Result<OwnedFd> {
     let device = match find_attached(file, writes)? {
         Some(device) => device,
         None => attach(file, writes)?,
     };
-    let options: &[&str] = if writes == Writes::Refused { &["ro"] } else { &[] };
+    let options: &[&str] = match (writes, is_ours) {
+        (Writes::Refused, _) => &["ro"],
+        (Writes::Allowed, true) => &["discard"],
+        (Writes::Allowed, false) => &[],
+    };
     mount_ext4(&device, options, MountAttrFlags::empty())
 }
 

@@ -77,6 +77,10 @@ fn format(mkfs: &Path, size: ByteSize, file: &Path) -> io::Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().chars().take(500).collect::<String>();
+    // It says it this way or that.
+    if said.contains("No space left on device") || said.contains("short write") {
+        return Err(rustix::io::Errno::NOSPC.into());
+    }
     Err(io::Error::other(format!("mkfs.ext4 failed: {said}")))
 }
 

@@ -88,6 +88,7 @@ fn attempts<'a>(
         create_sandbox(who, SandboxSpec::default()),
         create_sandbox_with(who, SandboxSpec::default(), engine::Progress::none()),
         check_create(who, &SandboxSpec::default(), which),
+        replace_sandbox(who, SandboxSpec::default(), which, None, engine::Progress::none()),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),
         pause_sandbox(who, which),

@@ -19,4 +19,5 @@ mod patches;
 mod refusals;
 mod snapshots;
 mod volume_commands;
+mod volumes;
 mod work;
