@@ -124,7 +124,7 @@ impl Registry {
 
 /// A sandbox that this caller may change. Whatever changes one asks for this, so that nothing can forget to find out:
 /// it is made by [`Core::find_to_change`] alone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Changeable(Arc<Shared>);
 
 impl Deref for Changeable {

@@ -29,7 +29,7 @@ mod usage;
 mod volume;
 
 pub use backend::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
+    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Holding, Instance,
 };
 pub use base::{Base, BaseConfig};
 pub use call::{Call, Frontend};

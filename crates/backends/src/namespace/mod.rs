@@ -35,8 +35,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
-    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
+    Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -412,8 +412,13 @@ impl Backend for NamespaceBackend {
         Ok(Box::new(volume::open(&self.0, id, origin).await?))
     }
 
-    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
-        trees::copy_files(&self.0, plan, into).await
+    async fn copy_files(
+        &self,
+        plan: &SandboxPlan,
+        into: PathBuf,
+        hold: Holding<'_>,
+    ) -> Result<TreeCopy, BackendError> {
+        trees::copy_files(&self.0, plan, into, hold).await
     }
 
     async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
