@@ -36,6 +36,7 @@ mod packages;
 mod patches;
 mod pump;
 mod reference;
+mod replace;
 mod rich;
 mod secret;
 mod shared;

@@ -47,7 +47,7 @@ impl<'a> Place<'a> {
         let worker = Arc::clone(builder);
         // Goes on to its end when nobody waits any more, since only then it is known what there is to take away.
         builder.engine.core().drivers.spawn(async move {
-            let made = worker.engine.create_any(&worker.who, spec.into(), Progress::none()).await;
+            let made = worker.engine.create_any(&worker.who, spec.into(), Progress::none(), None).await;
             let which = made.as_ref().ok().map(|view| SandboxRef::from(&view.id));
             if let Some(which) = &which {
                 worker.remember(which.clone());

@@ -20,4 +20,5 @@ mod refusals;
 mod snapshot_crashes;
 mod snapshots;
 mod volume_commands;
+mod volumes;
 mod work;
