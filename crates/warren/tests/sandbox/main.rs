@@ -10,6 +10,7 @@ mod builds;
 mod code;
 mod cycles;
 mod escape;
+mod image_crashes;
 mod images;
 mod ledger;
 mod lifecycle;
