@@ -47,7 +47,7 @@ mod volumes;
 
 pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
-    Archive, Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
+    Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
     Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };

@@ -119,7 +119,7 @@ fn attempts<'a>(
         package_status(who, which, Some(PackageManager::Npm), "left-pad"),
         packages(who, which, None),
         pull_image(who, &alpine(), Default::default(), engine::Progress::none()),
-        load_images(who, engine::Archive::Path("/no/such".into()), Default::default()),
+        load_images(who, std::io::empty(), Default::default()),
         import_image(who, std::io::empty(), Default::default(), Default::default(), alpine()),
         tag_image(who, "alpine", &alpine()),
         remove_image(who, "alpine", Force::Yes),

@@ -5,11 +5,13 @@
 
 mod harness;
 mod oci;
+mod small_disk;
 
 mod builds;
 mod code;
 mod cycles;
 mod escape;
+mod image_crashes;
 mod images;
 mod ledger;
 mod lifecycle;

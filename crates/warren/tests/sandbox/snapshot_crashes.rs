@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Daemon, PATIENCE, is_root, text, until},
-    images::SmallDisk,
+    small_disk::SmallDisk,
     snapshots::{hold, on_disk},
 };
 
