@@ -4,8 +4,8 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    path::Path,
+    process::{Child, ChildStdin, Stdio},
 };
 
 use serde_json::json;
@@ -101,7 +101,7 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_whole_images_only() {
     daemon.create("kept", &["--image", &kept]);
     let before = stored(&daemon.home());
     let check = |daemon: &Daemon| {
-        assert_eq!(names(daemon), [kept.clone()]);
+        assert_eq!(names(daemon), std::slice::from_ref(&kept));
         assert_eq!(daemon.sh_ok("kept", "cat /etc/marker"), "kept");
     };
 
@@ -215,7 +215,7 @@ fn a_disk_that_is_full_in_the_middle_is_told_and_gets_its_space_back() {
         let err = text(&output.stderr);
         assert!(!output.status.success() && err.contains("no space left") && err.contains("hint"), "{err}");
         assert_eq!(stored(&daemon.home()), before, "{way:?}");
-        assert_eq!(names(&daemon), [little.clone()]);
+        assert_eq!(names(&daemon), std::slice::from_ref(&little));
         assert_eq!(daemon.sh_ok("first", "cat /etc/marker"), "little");
     }
     fs::remove_file(filler).unwrap();
