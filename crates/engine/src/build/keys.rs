@@ -2,10 +2,11 @@
 
 use ::images::Digest;
 use build::{CopyStep, RunStep};
+
 use serde_json::json;
 
 /// Grows when what a build does for the same words changes, so that no older layer is taken for a new one.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn key(parent: &Digest, what: serde_json::Value) -> Digest {
     Digest::of(json!({ "version": VERSION, "parent": parent, "what": what }).to_string().as_bytes())
@@ -13,7 +14,7 @@ fn key(parent: &Digest, what: serde_json::Value) -> Digest {
 
 /// Proxies say where things are fetched, not what is built.
 pub(super) fn of_run(parent: &Digest, step: &RunStep) -> Digest {
-    let RunStep { command, env, proxies: _, user, workdir } = step;
+    let RunStep { command, env, proxies: _, user, workdir, network: _ } = step;
     key(parent, json!({ "run": command, "env": env, "user": user, "workdir": workdir }))
 }
 
@@ -37,6 +38,8 @@ pub(super) fn of_copy(parent: &Digest, step: &CopyStep, content: &Digest) -> Dig
 
 #[cfg(test)]
 mod tests {
+    use build::Network;
+
     use super::*;
 
     fn run(command: &str) -> RunStep {
@@ -46,6 +49,7 @@ mod tests {
             proxies: Vec::new(),
             user: None,
             workdir: "/".to_owned(),
+            network: Network::Default,
         }
     }
 

@@ -45,6 +45,7 @@ struct Walk<'a> {
     number: usize,
     total: usize,
     n_cached: usize,
+    warnings: Vec<String>,
 }
 
 pub(super) async fn build(
@@ -57,7 +58,7 @@ pub(super) async fn build(
     let platform = platform(spec.platform.clone())?;
     let mut context = builder.read_context(context).await?;
     let dockerfile = Dockerfile::parse(&dockerfile(&context, &spec.dockerfile)?).map_err(from_build)?;
-    leave_out(&mut context)?;
+    may_block(|| leave_out(&mut context, &|| builder.still_wanted()))?;
     let target = Target {
         os: platform.os.clone(),
         architecture: platform.architecture.clone(),
@@ -87,12 +88,13 @@ pub(super) async fn build(
         number: 0,
         total,
         n_cached: 0,
+        warnings,
     };
     for (index, stage) in plan.stages.iter().enumerate().filter(|(index, _)| plan.needed[*index]) {
         let end = walk.stage(index, stage).await?;
         walk.ends[index] = Some(end);
     }
-    walk.finish(warnings).await
+    walk.finish().await
 }
 
 /// Sandboxes run on the machine's own processor.
@@ -121,12 +123,11 @@ fn dockerfile(context: &Context, source: &DockerfileSource) -> Result<Vec<u8>> {
 }
 
 /// What `.dockerignore` names does not exist for `COPY`, whoever packed the context.
-fn leave_out(context: &mut Context) -> Result<()> {
+fn leave_out(context: &mut Context, wanted: &dyn Fn() -> Result<()>) -> Result<()> {
     context.remove(OUTSIDE_DOCKERFILE);
     let Some(bytes) = context.read_file(".dockerignore", MAX_IGNORE_BYTES)? else { return Ok(()) };
     let ignore = Ignore::parse(&String::from_utf8_lossy(&bytes)).map_err(Error::invalid)?;
-    context.retain(|name| !ignore.excludes(name));
-    Ok(())
+    context.retain(wanted, |name| !ignore.excludes(name))
 }
 
 fn from_build(error: ::build::Error) -> Error {
@@ -161,6 +162,12 @@ impl<'a> Walk<'a> {
         self.number += 1;
         let (number, total, stage, text) = (self.number, self.total, stage.name.clone(), text.to_owned());
         self.builder.tell(BuildEvent::Step { number, total, stage, line, text }).await;
+    }
+
+    async fn warn(&mut self, located: &Located, note: &str) {
+        let message = format!("line {}: {note}", located.line);
+        self.warnings.push(message.clone());
+        self.builder.tell(BuildEvent::Warning { message }).await;
     }
 
     async fn begin(&mut self, index: usize, stage: &'a Stage) -> Result<State<'a>> {
@@ -373,6 +380,9 @@ impl<'a> Walk<'a> {
             (None, Some(image)) => Load::from_image(self.builder, image, step).await?,
             (None, None) => Load::default(),
         };
+        for note in &load.notes {
+            self.warn(located, note).await;
+        }
         let place = Place::make(self.builder, &ground).await?;
         let layer = match load.put(self.builder, &place, step).await {
             Ok(()) => place.layer().await,
@@ -383,7 +393,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The image as it is named.
-    async fn finish(mut self, warnings: Vec<String>) -> Result<BuiltImage> {
+    async fn finish(mut self) -> Result<BuiltImage> {
         let missing = || Error::new(ErrorKind::Internal, "the last stage was not built");
         let end = self.ends[self.plan.target].take().ok_or_else(missing)?;
         let ground = self.ground(&end).await?;
@@ -401,7 +411,7 @@ impl<'a> Walk<'a> {
             names: image.names.clone(),
             n_steps: self.total,
             n_cached: self.n_cached,
-            warnings,
+            warnings: self.warnings,
         })
     }
 }

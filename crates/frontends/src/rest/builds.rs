@@ -27,9 +27,6 @@ use super::{
 };
 use crate::http::{ApiResult, HttpRequestId};
 
-/// Build arguments that one request may give.
-const MAX_BUILD_ARGS: usize = 256;
-
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(build))
 }
@@ -102,9 +99,6 @@ fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
                 ));
             }
         }
-    }
-    if spec.args.len() > MAX_BUILD_ARGS {
-        return Err(Error::invalid(format!("more than {MAX_BUILD_ARGS} build arguments")));
     }
     Ok(spec)
 }
