@@ -1,7 +1,9 @@
 //! Whole Dockerfiles: what they come to, and what is refused.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
-use build::{Base, BuildArgs, Config, CopyStep, Dockerfile, Network, Plan, RunStep, Scope, StageRef, Step, Target};
+use build::{
+    Base, BuildArgs, Config, CopyStep, Dockerfile, Network, Plan, RunStep, Scope, StageRef, Step, Target,
+};
 use proptest::prelude::*;
 
 fn target() -> Target {
@@ -286,13 +288,20 @@ fn a_small_dockerfile_does_not_become_large() {
         (format!("FROM a\nENV b=0123456789\n{doubled}{}", many("ENV v#=$b\n")), "more than 1048576 bytes"),
         (format!("FROM a\nENV b=0123456789\n{doubled}LABEL{}", many(" v#=$b")), "more than 1048576 bytes"),
         (format!("FROM a\nENV b=0123456789\n{doubled}ARG{}", many(" v#=$b")), "more than 1048576 bytes"),
-        (format!("ARG b=0123456789\n{}ARG{}\nFROM a", doubled.replace("ENV", "ARG"), many(" v#=$b")), "bytes"),
+        (
+            format!("ARG b=0123456789\n{}ARG{}\nFROM a", doubled.replace("ENV", "ARG"), many(" v#=$b")),
+            "bytes",
+        ),
         (format!("FROM a\nENV b=0123456789\n{doubled}COPY{} /x/", many(" $b")), "more than 1048576 bytes"),
         (format!("FROM a\nVOLUME{}", many(" /#")), "more than 1024 volumes"),
         (format!("FROM a\nEXPOSE{}", many(" 1-1000")), "more than 1024 ports"),
         (format!("FROM a\nCOPY{} /x/\n{}", many(" <<A#"), many("A#\n")), "more than 64 here-documents"),
     ] {
-        let text = if text.matches('\n').count() > 1900 { text.lines().take(1900).collect::<Vec<_>>().join("\n") } else { text };
+        let text = if text.matches('\n').count() > 1900 {
+            text.lines().take(1900).collect::<Vec<_>>().join("\n")
+        } else {
+            text
+        };
         let message = refusal(&text);
         assert!(message.contains(part), "{part}: {message}");
     }

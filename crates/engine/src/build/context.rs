@@ -389,8 +389,8 @@ pub(super) fn clean(path: &str) -> String {
 /// The name of a member. One that is absolute or climbs out is no mistake but an attack.
 fn plain(what: &str, name: &[u8]) -> Result<String> {
     let shown: String = String::from_utf8_lossy(name).chars().take(100).collect();
-    let name =
-        std::str::from_utf8(name).map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))?;
+    let name = std::str::from_utf8(name)
+        .map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))?;
     if name.len() > MAX_NAME_BYTES || name.contains('\0') {
         return Err(refused(format!("the name {shown:?} is no path")));
     }
@@ -423,5 +423,113 @@ impl<R: Read> Read for Bounded<R> {
             self.left.set(Some(left));
         }
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::Header;
+
+    use super::*;
+
+    struct Archive(tar::Builder<File>);
+
+    impl Archive {
+        fn new() -> Self {
+            Self(tar::Builder::new(tempfile::tempfile().unwrap()))
+        }
+
+        fn put(mut self, kind: EntryType, name: &str, link: &str, data: &[u8]) -> Self {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(0o640);
+            header.set_size(data.len() as u64);
+            if !link.is_empty() {
+                header.set_link_name_literal(link).unwrap();
+            }
+            // By hand: the library refuses to write what we want to read.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            self.0.append(&header, data).unwrap();
+            self
+        }
+
+        fn read(self, odd: Odd) -> Result<Context> {
+            Context::read(self.0.into_inner().unwrap(), Reading { what: "it", odd, wanted: &|| Ok(()) })
+        }
+    }
+
+    fn names(context: &Context, source: &str) -> Vec<String> {
+        let found = context.find(source, &mut Budget::default()).unwrap();
+        let named = found.iter().flat_map(|found| {
+            found.entries.iter().map(|(name, _)| format!("{}:{name}", found.name)).collect::<Vec<_>>()
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn sources_are_found_as_docker_finds_them() {
+        let context = Archive::new()
+            .put(EntryType::Directory, "d/", "", b"")
+            .put(EntryType::Regular, "d/a.c", "", b"a")
+            .put(EntryType::Regular, "d/sub/b.c", "", b"b")
+            .put(EntryType::Symlink, "into", "d/sub", b"")
+            .put(EntryType::Symlink, "out", "../../../../etc", b"")
+            .put(EntryType::Symlink, "around", "around", b"")
+            .put(EntryType::Link, "hard", "d/a.c", b"")
+            .read(Odd::Refused)
+            .unwrap();
+        assert_eq!(names(&context, "d"), ["d:a.c", "d:sub/b.c"]);
+        assert_eq!(names(&context, "./d/../d/a.c"), ["a.c:"]);
+        assert_eq!(names(&context, "/d/*.c"), ["a.c:"]);
+        // Deeper ones are not meant: for COPY, two stars are one.
+        assert!(
+            context
+                .find("**", &mut Budget::default())
+                .unwrap()
+                .iter()
+                .all(|found| !found.name.ends_with(".c"))
+        );
+        assert_eq!(names(&context, "into"), ["into:b.c"]);
+        assert_eq!(names(&context, "hard"), ["hard:"]);
+        for missing in ["none", "out", "around", "../etc", "d/none*"] {
+            let error = context.find(missing, &mut Budget::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{missing}");
+        }
+    }
+
+    #[test]
+    fn one_instruction_copies_only_so_much() {
+        let context = Archive::new()
+            .put(EntryType::Regular, "a/b", "", b"1")
+            .put(EntryType::Regular, "a/c", "", b"2")
+            .read(Odd::Refused)
+            .unwrap();
+        let mut budget = Budget { entries: 5 };
+        context.find("a", &mut budget).unwrap();
+        assert_eq!(context.find("a", &mut budget).unwrap_err().kind(), ErrorKind::LimitReached);
+    }
+
+    #[test]
+    fn whole_systems_leave_their_devices_behind() {
+        let archive = || {
+            Archive::new()
+                .put(EntryType::Char, "dev/null", "", b"")
+                .put(EntryType::Fifo, "pipe", "", b"")
+                .put(EntryType::Regular, "file", "", b"1")
+        };
+        let context = archive().read(Odd::LeftOut).unwrap();
+        assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
+        assert!(archive().read(Odd::Refused).unwrap_err().message().contains("dev/null is of a kind"));
+    }
+
+    #[test]
+    fn who_has_gone_is_not_read_on_for() {
+        let file = Archive::new().put(EntryType::Regular, "a", "", b"1").0.into_inner().unwrap();
+        let gone = || Err(Error::new(ErrorKind::Cancelled, "gone"));
+        let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &gone });
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::Cancelled);
+        let mut context = Archive::new().put(EntryType::Regular, "a", "", b"1").read(Odd::Refused).unwrap();
+        assert!(context.retain(&gone, |_| panic!("nobody wants to know")).is_err());
     }
 }

@@ -7,6 +7,7 @@
 mod context;
 mod copying;
 mod keys;
+mod network;
 mod pieces;
 mod place;
 mod spool;
@@ -22,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-use ::images::{Digest, Platform, Reference};
+use ::build::Network;
+use ::images::{Digest, Platform, Progress, Reference};
 use sandbox::{ByteSize, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -69,6 +71,8 @@ pub struct BuildSpec {
     pub platform: Option<Platform>,
     /// For the images of `FROM`.
     pub pull: PullPolicy,
+    /// Whether commands of `RUN` reach package indexes.
+    pub network: Network,
     pub timeout: Option<Duration>,
 }
 
@@ -109,6 +113,10 @@ pub enum BuildEvent {
         number: usize,
         bytes: u64,
     },
+    /// An image is asked for at its registry. How far it is, the build's `pulls` are told.
+    Pull {
+        reference: String,
+    },
     Warning {
         message: String,
     },
@@ -148,6 +156,7 @@ impl Engine {
         spec: BuildSpec,
         context: ByteStream,
         events: mpsc::Sender<BuildEvent>,
+        pulls: Progress,
     ) -> Result<BuiltImage> {
         self.core().images_to_name(who).await?;
         let time = check(&spec)?;
@@ -160,6 +169,7 @@ impl Engine {
             who: who.clone(),
             id,
             events,
+            pulls,
             places: Mutex::default(),
             n_places: AtomicUsize::new(0),
             deadline: Instant::now() + time,
@@ -244,6 +254,7 @@ struct Builder {
     id: String,
     spool: Spool,
     events: mpsc::Sender<BuildEvent>,
+    pulls: Progress,
     /// Sandboxes that are there or about to be.
     places: Mutex<Vec<SandboxRef>>,
     n_places: AtomicUsize,

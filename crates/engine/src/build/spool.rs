@@ -70,7 +70,8 @@ impl Spool {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Error::invalid(format!("{} cannot be read: {error}", limit.what))),
             };
-            limit.left = limit.left.checked_sub(n as u64).ok_or_else(|| too_large(limit.what, MAX_CONTEXT))?;
+            limit.left =
+                limit.left.checked_sub(n as u64).ok_or_else(|| too_large(limit.what, MAX_CONTEXT))?;
             file.write_all(&buffer[..n])
                 .map_err(|error| error::from_io("write to", &self.directory, error))?;
         }

@@ -1,19 +1,24 @@
 //! From the first instruction to the last.
 
-use std::{fs::File, io::Seek as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, io::Seek as _, sync::Arc, time::Duration};
 
 use ::build::{
-    Base, Config, CopyStep, Dockerfile, Ignore, Located, Plan, RunStep, Scope, Stage, StageRef, Step, Target,
+    Base, Config, CopyStep, Dockerfile, Ignore, Located, Network, Plan, RunStep, Scope, Stage, StageRef,
+    Step, Target,
 };
 use ::images::{
-    Commit, Digest, History, Image, ImageConfig, Images, Origin, Platform, Progress, PullOptions, Reference,
+    Commit, Digest, History, Image, ImageConfig, Images, Origin, Platform, PullOptions, Reference,
 };
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, PullPolicy, Result};
 use tokio::time::Instant;
 
 use super::{
     BuildEvent, BuildSpec, Builder, BuiltImage, DockerfileSource, MAX_STEPS, OUTSIDE_DOCKERFILE,
-    context::Context, copying::Load, keys, place::Place,
+    context::Context,
+    copying::Load,
+    keys,
+    network::{self, Reach},
+    place::Place,
 };
 use crate::{ByteStream, disk::may_block, images::from_images};
 
@@ -214,7 +219,8 @@ impl<'a> Walk<'a> {
         }
         let reference: Reference = name.parse().map_err(from_images)?;
         let options = PullOptions { platform: self.platform.clone(), ..PullOptions::default() };
-        self.images.pull(&reference, options, Progress::none()).await.map_err(from_images)
+        self.builder.tell(BuildEvent::Pull { reference: reference.to_string() }).await;
+        self.images.pull(&reference, options, self.builder.pulls.clone()).await.map_err(from_images)
     }
 
     async fn perform(&mut self, state: &mut State<'a>, located: &Located, step: Step) -> Result<()> {
@@ -306,7 +312,7 @@ impl<'a> Walk<'a> {
 
     async fn run(&mut self, state: &mut State<'a>, located: &Located, step: &RunStep) -> Result<()> {
         let ground = self.ground(state).await?;
-        let key = keys::of_run(&ground.digest, step);
+        let key = keys::of_run(&ground.digest, step, self.network(step));
         if self.reuse(state, &key).await? {
             return Ok(());
         }
@@ -316,8 +322,22 @@ impl<'a> Walk<'a> {
         self.keep(state, &ground, located, key, layer?).await
     }
 
+    fn network(&self, step: &RunStep) -> Network {
+        match (self.spec.network, step.network) {
+            (Network::Default, Network::Default) if network::is_offered(self.builder) => Network::Default,
+            _ => Network::None,
+        }
+    }
+
     async fn run_in(&self, place: &Place<'_>, step: &RunStep) -> Result<Option<File>> {
-        let env = step.env.iter().chain(&step.proxies).cloned().collect();
+        let mut env: BTreeMap<_, _> = step.env.iter().chain(&step.proxies).cloned().collect();
+        let reach = match self.network(step) {
+            Network::Default => Reach::open(self.builder, place).await?,
+            Network::None => None,
+        };
+        if let Some(reach) = &reach {
+            reach.tell(&mut env);
+        }
         let left = self.builder.deadline.saturating_duration_since(Instant::now());
         let spec = ExecSpec {
             command: step.command.clone(),
@@ -327,8 +347,16 @@ impl<'a> Walk<'a> {
             timeout: Some(left.max(Duration::from_millis(1))),
             ..ExecSpec::default()
         };
-        match place.run(spec).await? {
-            ExecOutcome::Exited { code: 0, .. } => place.layer().await,
+        let work = place.run(spec);
+        let (outcome, cleared) = match reach {
+            Some(reach) => reach.during(self.builder, place, work).await,
+            None => (work.await, Ok(())),
+        };
+        match outcome? {
+            ExecOutcome::Exited { code: 0, .. } => {
+                cleared?;
+                place.layer().await
+            }
             outcome => Err(Error::invalid(format!("the command did not succeed: {outcome}")).with_hint(
                 "Look at its output, correct the instruction and build again: earlier layers are kept.",
             )),

@@ -325,7 +325,7 @@ fn a_sandbox_and_its_image_outlive_the_daemon() {
 }
 
 /// What the store of images has on disk, half-made things too.
-fn stored(home: &Path) -> Vec<String> {
+pub(crate) fn stored(home: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for directory in ["images/blobs/sha256", "images/partial", "layers"] {
         for entry in fs::read_dir(home.join(directory)).into_iter().flatten().flatten() {
@@ -396,10 +396,10 @@ fn a_disk_that_is_full_in_the_middle_of_a_pull_is_told_and_gets_its_space_back()
     drop((daemon, disk));
 }
 
-struct SmallDisk(std::path::PathBuf);
+pub(crate) struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
-    fn at(place: &Path, size: &str) -> Self {
+    pub(crate) fn at(place: &Path, size: &str) -> Self {
         fs::create_dir_all(place).unwrap();
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "warren-test"])
