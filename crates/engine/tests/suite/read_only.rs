@@ -130,7 +130,13 @@ fn attempts<'a>(
         reindex_snapshots(who),
         load_snapshot(who, &Default::default(), None, std::io::empty()),
         fork_sandbox(who, which, Default::default()),
-        build_image(who, Default::default(), bytes(""), tokio::sync::mpsc::channel(1).0),
+        build_image(
+            who,
+            Default::default(),
+            bytes(""),
+            tokio::sync::mpsc::channel(1).0,
+            engine::Progress::none()
+        ),
         create_volume(who, volume_spec()),
         remove_volume(who, &volume()),
         volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),

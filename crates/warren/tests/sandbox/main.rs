@@ -7,7 +7,10 @@ mod harness;
 mod oci;
 mod small_disk;
 
+mod build_packages;
 mod builds;
+mod builds_broken_off;
+mod builds_copies;
 mod code;
 mod cycles;
 mod escape;
