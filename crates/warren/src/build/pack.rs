@@ -32,6 +32,8 @@ pub(crate) struct Packing {
     pub(crate) always: Vec<String>,
     /// A Dockerfile that lies outside of the directory.
     pub(crate) beside: Option<Vec<u8>>,
+    /// Where the daemon keeps what it is sent, real paths: a context with that in it would never end.
+    pub(crate) left_out: Vec<PathBuf>,
 }
 
 impl Packing {
@@ -50,7 +52,7 @@ impl Packing {
                 BuildIgnore::parse(&String::from_utf8_lossy(&text)).map_err(Error::invalid)?
             }
         };
-        Ok(Self { directory, ignore, always: vec![IGNORE.to_owned()], beside: None })
+        Ok(Self { directory, ignore, always: vec![IGNORE.to_owned()], beside: None, left_out: Vec::new() })
     }
 
     fn keeps(&self, name: &str) -> bool {
@@ -80,6 +82,9 @@ impl Packing {
             entries.sort_by_key(fs::DirEntry::file_name);
             for entry in entries {
                 let path = entry.path();
+                if self.left_out.contains(&path) {
+                    continue;
+                }
                 let file_name = entry.file_name();
                 let file_name = file_name
                     .to_str()
@@ -181,9 +186,11 @@ mod tests {
         put("src/b.tmp", "b");
         put("target/x", "x");
         put("deploy/Dockerfile", "FROM scratch");
+        put("src/home/builds/spool", "the context itself");
         let mut packing = Packing::of(directory.path().to_owned()).unwrap();
         packing.always.push("deploy/Dockerfile".to_owned());
         packing.beside = Some(b"FROM a".to_vec());
+        packing.left_out.push(directory.path().join("src/home"));
         let mut archive = Builder::new(Vec::new());
         packing.write(&mut archive).unwrap();
         let bytes = archive.into_inner().unwrap();

@@ -87,7 +87,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 }
 
 async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResult {
-    let (dockerfile, bytes) = context_of(&args, trouble)?;
+    // First of all, since a daemon that is started makes its directories.
+    let client = context.client().await?;
+    let (dockerfile, bytes) = context_of(context, &args, trouble)?;
     let mut target = Target::new(&["images", "build"]).with("dockerfile", dockerfile);
     for tag in &args.tag {
         target = target.with("tag", tag);
@@ -112,7 +114,6 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
     if args.pull {
         target = target.with("pull", "always");
     }
-    let client = context.client().await?;
     let mut lines = client.build_image(target, bytes).await?;
     let mut show =
         Show::new(if context.json || args.quiet { None } else { Some(io::stderr().is_terminal()) });
@@ -153,7 +154,7 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
 type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// Where the Dockerfile is in the context, and the context.
-fn context_of(args: &Args, trouble: &Trouble) -> CommandResult<(String, ByteStream)> {
+fn context_of(context: &Context, args: &Args, trouble: &Trouble) -> CommandResult<(String, ByteStream)> {
     if args.path == Path::new("-") {
         let dockerfile =
             args.file.as_ref().map_or_else(|| "Dockerfile".to_owned(), |file| file.display().to_string());
@@ -170,6 +171,8 @@ fn context_of(args: &Args, trouble: &Trouble) -> CommandResult<(String, ByteStre
     let file = resolve(&args.file.clone().unwrap_or_else(|| directory.join("Dockerfile")))?;
     let inside = file.strip_prefix(&directory).ok().and_then(|path| path.to_str()).map(str::to_owned);
     let mut packing = Packing::of(directory)?;
+    let own = [&context.directories.home, &context.directories.run];
+    packing.left_out = own.into_iter().filter_map(|own| own.canonicalize().ok()).collect();
     let dockerfile = match inside {
         Some(path) => {
             packing.always.push(path.clone());
