@@ -19,5 +19,6 @@ mod packages;
 mod patches;
 mod refusals;
 mod snapshots;
+mod stand_in;
 mod volume_commands;
 mod work;
