@@ -14,6 +14,11 @@ use crate::{Principal, Progress, core::Core, images::from_images, snapshots};
 
 /// Where execs begin in an image that does not say.
 const DEFAULT_CWD: &str = "/";
+/// Most bytes that an image says about how it is run: the record of every sandbox on it holds them, and honest images need a
+/// hundredth of it.
+const MAX_CONFIG_BYTES: usize = 256 * 1024;
+/// Longest path, by the kernel.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// What was found, held until the sandbox that is made on it is known to use it.
 #[derive(Debug)]
@@ -109,6 +114,15 @@ fn on_image(core: &Core, image: Image) -> Result<Found> {
         return Err(Error::new(ErrorKind::Unsupported, message)
             .with_hint("Use an image with a build for this machine."));
     }
+    let said = bytes_in(&image.config);
+    if said > MAX_CONFIG_BYTES {
+        let message = format!(
+            "image {} says {said} bytes about how it is run, more than the {MAX_CONFIG_BYTES} that are kept",
+            image.digest
+        );
+        return Err(Error::new(ErrorKind::LimitReached, message)
+            .with_hint("Use an image with fewer variables, labels and ports."));
+    }
     let base = Base {
         rootfs: RootfsPlan::Layers { layers: image.lowers.clone() },
         above: Vec::new(),
@@ -127,7 +141,8 @@ fn config_of(config: &ImageConfig, default_user: &str) -> BaseConfig {
         let is_whole = !name.is_empty() && !pair.contains('\0');
         is_whole.then(|| (name.to_owned(), value.to_owned()))
     });
-    let cwd = config.working_dir.as_deref().filter(|cwd| cwd.starts_with('/') && !cwd.contains('\0'));
+    let is_path = |cwd: &&str| cwd.starts_with('/') && cwd.len() < MAX_PATH_BYTES && !cwd.contains('\0');
+    let cwd = config.working_dir.as_deref().filter(is_path);
     let user = config.user.as_deref().filter(|user| !user.is_empty());
     BaseConfig {
         env: env.collect(),
@@ -140,6 +155,14 @@ fn config_of(config: &ImageConfig, default_user: &str) -> BaseConfig {
         shell: config.shell.clone(),
         labels: config.labels.clone(),
     }
+}
+
+fn bytes_in(config: &ImageConfig) -> usize {
+    let ImageConfig { env, entrypoint, cmd, exposed_ports, shell, labels, .. } = config;
+    let lists = [env, entrypoint, cmd, exposed_ports, shell].into_iter().flatten().map(String::len);
+    let labels = labels.iter().map(|(name, value)| name.len() + value.len());
+    let words = [&config.user, &config.stop_signal].into_iter().flatten().map(String::len);
+    lists.chain(labels).chain(words).sum()
 }
 
 fn on_host_path(rootfs: RootfsPlan) -> Found {

@@ -2,7 +2,10 @@
 
 use std::{io::Cursor, time::Duration};
 
-use engine::{Digest, Force, ImageConfig, ImageOptions, Platform, Principal, Reference, SandboxRef};
+use engine::{
+    Digest, Force, ImageConfig, ImageOptions, Platform, Principal, Reference, RestoreSpec, SandboxRef,
+    SnapshotSpec,
+};
 use sandbox::{ErrorKind, FileIdentity, ImageRef, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
 
 use super::support::{World, in_time};
@@ -64,6 +67,16 @@ async fn an_image_decides_what_nobody_asked_for() {
     let RootfsPlan::Layers { layers } = &plan.rootfs else { panic!("{:?}", plan.rootfs) };
     assert_eq!(std::fs::read(layers[0].join("name")).unwrap(), b"app:1");
 
+    // One that says more than anybody needs would fill the records of all its sandboxes.
+    let env = (0..10_000).map(|number| format!("VARIABLE_{number}=some text or other")).collect();
+    let long = Some(format!("/{}", "d/".repeat(4096)));
+    import(&world, "wordy:1", ImageConfig { env, ..ImageConfig::default() }).await;
+    let error = world.engine.create_sandbox(&world.who, on("wordy:1", "wordy")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    import(&world, "deep:1", ImageConfig { working_dir: long, ..ImageConfig::default() }).await;
+    let view = world.engine.create_sandbox(&world.who, on("deep:1", "deep")).await.unwrap();
+    assert_eq!(view.plan.cwd, "/");
+
     // One that says nothing begins at the root, as root.
     import(&world, "silent:1", ImageConfig::default()).await;
     let view = world.engine.create_sandbox(&world.who, on("silent:1", "silent")).await.unwrap();
@@ -104,6 +117,108 @@ async fn an_image_stays_while_a_sandbox_is_made_on_it() {
     in_time(async {
         while std::fs::read_dir(&layers).unwrap().count() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cap_never_takes_what_a_sandbox_or_a_snapshot_uses() {
+    // An image is its manifest, its configuration, its blob and one file: a bit more than 6 KiB. Four fit, five do not.
+    let world = World::with(|config| {
+        let options = ImageOptions { durable: false, disk_cap: Some(30 * 1024), ..ImageOptions::default() };
+        config.images = Some(options);
+    })
+    .await;
+    let names = async |world: &World| {
+        let images = world.engine.images(&world.who).await.unwrap();
+        images.iter().flat_map(|image| image.names.iter().map(Reference::familiar)).collect::<Vec<_>>()
+    };
+    import(&world, "stopped:1", ImageConfig::default()).await;
+    let stopped: SandboxRef = (&world.create_from(on("stopped:1", "stopped")).await.id).into();
+    world.stop(&stopped).await;
+    // Whose sandbox is gone.
+    import(&world, "kept:1", ImageConfig::default()).await;
+    let source: SandboxRef = (&world.create_from(on("kept:1", "source")).await.id).into();
+    let snapshot = SnapshotSpec { name: Some("kept".parse().unwrap()), ..SnapshotSpec::new(source.clone()) };
+    world.engine.create_snapshot(&world.who, snapshot).await.unwrap();
+    world.remove(&source).await;
+
+    for name in ["a:1", "b:1"] {
+        import(&world, name, ImageConfig::default()).await;
+    }
+    assert_eq!(names(&world).await, ["a:1", "b:1", "kept:1", "stopped:1"]);
+    import(&world, "c:1", ImageConfig::default()).await;
+    assert_eq!(names(&world).await, ["b:1", "c:1", "kept:1", "stopped:1"]);
+    // The next daemon knows it from the records, also of images whose names are gone.
+    for name in ["stopped:1", "kept:1"] {
+        world.engine.remove_image(&world.who, name, Force::Yes).await.unwrap();
+    }
+    let world = world.crash().await;
+    for name in ["d:1", "e:1"] {
+        import(&world, name, ImageConfig::default()).await;
+    }
+    assert_eq!(names(&world).await, ["d:1", "e:1"]);
+    assert_eq!(world.engine.prune_images(&world.who).await.unwrap().images.len(), 2);
+    assert_eq!(world.engine.images(&world.who).await.unwrap().len(), 2);
+    world.engine.start_sandbox(&world.who, &stopped).await.unwrap();
+    let restore = RestoreSpec { name: Some("restored".parse().unwrap()), ..RestoreSpec::default() };
+    let restored =
+        world.engine.restore_snapshot(&world.who, &"kept".parse().unwrap(), restore).await.unwrap();
+    let RootfsPlan::Layers { layers } = &restored.plan.rootfs else { panic!("{:?}", restored.plan.rootfs) };
+    assert_eq!(std::fs::read(layers[0].join("name")).unwrap(), b"kept:1");
+
+    // With both gone, so are their images.
+    for user in [stopped, (&restored.id).into()] {
+        world.remove(&user).await;
+    }
+    world.engine.remove_snapshot(&world.who, &"kept".parse().unwrap(), Force::No).await.unwrap();
+    in_time(async {
+        while !world.engine.images(&world.who).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_is_made_on_a_whole_image_or_not_at_all() {
+    let world = with_images().await;
+    let (engine, who) = (&world.engine, &world.who);
+    let mut n_made = 0;
+    for turn in 0..30 {
+        import(&world, "app:1", ImageConfig::default()).await;
+        let name = format!("app-{turn}");
+        let spec = SandboxSpec { pull: PullPolicy::Never, ..on("app:1", &name) };
+        // Whatever happens to the image meanwhile.
+        let (made, ()) = tokio::join!(engine.create_sandbox(who, spec), async {
+            match turn % 3 {
+                0 => drop(engine.prune_images(who).await),
+                1 => drop(engine.remove_image(who, "app:1", Force::Yes).await),
+                _ => {
+                    // The name moves on to another image.
+                    let other = ImageConfig { env: vec![format!("TURN={turn}")], ..ImageConfig::default() };
+                    import(&world, "app:1", other).await;
+                }
+            }
+        });
+        match made {
+            Ok(view) => {
+                let RootfsPlan::Layers { layers } = &view.plan.rootfs else { panic!("{:?}", view.plan) };
+                assert_eq!(std::fs::read(layers[0].join("name")).unwrap(), b"app:1", "turn {turn}");
+                let digest = view.plan.image_digest.unwrap();
+                engine.image(who, &digest).await.unwrap();
+                n_made += 1;
+                world.remove(&(&view.id).into()).await;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "turn {turn}: {error}"),
+        }
+    }
+    assert!(n_made > 0);
+    engine.prune_images(who).await.unwrap();
+    in_time(async {
+        while std::fs::read_dir(world.home.path().join("layers")).unwrap().count() > 0 {
+            tokio::task::yield_now().await;
         }
     })
     .await;

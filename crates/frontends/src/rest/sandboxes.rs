@@ -56,6 +56,7 @@ impl From<SandboxView> for v1::Sandbox {
             user: view.plan.user,
             shell: view.plan.shell,
             entrypoint: view.plan.config.entrypoint,
+            exposed_ports: view.plan.config.exposed_ports,
             cmd: view.plan.config.cmd,
             init: view.plan.init,
             rlimits: view.plan.rlimits,

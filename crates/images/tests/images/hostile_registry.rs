@@ -212,6 +212,65 @@ async fn redirects_without_end_and_silence_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_says_nothing_or_always_hangs_up_is_given_up() {
+    let image = large_image();
+    for hangs in [true, false] {
+        let answer = move |body: &[u8], after| match hangs {
+            true => Answer::Silence,
+            false => Answer::ClosesHalfway { body: body.to_vec(), after },
+        };
+        let manifest = image.manifest.clone();
+        let mute = Server::new(move |_| answer(&manifest, 20));
+        let error = pull(&mute).await.unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. } | Error::Unavailable { .. }), "{error}");
+        assert_eq!(mute.requests().len(), 3, "as often as the options say");
+
+        let (of, blob) = (image.clone(), image.blobs[0].clone());
+        let mute = Server::of(&image, move |request| big(request, &of).then(|| answer(&blob, 1000)));
+        let error = pull(&mute).await.unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. } | Error::Unavailable { .. }), "{error}");
+        let layer = Digest::of(&image.blobs[0]);
+        let asked = mute.blob_requests().iter().filter(|(hex, _)| hex == layer.hex()).count();
+        assert_eq!(asked, 3, "single bytes are no progress");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_sends_nonsense_and_hangs_up_spoils_nothing() {
+    let image = large_image();
+    let (of, nonsense) = (image.clone(), vec![b'x'; image.blobs[0].len()]);
+    let mirror = Server::of(&image, move |request| {
+        big(request, &of).then(|| Answer::ClosesHalfway { body: nonsense.clone(), after: 200_000 })
+    });
+    let origin = Server::of(&image, |_| None);
+    let registry = origin.reference("app:v1").registry().to_owned();
+    let mirrors = vec![images::Mirror { registry, url: mirror.url() }];
+    assert_eq!(pull_with(&origin, Options { mirrors, ..options() }).await.unwrap(), image.digest());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_shown_to_the_registry_alone_and_not_to_where_it_redirects() {
+    let image = small_image("elsewhere");
+    let storage = Server::of(&image, |_| None);
+    let at = storage.url();
+    let registry = Server::of(&image, move |request| {
+        if !request.headers.contains_key("authorization") {
+            return Some(Answer::status(401).header("WWW-Authenticate", "Basic realm=tests"));
+        }
+        let elsewhere = || Answer::status(307).header("Location", format!("{at}{}", request.path));
+        request.is_blob().then(elsewhere)
+    });
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let credentials = Some(images::Credentials { username: "ann".to_owned(), password: "s".to_owned() });
+    let with = PullOptions { credentials, ..PullOptions::default() };
+    images.pull(&registry.reference("app:v1"), with, Progress::none()).await.unwrap();
+    let asked = storage.requests();
+    assert_eq!(asked.len(), 2);
+    assert!(asked.iter().all(|request| !request.headers.contains_key("authorization")), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn contents_that_are_not_what_they_were_said_to_be() {
     let image = large_image();
     let of = image.clone();

@@ -13,7 +13,7 @@ use images::{
 
 use crate::{
     fixture::{Layer, TestImage, everything_in, gzip, noise, options, small_image},
-    server::Server,
+    server::{Answer, Server},
 };
 
 /// Whoever the test says.
@@ -238,6 +238,61 @@ async fn what_could_never_fit_below_the_cap_drives_nothing_out_and_fills_no_disk
     images.prune().await.unwrap();
     assert_eq!(everything_in(home.path()), before);
     drop(kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_pulls_or_imports_gets_a_whole_image_while_others_move_and_remove_its_name() {
+    let image = |name: &str| {
+        let shared = Layer::default().file("shared", &noise(50_000)).tar();
+        let own = Layer::default().file(name, name.as_bytes()).tar();
+        TestImage::new(&[(shared.clone(), gzip(&shared)), (own.clone(), own)])
+    };
+    let (one, two) = (image("one"), image("two"));
+    let known: Vec<_> = one.contents().into_iter().chain(two.contents()).collect();
+    // What its tag stands for changes with every question.
+    let manifests = [one.manifest.clone(), two.manifest.clone()];
+    let server = Server::new(move |request| {
+        if !request.is_blob() {
+            return Answer::ok(manifests[request.earlier % 2].clone());
+        }
+        let blob = known.iter().find(|(digest, _)| request.path.ends_with(digest.hex()));
+        blob.map_or_else(|| Answer::status(404), |(_, bytes)| Answer::ok(bytes.clone()))
+    });
+    let reference = server.reference("app:1");
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let pull = async || {
+        for _turn in 0..10 {
+            let image = images.pull(&reference, PullOptions::default(), Progress::none()).await.unwrap();
+            assert!([one.digest(), two.digest()].contains(&image.digest));
+            let name = if image.digest == one.digest() { "one" } else { "two" };
+            assert_eq!(fs::read(image.lowers[0].join(name)).unwrap(), name.as_bytes());
+            assert_eq!(fs::metadata(image.lowers[1].join("shared")).unwrap().len(), 50_000);
+        }
+    };
+    let import = async || {
+        for turn in 0..30 {
+            let root = Cursor::new(Layer::default().file("turn", turn.to_string().as_bytes()).tar());
+            let (config, name) = (ImageConfig::default(), "root:1".parse().unwrap());
+            let image = images.import(root, config, Platform::host(), name).await.unwrap();
+            assert_eq!(fs::read(image.lowers[0].join("turn")).unwrap(), turn.to_string().as_bytes());
+        }
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let clear = async || {
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            // It may be gone, or not be there yet.
+            let _gone = images.remove(&reference.to_string(), InUse::Refuse).await;
+            images.prune().await.unwrap();
+        }
+    };
+    let pulls = async || {
+        tokio::join!(pull(), pull(), pull(), import());
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+    };
+    tokio::join!(pulls(), clear());
+    images.prune().await.unwrap();
+    assert_eq!(everything_in(home.path()), Vec::<std::path::PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

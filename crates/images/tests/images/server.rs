@@ -51,6 +51,8 @@ pub(crate) enum Answer {
         body: Vec<u8>,
         after: usize,
     },
+    /// Takes the question and says nothing.
+    Silence,
     /// Sends zeros for ever.
     Endless,
 }
@@ -190,6 +192,10 @@ fn serve(
             let sent = send_some(&mut connection, &body, after);
             hanging.lock().unwrap().push(connection);
             sent
+        }
+        Answer::Silence => {
+            hanging.lock().unwrap().push(connection);
+            Ok(())
         }
         Answer::Endless => {
             let _begun = connection.write_all(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");

@@ -18,6 +18,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// One daemon with its data and run directories. Dropping it stops the daemon and removes what is left.
 pub(crate) struct Daemon {
     directory: tempfile::TempDir,
+    /// None where empty.
+    proxy: String,
     process: Option<Child>,
     /// A copy of the binary that the user can reach as whom everything runs; none: as we are.
     as_ordinary: Option<PathBuf>,
@@ -36,14 +38,21 @@ impl Daemon {
 
     /// With this configuration file.
     pub(crate) fn configured(config: &str) -> Self {
+        Self::configured_behind(config, "")
+    }
+
+    /// The same, with this proxy between the daemon and all registries.
+    pub(crate) fn configured_behind(config: &str, proxy: &str) -> Self {
         let mut daemon = Self::unstarted();
+        proxy.clone_into(&mut daemon.proxy);
         fs::write(daemon.config_path(), config).unwrap();
         daemon.serve();
         daemon
     }
 
     pub(crate) fn unstarted() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), process: None, as_ordinary: None }
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory, proxy: String::new(), process: None, as_ordinary: None }
     }
 
     /// Of an ordinary user with subordinate ids, for whoever is root. `None` where that cannot be.
@@ -138,6 +147,9 @@ impl Daemon {
         command.env("WARREN_LISTEN", "none").env_remove("WARREN_BACKEND").stdin(Stdio::null());
         if self.config_path().exists() {
             command.env("WARREN_CONFIG", self.config_path());
+        }
+        if !self.proxy.is_empty() {
+            command.env("http_proxy", &self.proxy);
         }
         command
     }

@@ -96,7 +96,7 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_whole_images_only() {
     let kept = registry.push("kept", &small("kept"));
     let image = large(3 << 20);
     let archive = archive_of(&image);
-    let root = Layer::new().file("zeros", &vec![0; 48 << 20]).bytes();
+    let root = Layer::new().file("zeros", &vec![0; 24 << 20]).bytes();
     let mut daemon = Daemon::start();
     daemon.create("kept", &["--image", &kept]);
     let before = stored(&daemon.home());

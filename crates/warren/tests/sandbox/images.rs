@@ -50,6 +50,60 @@ fn a_sandbox_on_an_image_sees_the_image_and_what_it_says_of_itself() {
 }
 
 #[test]
+fn who_runs_and_what_is_run_is_what_the_image_says() {
+    let registry = Registry::start();
+    let layer = || {
+        Layer::busybox()
+            .directory("etc", 0o755)
+            .file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nana:x:1000:1001::/home/ana:/bin/sh\n")
+            .file("etc/group", b"root:x:0:\nana:x:1001:\nteam:x:1002:\n")
+    };
+    let daemon = Daemon::start();
+    let on = |name: &str, run: serde_json::Value| registry.push(name, &TestImage::new(vec![layer()], &run));
+    let ids = "echo $(id -u) $(id -g) $HOME";
+    for (number, (user, seen)) in [
+        ("ana", "1000 1001 /home/ana"),
+        ("1000", "1000 1001 /home/ana"),
+        ("7", "7 0 /"),
+        ("ana:team", "1000 1002 /home/ana"),
+        ("1000:1002", "1000 1002 /home/ana"),
+        ("7:8", "7 8 /"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, run) = (format!("user-{number}"), json!({"Env": ["PATH=/bin"], "User": user}));
+        daemon.create(&name, &["--image", &on(&name, run)]);
+        if daemon.inspect(&name)["isolation"]["idMap"] == "single" {
+            return; // There is nobody else whom a program could belong to.
+        }
+        assert_eq!(daemon.sh_ok(&name, ids), seen, "{user}");
+    }
+    for (name, user, missing) in [("no-user", "bob", "bob"), ("no-group", "ana:sailors", "sailors")] {
+        daemon.create(name, &["--image", &on(name, json!({"Env": ["PATH=/bin"], "User": user}))]);
+        let (code, _, err) = daemon.sh(name, "true");
+        assert!(code == 125 && err.contains(missing) && err.contains("/etc/"), "{code} {err}");
+    }
+
+    let run = json!({
+        "Env": ["PATH=/bin"],
+        "Entrypoint": ["/bin/sh", "-c"],
+        "Cmd": ["echo by entry point and command in $(pwd)"],
+        "WorkingDir": "/made/for/this",
+        "ExposedPorts": {"80/tcp": {}, "53/udp": {}},
+        "Volumes": {"/data": {}},
+        "Labels": {"made-by": "a test"},
+    });
+    let name = on("runs", run);
+    assert_eq!(daemon.ok(["run", "--image", &name]), "by entry point and command in /made/for/this\n");
+    let config = daemon.json(["image", "inspect", &name])["config"].clone();
+    assert_eq!(config["exposedPorts"], json!(["53/udp", "80/tcp"]));
+    assert_eq!((&config["volumes"], &config["labels"]), (&json!(["/data"]), &json!({"made-by": "a test"})));
+    daemon.create("runs", &["--image", &name]);
+    assert_eq!(daemon.inspect("runs")["exposedPorts"], json!(["53/udp", "80/tcp"]));
+}
+
+#[test]
 fn an_image_is_ended_by_the_signal_it_wants() {
     let registry = Registry::start();
     let run = json!({"Env": ["PATH=/bin"], "StopSignal": "SIGUSR1"});

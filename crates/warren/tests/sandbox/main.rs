@@ -24,6 +24,7 @@ mod patches;
 mod refusals;
 mod snapshot_crashes;
 mod snapshots;
+mod stand_in;
 mod volume_commands;
 mod volumes;
 mod work;

@@ -42,6 +42,9 @@ pub struct Sandbox {
     pub entrypoint: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cmd: Vec<String>,
+    /// Ports that the image says it listens on, as `80/tcp`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exposed_ports: Vec<String>,
     /// Started with the sandbox, each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::InitSpec>)]

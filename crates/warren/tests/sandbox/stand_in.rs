@@ -1,0 +1,76 @@
+//! Interpreters of the host in place of their images, while the registry cannot be reached, and only then.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicU16, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::harness::Daemon;
+
+/// Hangs up instead of an answer.
+const HANG_UP: u16 = 0;
+
+/// All that the daemon sees of the world: a proxy that answers everything with one status.
+struct Proxy {
+    address: SocketAddr,
+    status: Arc<AtomicU16>,
+    n_asked: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy =
+            Self { address: listener.local_addr().unwrap(), status: Arc::default(), n_asked: Arc::default() };
+        let (status, n_asked) = (Arc::clone(&proxy.status), Arc::clone(&proxy.n_asked));
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+                assert!(head[0].contains("registry-1.docker.io"), "{head:?}");
+                n_asked.fetch_add(1, Ordering::SeqCst);
+                let status = status.load(Ordering::SeqCst);
+                if status != HANG_UP {
+                    let answer =
+                        format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                    stream.write_all(answer.as_bytes()).ok();
+                }
+            }
+        });
+        proxy
+    }
+
+    fn answers(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_host_stands_in_for_an_interpreter_only_when_its_registry_is_out_of_reach() {
+    let proxy = Proxy::start();
+    let config = "[images]\ninsecure = [\"docker.io\"]\n";
+    let daemon = Daemon::configured_behind(config, &format!("http://{}", proxy.address));
+    let create = ["create", "--name", "py", "--image", "python:3.12-slim"];
+    for (status, told) in [(404, "was not found"), (401, "credentials"), (403, "credentials")] {
+        proxy.answers(status);
+        let (_, err) = daemon.fails(create);
+        assert!(err.contains(told), "{status}: {err}");
+    }
+
+    proxy.answers(HANG_UP);
+    let output = daemon.command(create).output().unwrap();
+    let err = crate::harness::text(&output.stderr);
+    assert!(output.status.success() && err.contains("python:3.12-slim is not used"), "{err}");
+    let seen = daemon.inspect("py");
+    assert!(seen["warnings"][0].as_str().unwrap().contains("python:3.12-slim is not used"), "{seen:#}");
+    assert_eq!(daemon.sh_ok("py", "python3 -c 'print(6 * 7)'"), "42");
+    // For a while it is not asked again for the same.
+    let n_asked = proxy.n_asked.load(Ordering::SeqCst);
+    daemon.create("again", &["--image", "python"]);
+    assert_eq!(proxy.n_asked.load(Ordering::SeqCst), n_asked);
+}
