@@ -156,20 +156,25 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
         }
     };
     let sources = Sources::of(plan, &ground, &names::above(plan));
-    let n_since = plan.above.len().saturating_sub(query.since);
+    let n_shared =
+        plan.above.iter().rev().zip(query.against.iter().rev()).take_while(|(a, b)| a == b).count();
+    let only = |trees: &[PathBuf], name: &str| -> Vec<PathBuf> {
+        let uppers = trees[..trees.len() - n_shared].iter().map(|tree| tree.join(name).join("upper"));
+        uppers.filter(|upper| upper.is_dir()).collect()
+    };
     let overlay = |name: &str, at: &str, below: Vec<Source>| {
-        let newer = plan.above[..n_since].iter().filter(|tree| tree.join(name).join("upper").is_dir());
+        let (new, old) = (only(&plan.above, name), only(&query.against, name));
         let below = below.into_iter().filter_map(|source| match source {
             Source::Directory { path, identity } => {
                 Some(Layer::Directory { path, identity: identity.map(|found| (found.device, found.inode)) })
             }
             Source::Disk { .. } | Source::Nothing => None,
         });
-        OverlayJob {
-            at: at.to_owned(),
-            n_new: 1 + newer.count(),
-            layers: std::iter::once(Layer::Own(name.to_owned())).chain(below).collect(),
-        }
+        let mut layers: Vec<_> = std::iter::once(Layer::Own(name.to_owned())).chain(below).collect();
+        let (n_new, n_old) = (1 + new.len(), old.len());
+        let old = old.into_iter().map(|path| Layer::Directory { path, identity: None });
+        layers.splice(n_new..n_new, old);
+        OverlayJob { at: at.to_owned(), layers, n_new, n_old }
     };
     let mut overlays = vec![overlay("root", "/", sources.root)];
     if !sources.usr.is_empty() {

@@ -134,11 +134,14 @@ async fn refused(there: &World, what: &str, archive: Vec<u8>) -> Error {
     error
 }
 
+/// Changes one thing in a manifest.
+type Lie = fn(&mut Value);
+
 #[tokio::test]
 async fn what_a_manifest_says_is_held_against_what_is_there() {
     let (here, there) = (World::new().await, World::new().await);
     let parts = Parts::saved(&here).await;
-    let lies: [(&str, fn(&mut Value)); 12] = [
+    let lies: [(&str, Lie); 12] = [
         ("a directory of the host", |manifest| {
             manifest["hostPath"] = json!({ "type": "directory", "path": "/" });
         }),
@@ -276,7 +279,7 @@ async fn names_that_are_taken_are_left_to_those_who_have_them() {
     };
     // Asked for by name it is refused, and the one beneath goes as well.
     assert_eq!(load(Some("base")).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
-    assert_eq!(there.snapshots_on_disk(), [base.path.clone()]);
+    assert_eq!(there.snapshots_on_disk(), std::slice::from_ref(&base.path));
     // Else it gets another, and the one beneath none.
     let loaded = load(None).await.unwrap();
     let name = loaded.name.unwrap().to_string();

@@ -177,6 +177,7 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {
     let (home, config) = (&options.directories.home, &options.config);
     let mut engine = EngineConfig::new(home);
+    engine.run = Some(options.directories.run.clone());
     if !config.packages_disabled {
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }

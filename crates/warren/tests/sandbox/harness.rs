@@ -210,7 +210,7 @@ impl Daemon {
     /// Everything on the host that belongs to a sandbox of this daemon. Empty when nothing was left behind.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let home = self.home().display().to_string();
+        let home = format!("{}/", self.home().display());
         for line in
             fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(&home))
         {

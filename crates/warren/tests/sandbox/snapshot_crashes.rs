@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Daemon, PATIENCE, is_root, text, until},
-    images::SmallDisk,
+    small_disk::SmallDisk,
     snapshots::{hold, on_disk},
 };
 
@@ -222,13 +222,13 @@ fn a_disk_that_is_full_in_the_middle_is_told_and_the_sandbox_goes_on() {
     daemon.ok(["snapshot", "rm", "base"]);
     let filler = daemon.home().join("filler");
     let room = |mebibytes: u64| {
-        let found = rustix::fs::statvfs(&daemon.home()).unwrap();
+        let found = rustix::fs::statvfs(daemon.home()).unwrap();
         let free = found.f_bavail * found.f_frsize;
         fs::write(&filler, vec![b'x'; usize::try_from(free - (mebibytes << 20)).unwrap()]).unwrap();
     };
     // Enough to begin, too little to end.
     room(6);
-    let free = || rustix::fs::statvfs(&daemon.home()).unwrap().f_bavail;
+    let free = || rustix::fs::statvfs(daemon.home()).unwrap().f_bavail;
     let before = free();
     for command in [
         &["snapshot", "create", "big", "--name", "base"][..],

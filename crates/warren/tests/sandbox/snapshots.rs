@@ -167,6 +167,13 @@ fn changes_are_listed_and_told_as_a_patch() {
     }
     hold(&daemon, "dev");
     daemon.ok(["snapshot", "create", "dev", "--name", "base"]);
+    // With its own snapshot, whatever that is made on; so does a fork of it.
+    daemon.sh_ok("dev", "echo later > /root/later; rm /root/text; chmod 755 /srv");
+    assert_eq!(changes(&["--since", "base"]), ["A /root/later", "D /root/text", "m /srv"]);
+    daemon.ok(["fork", "dev", "--name", "branch"]);
+    daemon.sh_ok("branch", "echo 4 > /root/text");
+    let branch = daemon.ok(["diff", "branch", "--since", "base"]);
+    assert_eq!(branch, "A /root/later\nM /root/text\nm /srv\n");
     daemon.ok(["rm", "--force", "dev"]);
     daemon.ok(["snapshot", "restore", "base", "--name", "dev"]);
     daemon.sh_ok("dev", "sed -i s/two/2/ /root/text; echo more > /root/more");

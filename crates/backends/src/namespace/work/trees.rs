@@ -59,10 +59,10 @@ pub(crate) struct DiffJob {
 pub(crate) struct OverlayJob {
     /// Where it is seen.
     pub(crate) at: String,
-    /// Topmost first.
+    /// As [`trees::Overlay`] has them.
     pub(crate) layers: Vec<Layer>,
-    /// How many of them are compared with the others.
     pub(crate) n_new: usize,
+    pub(crate) n_old: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -185,6 +185,7 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
             at: names_of(&overlay.at),
             layers: layers.iter().map(OwnedFd::as_fd).collect(),
             n_new: overlay.n_new,
+            n_old: overlay.n_old,
         })
         .collect();
     let query = &job.query;
