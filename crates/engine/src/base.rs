@@ -184,6 +184,17 @@ fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) 
     Ok(())
 }
 
+/// The same for a path that a sandbox was made on before.
+pub(crate) async fn check_again(who: &Principal, rootfs: &RootfsPlan) -> Result<()> {
+    let (path, allowed, kind) = match rootfs {
+        RootfsPlan::Directory { path, identity } => (path, *identity, Kind::Directory),
+        RootfsPlan::Disk { image, identity } => (image, *identity, Kind::File),
+        RootfsPlan::Host | RootfsPlan::Layers { .. } => return Ok(()),
+    };
+    check_host_path(who, path, allowed)?;
+    check_kind(path, kind).await
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Directory,

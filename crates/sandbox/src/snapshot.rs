@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{BaseConfig, Error, ErrorKind, ImageRef, Label, Limits, Result, SandboxName, TreeFacts};
+use crate::{
+    BaseConfig, Error, ErrorKind, ImageRef, Label, Limits, Result, RootfsPlan, SandboxName, TreeFacts,
+};
 
 /// Version of [`SnapshotManifest`] that this program writes, and the newest that it reads.
 pub const SNAPSHOT_FORMAT: u32 = 1;
@@ -25,6 +27,9 @@ pub struct SnapshotManifest {
     /// Of the image's manifest; none for image `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<String>,
+    /// A directory or a disk of the host that it lies on, in place of an image. Such a snapshot means nothing elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<RootfsPlan>,
     /// Digest of the snapshot beneath: this one has only what changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
@@ -71,6 +76,12 @@ impl SnapshotManifest {
                 }
             ));
         }
+        match &self.host_path {
+            None => {}
+            Some(RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. })
+                if path.is_absolute() && self.image.is_host() => {}
+            Some(_) => return refuse("names no path of a host where one belongs".to_owned()),
+        }
         check_snapshot_labels(&self.labels)
     }
 }
@@ -109,6 +120,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             image: ImageRef::host(),
             image_digest: None,
+            host_path: None,
             parent: None,
             tree: TreeFacts { digest: format!("sha256:{}", "a".repeat(64)), bytes: 1, n_entries: 1 },
             labels: BTreeMap::new(),
@@ -126,6 +138,11 @@ mod tests {
             SnapshotManifest { parent: Some("../../etc".into()), ..manifest() },
             SnapshotManifest { image_digest: digest(), ..manifest() },
             SnapshotManifest { image: "alpine".parse().unwrap(), ..manifest() },
+            SnapshotManifest { host_path: Some(RootfsPlan::Host), ..manifest() },
+            SnapshotManifest {
+                host_path: Some(RootfsPlan::Directory { path: "srv".into(), identity: None }),
+                ..manifest()
+            },
             SnapshotManifest { labels: [("a b".to_owned(), String::new())].into(), ..manifest() },
         ] {
             assert!(lie.check().is_err(), "{lie:?}");

@@ -26,7 +26,7 @@ use crate::{attributes::Reader, error::Result};
 /// Deepest directory that is looked into.
 const MAX_DEPTH: usize = 4096;
 /// Most bytes of paths in one answer.
-const MAX_PATHS_BYTES: usize = 64 * 1024 * 1024;
+const MAX_PATHS_BYTES: usize = 8 * 1024 * 1024;
 
 /// One overlay.
 #[derive(Debug, Clone)]

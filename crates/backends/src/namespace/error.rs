@@ -43,7 +43,10 @@ pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> Backe
         trees::Error::Refused { .. } | trees::Error::Damaged(_) => {
             BackendError::Unsupported { what, hint: None }
         }
-        trees::Error::TooLarge { .. } => BackendError::Exhausted { what, hint: None },
+        trees::Error::TooLarge { .. } => {
+            let hint = "Take what is that large or that deep out of it, then try again.";
+            BackendError::Exhausted { what, hint: Some(hint.to_owned()) }
+        }
         failure => sort(what, failure.errno(), failure.into()),
     }
 }

@@ -91,6 +91,7 @@ const STORIES: &[Story] = stories![
     trees::a_copy_is_what_the_sandbox_changed,
     trees::a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one,
     trees::a_copy_that_nobody_waits_for_does_no_harm,
+    trees::a_sandbox_that_cannot_be_held_is_not_copied,
     trees::a_small_sandbox_is_copied_quickly,
     trees::changes_are_told,
     trees::changes_on_a_disk_of_its_own_are_told,

@@ -140,6 +140,31 @@ pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>)
     world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
 }
 
+pub(crate) async fn a_sandbox_that_cannot_be_held_is_not_copied(world: Arc<World>) {
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    // What has no name any more is not there, though a program still writes to it.
+    sh(
+        &*instance,
+        "echo x > /srv/x; (exec 3> /srv/gone; rm /srv/gone; echo y >&3; sleep 1000) >/dev/null 2>&1 &",
+    )
+    .await;
+    let tree = new_tree(&world, "not-held");
+    let hold = async { Err(BackendError::Gone(plan.id.clone())) };
+    let refused = world.backend.copy_files(&plan, tree.clone(), Box::pin(hold)).await;
+    assert!(matches!(refused, Err(BackendError::Gone(_))), "{refused:?}");
+    assert!(!tree.join("root/upper/srv").exists());
+    world.backend.remove_tree(tree.clone()).await.unwrap();
+    fs::create_dir(&tree).unwrap();
+    world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
+    let names: Vec<_> =
+        fs::read_dir(tree.join("root/upper/srv")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["x"]);
+    world.backend.remove_tree(tree).await.unwrap();
+    instance.stop().await.unwrap();
+    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+}
+
 pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;

@@ -7,7 +7,11 @@ use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Result, RootfsPlan, 
 use store::SandboxRecord;
 
 use super::{SnapshotRef, registry::Snapshot};
-use crate::{Principal, base::Found, core::Core};
+use crate::{
+    Principal,
+    base::{Found, check_again},
+    core::Core,
+};
 
 /// What the snapshot called `text` stands for, for a sandbox in the same namespace.
 pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Found> {
@@ -20,8 +24,15 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
     }
     let chain = core.snapshots.chain(&snapshot)?;
     let image = image_beneath(core, &snapshot).await?;
-    let rootfs =
-        image.as_ref().map_or(RootfsPlan::Host, |image| RootfsPlan::Layers { layers: image.lowers.clone() });
+    let rootfs = match (&snapshot.manifest.host_path, &image) {
+        (Some(path), _) => {
+            // Whoever it was allowed for keeps it, as with mounts.
+            check_again(who, path).await?;
+            path.clone()
+        }
+        (None, Some(image)) => RootfsPlan::Layers { layers: image.lowers.clone() },
+        (None, None) => RootfsPlan::Host,
+    };
     let base = Base {
         rootfs,
         above: chain.iter().map(|snapshot| snapshot.tree.clone()).collect(),

@@ -65,7 +65,7 @@ impl Maker<'_> {
         if plan.above.len() >= MAX_SNAPSHOT_CHAIN {
             return Err(too_deep(&label));
         }
-        check_base(&plan, &label)?;
+        host_path(&plan, &label)?;
         // Held: the sandbox may be removed once it is copied, and what it was made on with it.
         let parent = self.hold_parent(&plan)?;
         let id = SnapshotId::from_random(names::random_bytes()?);
@@ -103,6 +103,7 @@ impl Maker<'_> {
             created_at: self.core.clock.now(),
             image: source.plan.image.clone(),
             image_digest: source.plan.image_digest.clone(),
+            host_path: host_path(&source.plan, &label)?,
             parent: parent.map(|hold| hold.snapshot.record.digest.clone()),
             tree,
             labels: wish.labels,
@@ -171,19 +172,16 @@ pub(super) async fn publish(
     Ok(hold)
 }
 
-/// A snapshot names what it lies on by digest, so that it is the same everywhere.
-fn check_base(plan: &SandboxPlan, label: &str) -> Result<()> {
-    let is_named = match &plan.rootfs {
-        RootfsPlan::Host => true,
-        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
-            plan.image_digest.is_some()
+/// What a snapshot lies on is named by digest, so that it is the same everywhere; or, where it has none, by its path here.
+fn host_path(plan: &SandboxPlan, label: &str) -> Result<Option<RootfsPlan>> {
+    match &plan.rootfs {
+        RootfsPlan::Host => Ok(None),
+        _ if plan.image_digest.is_some() => Ok(None),
+        RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => Ok(Some(plan.rootfs.clone())),
+        RootfsPlan::Layers { .. } => {
+            let message = format!("{label} is made on layers that a snapshot cannot name by digest");
+            Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("Import its files as an image, and create a sandbox from that."))
         }
-    };
-    if is_named {
-        return Ok(());
     }
-    let message =
-        format!("{label} is made on a directory of the host, which a snapshot cannot name by digest");
-    Err(Error::new(ErrorKind::Unsupported, message)
-        .with_hint("Import the directory as an image, and create a sandbox from that."))
 }

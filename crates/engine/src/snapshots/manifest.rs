@@ -72,6 +72,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             image: ImageRef::host(),
             image_digest: None,
+            host_path: None,
             parent: None,
             tree: TreeFacts { digest: digest_of(b""), bytes: 0, n_entries: 0 },
             labels: [("b".to_owned(), "1".to_owned()), ("a".to_owned(), "\"2\"\n".replace('\n', ""))].into(),

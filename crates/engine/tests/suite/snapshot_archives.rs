@@ -141,7 +141,10 @@ type Lie = fn(&mut Value);
 async fn what_a_manifest_says_is_held_against_what_is_there() {
     let (here, there) = (World::new().await, World::new().await);
     let parts = Parts::saved(&here).await;
-    let lies: [(&str, Lie); 11] = [
+    let lies: [(&str, Lie); 12] = [
+        ("a directory of the host", |manifest| {
+            manifest["hostPath"] = json!({ "type": "directory", "path": "/" });
+        }),
         ("bytes", |manifest| manifest["tree"]["bytes"] = json!(1)),
         ("entries", |manifest| manifest["tree"]["nEntries"] = json!(9_000_000)),
         ("digest of the tree", |manifest| manifest["tree"]["digest"] = json!(digest_of(b"other"))),

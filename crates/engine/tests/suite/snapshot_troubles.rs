@@ -4,7 +4,7 @@
 use std::{io, sync::mpsc, time::Duration};
 
 use engine::{Force, ForkSpec, ImageConfig, ImageOptions, Platform, Principal, SaveOptions, SnapshotSpec};
-use sandbox::{ErrorKind, KeySpec, SandboxSpec, SandboxState};
+use sandbox::{ErrorKind, KeySpec, RootfsPlan, RootfsSpec, SandboxSpec, SandboxState};
 
 use super::{
     disk_full::world_on_a_small_disk,
@@ -188,4 +188,37 @@ async fn whoever_takes_a_name_over_while_it_is_held_leaves_nothing_behind() {
     }
     until(async || world.snapshots_on_disk().len() == 1).await;
     assert_eq!(world.snapshot_names().await, [Some("base".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_snapshot_on_a_directory_of_the_host_is_for_those_who_may_use_that_and_stays_here() {
+    let world = World::new().await;
+    let root = tempfile::tempdir().unwrap();
+    let rootfs = Some(RootfsSpec::Directory { path: root.path().to_owned(), allowed: None });
+    let source = world.create_from(SandboxSpec { rootfs, ..SandboxSpec::default() }).await.id.into();
+    world.snapshot(&source, "base").await;
+    let restored = world.restore("base", "again").await;
+    let view = world.view(&restored).await;
+    let expected = RootfsPlan::Directory { path: root.path().to_owned(), identity: None };
+    assert_eq!((view.plan.rootfs, view.plan.above.len()), (expected, 1));
+    world.engine.fork_sandbox(&world.who, &restored, ForkSpec::default()).await.unwrap();
+    // A key did not become one that may name paths of the host.
+    let stranger = Principal::of_namespace("ana", Default::default());
+    let refused = world.engine.restore_snapshot(&stranger, &which("base"), Default::default()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
+    let refused = world.engine.fork_sandbox(&stranger, &restored, ForkSpec::default()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
+    let error =
+        world.engine.save_snapshot(&world.who, &which("base"), io::sink(), SaveOptions::default()).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains(root.path().to_str().unwrap()), "{error}");
+    let place = root.path().to_owned();
+    drop(root);
+    let refused = world.engine.restore_snapshot(&world.who, &which("base"), Default::default()).await;
+    let error = refused.unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::NotFound && error.message().contains(place.to_str().unwrap()),
+        "{error}"
+    );
 }

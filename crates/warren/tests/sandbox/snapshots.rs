@@ -354,3 +354,35 @@ fn archives_go_between_a_daemon_of_root_and_one_of_an_ordinary_user() {
     assert_eq!(ours.sh_ok("three", facts), expected);
     assert_eq!(ours.sh_ok("three", "su -s /bin/sh nobody -c 'test -r /srv' || echo closed"), "closed");
 }
+
+#[test]
+fn a_sandbox_on_a_directory_of_the_host_is_forked_and_restored_on_it() {
+    if !is_root() {
+        return; // The files of the directory have to be root's inside, too.
+    }
+    let daemon = Daemon::start();
+    let root = tempfile::tempdir().unwrap();
+    for name in ["bin", "usr", "lib", "lib64", "etc", "root", "tmp", "proc", "sys", "dev", "run"] {
+        fs::create_dir(root.path().join(name)).unwrap();
+    }
+    fs::copy("/bin/busybox", root.path().join("bin/busybox")).unwrap();
+    std::os::unix::fs::symlink("busybox", root.path().join("bin/sh")).unwrap();
+    fs::write(root.path().join("etc/base"), "base").unwrap();
+    daemon.create("one", &["--rootfs", root.path().to_str().unwrap()]);
+    daemon.sh_ok("one", "echo own > /root/own; /bin/busybox rm /etc/base");
+    hold(&daemon, "one");
+    daemon.ok(["snapshot", "create", "one", "--name", "base"]);
+    daemon.ok(["fork", "one", "--name", "two"]);
+    daemon.ok(["snapshot", "restore", "base", "--name", "three"]);
+    for name in ["two", "three"] {
+        assert_eq!(
+            daemon.sh_ok(name, "/bin/busybox cat /root/own; test -e /etc/base || echo gone"),
+            "own\ngone"
+        );
+    }
+    let changes = daemon.ok(["diff", "three"]);
+    assert!(changes.contains("A /root/own") && changes.contains("D /etc/base"), "{changes}");
+    assert_eq!(fs::read(root.path().join("etc/base")).unwrap(), b"base");
+    let (_, refused) = daemon.fails(["snapshot", "save", "base", "-o", "/dev/null"]);
+    assert!(refused.contains(root.path().to_str().unwrap()) && refused.contains("hint"), "{refused}");
+}

@@ -169,6 +169,10 @@ impl Loader {
             }
             let manifest = manifest::parse(&bytes)?;
             manifest.config.check()?;
+            if manifest.host_path.is_some() {
+                // Whoever wrote it would choose which files of this host its sandboxes see.
+                return Err(not_ours());
+            }
             let beneath = at.checked_sub(1).map(|at| index.snapshots[at].digest.as_str());
             self.check_parent(&manifest, beneath)?;
             let name = indexed.name.clone();

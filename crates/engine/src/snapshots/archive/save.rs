@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Result, RootfsPlan};
 use tokio::{
     runtime::Handle,
     task::{JoinHandle, spawn_blocking},
@@ -51,6 +51,13 @@ impl Engine {
                 vec![Arc::clone(&top)]
             }
         };
+        if let Some(RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. }) =
+            &top.manifest.host_path
+        {
+            let message = format!("{} lies on {}, which no archive can hold", top.label(), path.display());
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("Import that path as an image, and take snapshots of sandboxes made on it."));
+        }
         let held = chain.iter().rev().map(|snapshot| core.hold_snapshot(snapshot)).collect::<Result<_>>()?;
         let image = top.manifest.image_digest.clone().filter(|_| options.with_image);
         if let Some(digest) = &image {
