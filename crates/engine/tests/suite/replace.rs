@@ -29,7 +29,7 @@ async fn a_sandbox_takes_the_place_of_another_even_where_there_is_room_for_one()
     let second = replace(&world, named("web")).await.unwrap();
     assert_ne!(first.id, second.id);
     assert_eq!(world.view(&reference("web")).await.id, second.id);
-    assert_eq!(world.backend.live(), [second.id.clone()]);
+    assert_eq!(world.backend.live(), std::slice::from_ref(&second.id));
     assert_eq!(world.store.sandboxes(None).await.unwrap().records.len(), 1);
     assert!(!world.directory(&first).exists());
     world.remove(&second.id.into()).await;
