@@ -73,7 +73,14 @@ impl<'a> Place<'a> {
         let mut entries = engine.exec_entries(who, &self.which, &exec.id, 1, Follow::Yes).await?;
         let mut decoders = (Decoder::default(), Decoder::default());
         while let Some(item) = entries.next().await {
-            let Item::Entry(entry) = item? else { continue };
+            let entry = match item? {
+                Item::Entry(entry) => entry,
+                Item::Trimmed { .. } => {
+                    let text = "\n[some of the output is left out]\n".to_owned();
+                    self.builder.tell(BuildEvent::Output { stream: OutputStream::Stderr, text }).await;
+                    continue;
+                }
+            };
             let (stream, decoder) = match entry.kind {
                 EntryKind::Stdout => (OutputStream::Stdout, &mut decoders.0),
                 EntryKind::Stderr => (OutputStream::Stderr, &mut decoders.1),

@@ -23,6 +23,8 @@ mod quotas;
 mod read_only;
 mod replace;
 mod silent_guests;
+mod snapshot_archives;
+mod snapshot_troubles;
 mod snapshots;
 mod support;
 mod unclear_start;

@@ -119,7 +119,7 @@ fn attempts<'a>(
         package_status(who, which, Some(PackageManager::Npm), "left-pad"),
         packages(who, which, None),
         pull_image(who, &alpine(), Default::default(), engine::Progress::none()),
-        load_images(who, engine::Archive::Path("/no/such".into()), Default::default()),
+        load_images(who, std::io::empty(), Default::default()),
         import_image(who, std::io::empty(), Default::default(), Default::default(), alpine()),
         tag_image(who, "alpine", &alpine()),
         remove_image(who, "alpine", Force::Yes),
@@ -130,7 +130,13 @@ fn attempts<'a>(
         reindex_snapshots(who),
         load_snapshot(who, &Default::default(), None, std::io::empty()),
         fork_sandbox(who, which, Default::default()),
-        build_image(who, Default::default(), bytes(""), tokio::sync::mpsc::channel(1).0),
+        build_image(
+            who,
+            Default::default(),
+            bytes(""),
+            tokio::sync::mpsc::channel(1).0,
+            engine::Progress::none()
+        ),
         create_volume(who, volume_spec()),
         remove_volume(who, &volume()),
         volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),

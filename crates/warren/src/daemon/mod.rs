@@ -182,6 +182,7 @@ fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) ->
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }
     // Opened by the engine when its records are read, so that nothing that a sandbox uses is ever taken for unused.
+    config.snapshots.apply(&mut engine);
     engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
     engine
 }

@@ -1,6 +1,7 @@
-//! What storage costs: images of many layers, unpacking, snapshots, forks.
+//! What storage costs: images of many layers, unpacking, pulls, snapshots, forks.
 
 mod archive;
+mod registry;
 
 use std::{
     fs::{self, File},
@@ -60,6 +61,7 @@ impl StorageBench {
     async fn measure(&mut self) -> CommandResult<()> {
         self.layers().await?;
         self.unpack().await?;
+        self.pulls().await?;
         self.snapshots().await?;
         self.forks().await
     }
