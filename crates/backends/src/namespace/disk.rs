@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read as _, Seek as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -99,8 +99,16 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
         let (mut read, mut written) = (data, data);
         while read < end {
             let left = usize::try_from(end - read).unwrap_or(usize::MAX);
-            if rustix::fs::copy_file_range(&from, Some(&mut read), &to, Some(&mut written), left)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match rustix::fs::copy_file_range(&from, Some(&mut read), &to, Some(&mut written), left) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                // They may lie on two file systems of different kinds.
+                Err(rustix::io::Errno::XDEV | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
+                    (&from).seek(io::SeekFrom::Start(read))?;
+                    (&to).seek(io::SeekFrom::Start(read))?;
+                    read += io::copy(&mut (&from).take(end - read), &mut &to)?;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         at = end;

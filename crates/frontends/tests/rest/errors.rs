@@ -55,6 +55,7 @@ async fn bodies_are_bounded_strict_and_json() {
     let made = api.post("/v1/sandboxes", json!({ "patches": [patch] })).await.expect(201).json();
     let stat = format!("/v1/sandboxes/{}/files/stat?path=/srv/large", made["id"].as_str().unwrap());
     assert_eq!(api.get(&stat).await.expect(200).json()["size"], content.len());
+    api.delete(&format!("/v1/sandboxes/{}?force=true", made["id"].as_str().unwrap())).await.expect(204);
     let plain =
         api.send_bytes(Method::POST, "/v1/sandboxes", "{}").await.expect_error(400, "invalid_request");
     assert!(plain["hint"].as_str().unwrap().contains("application/json"));

@@ -154,6 +154,8 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
             404,
         ),
         (get.clone(), "/v1/volumes/{volume}/files/stat", query("path=/kept&namespace=red"), 404),
+        (get.clone(), "/v1/volumes/{volume}/files/archive", query("path=/&namespace=red"), 404),
+        (Method::PUT, "/v1/volumes/{volume}/files/archive", query("path=/&namespace=red"), 404),
         (get, "/v1/volumes/{volume}/files/list", query("path=/&namespace=red"), 404),
         (post.clone(), "/v1/volumes/{volume}/files/mkdir", with(json!({ "path": "/made" })), 404),
         (post.clone(), "/v1/volumes/{volume}/files/remove", with(json!({ "path": "/kept" })), 404),

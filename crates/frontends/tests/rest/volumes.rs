@@ -14,6 +14,12 @@ async fn a_volume_and_its_files() {
     );
     api.post("/v1/volumes", json!({ "name": "data" })).await.expect(409);
     api.post("/v1/volumes", json!({ "name": "data", "colour": "red" })).await.expect(400);
+    // A name is never a path.
+    let long = "x".repeat(255);
+    for name in ["", ".", "..", "a/b", "../../etc", "a\u{0}b", ".hidden", "a b", &long] {
+        api.post("/v1/volumes", json!({ "name": name })).await.expect(400);
+    }
+    api.get("/v1/volumes/..%2F..%2Fetc").await.expect(400);
     let files = "/v1/volumes/data/files";
     let put = format!("{files}/content?path=/a/b&parents=true");
     api.send_bytes(Method::PUT, &put, "hello").await.expect(200);

@@ -14,6 +14,10 @@ fn every_kind_of_patch_is_there_for_the_first_command() {
     host_file(&host.path().join("tree/deep"), "leaf", b"leaf");
     symlink("deep/leaf", host.path().join("tree/link")).unwrap();
     symlink("/etc/passwd", host.path().join("tree/out")).unwrap();
+    // Neither is opened, let alone copied.
+    let pipe = host.path().join("tree/pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(host.path().join("tree/socket")).unwrap();
     let one = host_file(host.path(), "one", &vec![7; 3_000_000]);
     let (one, tree) =
         (format!("{}:/srv/one", one.display()), format!("{}/tree:/srv/tree", host.path().display()));

@@ -24,6 +24,32 @@ fn files_go_in_and_out_with_and_without_a_sandbox() {
     let patch = r#"{"kind":"text","path":"/data/x","content":""}"#;
     let (_, said) = daemon.fails(["create", "-v", "data:/data", "--patch", patch]);
     assert!(said.contains("lies in the mount /data"), "{said}");
+    // Nor does any way lead there: not up and down again, not over links, and what holds a mount is not removed.
+    let link = |target: &str| format!(r#"{{"kind":"symlink","path":"/l","target":"{target}"}}"#);
+    let (to_mount, to_root, circle) = (link("../srv/data"), link("/"), link("/l"));
+    for (first, second, why) in [
+        (
+            r#"{"kind":"mkdir","path":"/x"}"#,
+            r#"{"kind":"text","path":"/x/../srv/data/x","content":""}"#,
+            "leads into",
+        ),
+        (&to_mount, r#"{"kind":"text","path":"/l/x","content":""}"#, "leads into"),
+        (&to_mount, r#"{"kind":"append","path":"/l/out","content":"x"}"#, "leads into"),
+        (&to_mount, r#"{"kind":"remove","path":"/l/out"}"#, "leads into"),
+        (&to_root, r#"{"kind":"remove","path":"/l/srv"}"#, "lies in"),
+        (&to_root, r#"{"kind":"symlink","path":"/l/srv","target":"/x","replace":true}"#, "lies in"),
+        (r#"{"kind":"mkdir","path":"/x"}"#, r#"{"kind":"remove","path":"/srv"}"#, "lies in"),
+        (&circle, r#"{"kind":"text","path":"/l/x","content":""}"#, "links"),
+    ] {
+        let (_, said) = daemon.fails(["create", "-v", "data:/srv/data", "--patch", first, "--patch", second]);
+        assert!(said.contains("patches[1]") && said.contains(why), "{second}: {said}");
+    }
+    // A link that is only replaced, or removed, is the sandbox's own.
+    let unlink = r#"{"kind":"remove","path":"/l"}"#;
+    daemon.create("own", &["-v", "data:/srv/data", "--patch", &to_mount, "--patch", unlink]);
+    daemon.ok(["rm", "-f", "own"]);
+    assert_eq!(daemon.ok(["volume", "cat", "data:/out"]), "kept\n");
+    assert_eq!(daemon.json(["volume", "files", "data", "--json"])["entries"].as_array().unwrap().len(), 2);
     let (_, said) = daemon.fails(["volume", "rm", "data"]);
     assert!(said.contains("reader"), "{said}");
     daemon.ok(["rm", "-f", "reader"]);
