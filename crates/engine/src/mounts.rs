@@ -258,7 +258,7 @@ fn identity(metadata: &Metadata) -> FileIdentity {
     FileIdentity { device: metadata.dev(), inode: metadata.ino() }
 }
 
-fn has_ext4(path: &Path) -> io::Result<bool> {
+pub(crate) fn has_ext4(path: &Path) -> io::Result<bool> {
     let (at, magic) = EXT4_MAGIC;
     let mut found = [0; 2];
     match File::open(path)?.read_exact_at(&mut found, at) {

@@ -59,7 +59,9 @@ pub(super) struct Built {
 
 pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<Built> {
     let spec = spec_of(&arguments)?;
-    let source = Source::open(&call, &arguments.context_path).await?;
+    let source = Source::open(&call, &arguments.context_path)
+        .await
+        .map_err(|failure| failure.naming("contextPath"))?;
     let (sender, mut events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let mut told = Told { call: &call, output: String::new() };
     let work = call.engine().build_image(&call.who, spec, source.into_stream(), sender);
