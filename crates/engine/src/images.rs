@@ -11,8 +11,8 @@ use std::{
 };
 
 use ::images::{
-    Archive, Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse,
-    Platform, Progress, PullOptions, Reference, Users,
+    Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse, Platform,
+    Progress, PullOptions, Reference, Users,
 };
 use sandbox::{Error, ErrorKind, Result};
 use tokio::sync::OnceCell;
@@ -60,7 +60,7 @@ impl Engine {
     pub async fn load_images(
         &self,
         who: &Principal,
-        archive: Archive,
+        archive: impl Read + Send + 'static,
         platform: Platform,
     ) -> Result<Vec<ImageDetail>> {
         let images = self.core().images_to_name(who).await?;
@@ -247,7 +247,7 @@ impl Core {
         reader: impl Read + Send + 'static,
     ) -> Result<()> {
         let images = self.images_to_name(who).await?;
-        let loaded = images.load(Archive::Reader(Box::new(reader)), Platform::host()).await;
+        let loaded = images.load(reader, Platform::host()).await;
         let loaded = loaded.map_err(from_images)?;
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),

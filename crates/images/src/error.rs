@@ -86,9 +86,41 @@ impl Error {
         }
     }
 
+    /// The same, with words of strangers cut to a length that can be told.
+    pub(crate) fn shortened(self) -> Self {
+        let cut = |text: String| shortened(text, MAX_TOLD_CHARS);
+        let cut_path = |path: PathBuf| match path.to_str() {
+            Some(text) if text.len() <= MAX_TOLD_CHARS => path,
+            _ => cut(path.to_string_lossy().into_owned()).into(),
+        };
+        match self {
+            Self::Refused { entry, why } => Self::Refused { entry: cut(entry), why: cut(why) },
+            Self::Corrupt { what, expected, got } => {
+                Self::Corrupt { what: cut(what), expected: cut(expected), got: cut(got) }
+            }
+            Self::TooLarge { what, limit, most } => Self::TooLarge { what: cut(what), limit, most },
+            Self::NoSpace { what } => Self::NoSpace { what: cut(what) },
+            Self::Unsupported { what } => Self::Unsupported { what: cut(what) },
+            Self::Invalid { what } => Self::Invalid { what: cut(what) },
+            Self::Io { act, path, source } => Self::Io { act, path: cut_path(path), source },
+            short => short,
+        }
+    }
+
     /// Whether the same request may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Unavailable { .. } | Self::TimedOut { .. })
+    }
+}
+
+/// Longest piece of a stranger's text in an error.
+const MAX_TOLD_CHARS: usize = 1000;
+
+/// No longer than `most` characters.
+pub(crate) fn shortened(text: String, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

@@ -25,8 +25,8 @@ pub use crate::{
     digest::Digest,
     error::{Error, Result},
     images::{
-        Archive, Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse,
-        LayerDetail, Origin, PullOptions,
+        Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail,
+        Origin, PullOptions,
     },
     options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
     pack::{PackOptions, pack_layer},

@@ -174,8 +174,10 @@ pub struct Limits {
     pub max_blob_bytes: u64,
     /// Largest layer, uncompressed: the end of a decompression bomb.
     pub max_layer_bytes: u64,
-    /// Most entries of one layer.
+    /// Most entries of one layer, and most directories.
     pub max_entries: u64,
+    /// Most bytes of names and attributes of the directories of one layer: whoever unpacks holds them in memory.
+    pub max_directory_bytes: u64,
     /// Most members of an archive that is loaded.
     pub max_archive_members: usize,
 }
@@ -188,6 +190,7 @@ impl Default for Limits {
             max_blob_bytes: 32 * GIB,
             max_layer_bytes: 64 * GIB,
             max_entries: 1_000_000,
+            max_directory_bytes: 256 * MIB,
             max_archive_members: 10_000,
         }
     }

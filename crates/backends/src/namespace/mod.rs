@@ -131,11 +131,11 @@ impl Host {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
-        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")])
-            .ok_or_else(|| {
-                let what = "no directory of the host is free to work over".to_owned();
-                BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
-            })?;
+        let needed = [directories.home.as_path(), &directories.run, Path::new("/usr")];
+        let stage = cage::choose_stage(&needed).ok_or_else(|| {
+            let what = "no directory of the host is free to work over".to_owned();
+            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+        })?;
         let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
         let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
         let is_root = rustix::process::geteuid().is_root();

@@ -168,7 +168,13 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
 }
 
 fn query(under: &str) -> DiffQuery {
-    DiffQuery { since: 0, under: under.to_owned(), patch: true, max_changes: 1000, max_patch_bytes: 1 << 20 }
+    DiffQuery {
+        against: Vec::new(),
+        under: under.to_owned(),
+        patch: true,
+        max_changes: 1000,
+        max_patch_bytes: 1 << 20,
+    }
 }
 
 fn told(report: &DiffReport) -> Vec<String> {

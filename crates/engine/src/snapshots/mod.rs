@@ -42,7 +42,12 @@ use self::{
     make::Wish,
     registry::{Hold, Snapshot, Users},
 };
-use crate::{Engine, Force, Principal, core::Core, disk::may_block, error, names};
+use crate::{
+    Engine, Force, Principal,
+    core::{Core, until},
+    disk::may_block,
+    error, names,
+};
 
 /// Longest part of a sandbox's name in a made-up name of a snapshot.
 const MAX_NAME_PART: usize = 48;
@@ -257,6 +262,14 @@ pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Leftovers) {
         disk::remove_directory(core, directory).await;
     }
     remove::collect(core).await;
+    let (task_core, closing) = (Arc::clone(core), core.closing.clone());
+    let collecting = async move {
+        loop {
+            task_core.snapshots.let_go.notified().await;
+            remove::collect(&task_core).await;
+        }
+    };
+    core.drivers.spawn(async move { until(&closing, collecting).await });
 }
 
 /// A sandbox is gone: perhaps it was the last that used some snapshot.
@@ -266,6 +279,6 @@ pub(crate) fn user_gone(core: &Arc<Core>, plan: &SandboxPlan) {
     }
     let (task_core, closing) = (Arc::clone(core), core.closing.clone());
     core.drivers.spawn(async move {
-        crate::core::until(&closing, remove::collect(&task_core)).await;
+        until(&closing, remove::collect(&task_core)).await;
     });
 }

@@ -8,6 +8,7 @@ use std::{
 
 use sandbox::{Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest};
 use store::SnapshotRecord;
+use tokio::sync::Notify;
 
 use super::{
     manifest,
@@ -63,6 +64,8 @@ pub(crate) struct Snapshots {
     most: usize,
     most_each: usize,
     inner: Mutex<Inner>,
+    /// Somebody let go of one without a name.
+    pub(crate) let_go: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +103,10 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(kept) = self.all.inner().by_id.get_mut(&self.snapshot.record.id) {
             kept.n_holds -= 1;
+            // It may have lost its name meanwhile, and been kept for us only.
+            if kept.n_holds == 0 && kept.snapshot.record.name.is_none() {
+                self.all.let_go.notify_one();
+            }
         }
     }
 }
@@ -146,6 +153,7 @@ impl Snapshots {
             most: config.max_snapshots,
             most_each: config.max_snapshots_each,
             inner: Mutex::default(),
+            let_go: Notify::new(),
         })
     }
 

@@ -58,9 +58,11 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
 
 /// Tells the rest of us what the store knows.
 pub(super) fn renamed(core: &Core, snapshot: &Snapshot, record: SnapshotRecord) -> Result<()> {
-    may_block(|| disk::write_about(&snapshot.directory, &record)).unwrap_or_else(|error| {
+    if let Err(error) = may_block(|| disk::write_about(&snapshot.directory, &record))
+        && core.snapshots.is_known(&record.id)
+    {
         tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its earlier name stays on disk");
-    });
+    }
     core.snapshots.replace(Arc::new(Snapshot::new(record, snapshot.directory.clone())?));
     Ok(())
 }

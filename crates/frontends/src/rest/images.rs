@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use engine::{Archive, ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
+use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Error, ErrorKind, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -213,7 +213,7 @@ async fn load(
     body: Body,
 ) -> ApiResult<Json<v1::ImageList>> {
     let platform = platform(query.platform.as_deref())?;
-    let archive = Archive::Reader(Box::new(pipe::readable(byte_stream(body))));
+    let archive = pipe::readable(byte_stream(body));
     let loaded = rest.engine.load_images(&who, archive, platform).await?;
     Ok(Json(v1::ImageList { images: loaded.into_iter().map(|image| image.summary.into()).collect() }))
 }

@@ -193,14 +193,7 @@ impl Inner {
         let written = writer.finish().map_err(Error::io("write", path))?;
         let bytes = written.hasher.bytes();
         let digest = written.hasher.finish();
-        let held = self.store.lease(vec![Thing::Blob(digest.clone())]);
-        let diff_id = self.unpack_unknown(path)?;
-        let lease = self.store.lease(vec![Thing::Blob(digest.clone()), Thing::Layer(diff_id.clone())]);
-        if !self.store.has_layer(&diff_id) {
-            // Somebody collected before it was held.
-            self.unpack_unknown(path)?;
-        }
-        drop(held);
+        let (diff_id, lease) = self.unpack_held(path, &digest)?;
         self.store.adopt_blob(&digest, path)?;
         let content = manifest::layer_content(digest.clone(), bytes, Compression::Gzip);
         Ok((record(&content, &diff_id, digest), lease))

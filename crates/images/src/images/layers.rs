@@ -10,7 +10,10 @@ use crate::{
     manifest::Content,
     progress::{Event, LayerState, Progress},
     registry::{Held, Session, Wanted},
-    store::{index::LayerRecord, lease::Thing},
+    store::{
+        index::LayerRecord,
+        lease::{Lease, Thing},
+    },
 };
 
 /// The download of a layer tells of itself when this much more came, or when it is whole.
@@ -88,7 +91,7 @@ impl Images {
         if inner.store.has_layer(diff_id) {
             return Ok(());
         }
-        let _turn = inner.unpacks.acquire().await.map_err(|_closed| ending())?;
+        let turn = Arc::clone(&inner.unpacks).acquire_owned().await.map_err(|_closed| ending())?;
         tell(LayerState::Unpacking);
         let (blob, diff_id) = (blob.clone(), diff_id.clone());
         let worker = Arc::clone(&inner);
@@ -97,7 +100,7 @@ impl Images {
             let lease = worker.store.lease(things);
             let file = worker.store.open_blob(&blob)?;
             let unpacked = worker.store.unpack(file, Some(&diff_id), &worker.unpack_options());
-            drop((held, lease));
+            drop((held, lease, turn));
             let unpacked = unpacked?;
             for warning in &unpacked.warnings.texts {
                 tracing::debug!(layer = %diff_id, warning);
@@ -121,10 +124,17 @@ impl Inner {
         self.store.index().stored_blob(diff_id).filter(|stored| self.store.has_blob(stored))
     }
 
-    /// Unpacks a blob of which only the bytes are known.
-    pub(super) fn unpack_unknown(&self, blob: &Path) -> Result<Digest> {
-        let file = std::fs::File::open(blob).map_err(Error::io("open", blob))?;
-        Ok(self.store.unpack(file, None, &self.unpack_options())?.diff_id)
+    /// Unpacks a blob of which only the bytes are known, and keeps both it and the layer.
+    pub(super) fn unpack_held(&self, blob: &Path, digest: &Digest) -> Result<(Digest, Lease)> {
+        loop {
+            let file = std::fs::File::open(blob).map_err(Error::io("open", blob))?;
+            let diff_id = self.store.unpack(file, None, &self.unpack_options())?.diff_id;
+            let lease = self.store.lease(vec![Thing::Blob(digest.clone()), Thing::Layer(diff_id.clone())]);
+            // Which layer it would be was not known before: somebody may have collected it meanwhile.
+            if self.store.has_layer(&diff_id) {
+                return Ok((diff_id, lease));
+            }
+        }
     }
 }
 

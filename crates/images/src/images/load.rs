@@ -4,18 +4,13 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::Read,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use oci_spec::image::{Descriptor, ImageIndex};
 use serde::Deserialize;
 
-use super::{
-    Image, Images, Inner, Ready,
-    layers::record,
-    paired,
-    staged::{Members, Staged},
-};
+use super::{Image, Images, Inner, Ready, layers::record, paired, staged::Members};
 use crate::{
     compression::decompressed,
     config::{ConfigFile, ImageConfig},
@@ -30,31 +25,10 @@ use crate::{
 
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
 const OCI_NAME: &str = "org.opencontainers.image.ref.name";
+/// Most images of an archive, and most names: each is kept in the index, which is written whole at every change.
+const MAX_ARCHIVE_IMAGES: usize = 1000;
 /// Lists of builds within lists of builds are followed this deep.
 const MAX_NESTING: usize = 3;
-
-/// Where an archive comes from.
-pub enum Archive {
-    /// A file, or the directory of an OCI layout.
-    Path(PathBuf),
-    /// A tar, compressed or not.
-    Reader(Box<dyn Read + Send>),
-}
-
-impl std::fmt::Debug for Archive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
-            Self::Reader(_) => f.write_str("Reader(…)"),
-        }
-    }
-}
-
-impl From<&Path> for Archive {
-    fn from(path: &Path) -> Self {
-        Self::Path(path.to_owned())
-    }
-}
 
 /// The `manifest.json` of an archive by docker.
 #[derive(Debug, Deserialize)]
@@ -74,23 +48,22 @@ struct Loaded {
 }
 
 impl Images {
-    /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, or a layout's directory. Images that
-    /// bring no name get one on `localhost`.
-    pub async fn load(&self, archive: Archive, platform: Platform) -> Result<Vec<Image>> {
+    /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, compressed or not. Images that bring no
+    /// name get one on `localhost`.
+    pub async fn load(&self, archive: impl Read + Send + 'static, platform: Platform) -> Result<Vec<Image>> {
         let loaded = self.load_all(archive, platform).await;
         self.clear_if_full(loaded).await
     }
 
-    async fn load_all(&self, archive: Archive, platform: Platform) -> Result<Vec<Image>> {
+    async fn load_all(&self, archive: impl Read + Send + 'static, platform: Platform) -> Result<Vec<Image>> {
         let loaded = self.blocking(move |inner| inner.load(archive, &platform)).await?;
-        let mut images = Vec::new();
-        for image in loaded {
-            for layer in &image.ready.layers {
-                self.unpacked_layer(&layer.stored, &layer.diff_id, &Progress::none()).await?;
-            }
-            images.push(self.blocking(move |inner| inner.record(image.ready, &image.names)).await?);
+        // All of them before the first is seen: an archive is taken in or it is not.
+        for layer in loaded.iter().flat_map(|image| &image.ready.layers) {
+            self.unpacked_layer(&layer.stored, &layer.diff_id, &Progress::none()).await?;
         }
-        Ok(images)
+        let record =
+            |inner: &Inner| loaded.into_iter().map(|image| inner.record(image.ready, &image.names)).collect();
+        self.blocking(record).await
     }
 
     /// Makes an image of one layer from the tar of a root file system.
@@ -107,20 +80,8 @@ impl Images {
 }
 
 impl Inner {
-    fn load(&self, archive: Archive, platform: &Platform) -> Result<Vec<Loaded>> {
-        let staged = match archive {
-            Archive::Path(path) if path.is_dir() => Staged::Directory(path),
-            Archive::Path(path) => {
-                let file = File::open(&path).map_err(|error| match error.kind() {
-                    std::io::ErrorKind::NotFound => {
-                        Error::NotFound { what: format!("archive {}", path.display()) }
-                    }
-                    _ => Error::io("open", &path)(error),
-                })?;
-                Staged::Tar(Members::read(self, file)?)
-            }
-            Archive::Reader(reader) => Staged::Tar(Members::read(self, reader)?),
-        };
+    fn load(&self, archive: impl Read + Send, platform: &Platform) -> Result<Vec<Loaded>> {
+        let staged = Members::of(self, archive)?;
         // Newer versions of docker write both; the layout has the digests that a registry knows.
         let loaded = if staged.has("index.json") && staged.has("oci-layout") {
             self.load_layout(&staged, platform)?
@@ -135,16 +96,18 @@ impl Inner {
         Ok(loaded)
     }
 
-    fn load_docker(&self, staged: &Staged<'_>) -> Result<Vec<Loaded>> {
+    fn load_docker(&self, staged: &Members<'_>) -> Result<Vec<Loaded>> {
         let most = self.options.limits.max_document_bytes;
         let images: Vec<DockerImage> =
             serde_json::from_slice(&staged.read("manifest.json", most)?).map_err(|error| {
                 Error::corrupt("manifest.json in the archive", "a list of images", error.to_string())
             })?;
+        let n_names = images.iter().filter_map(|image| image.repo_tags.as_ref()).map(Vec::len).sum::<usize>();
+        check_count(images.len().max(n_names))?;
         images.iter().map(|image| self.load_docker_image(staged, image)).collect()
     }
 
-    fn load_docker_image(&self, staged: &Staged<'_>, image: &DockerImage) -> Result<Loaded> {
+    fn load_docker_image(&self, staged: &Members<'_>, image: &DockerImage) -> Result<Loaded> {
         let limits = &self.options.limits;
         if image.layers.len() > limits.max_layers {
             return Err(Error::TooLarge {
@@ -159,7 +122,7 @@ impl Inner {
         for name in &image.layers {
             let (compression, _) = decompressed(staged.open(name)?)?;
             // Held from before it is there: others collect meanwhile.
-            let held = self.take_held(staged, name, None)?;
+            let held = self.take_held(staged, name, staged.digest(name)?)?;
             layers.push(manifest::layer_content(held.digest, held.bytes, compression));
             leases.push(held.lease);
         }
@@ -171,20 +134,17 @@ impl Inner {
     }
 
     /// Takes a file of the archive into the store and keeps it there.
-    fn take_held(&self, staged: &Staged<'_>, name: &str, expected: Option<&Digest>) -> Result<HeldBlob> {
-        let digest = match expected {
-            Some(expected) => expected.clone(),
-            None => staged.digest(name)?,
-        };
+    fn take_held(&self, staged: &Members<'_>, name: &str, digest: &Digest) -> Result<HeldBlob> {
         let lease = self.store.lease(vec![Thing::Blob(digest.clone())]);
-        let (digest, bytes) = staged.take(self, name, Some(&digest))?;
-        Ok(HeldBlob { digest, bytes, lease })
+        let bytes = staged.take(name, digest)?;
+        Ok(HeldBlob { digest: digest.clone(), bytes, lease })
     }
 
-    fn load_layout(&self, staged: &Staged<'_>, platform: &Platform) -> Result<Vec<Loaded>> {
+    fn load_layout(&self, staged: &Members<'_>, platform: &Platform) -> Result<Vec<Loaded>> {
         let most = self.options.limits.max_document_bytes;
         let index: ImageIndex = serde_json::from_slice(&staged.read("index.json", most)?)
             .map_err(|error| Error::corrupt("index.json in the archive", "an index", error.to_string()))?;
+        check_count(index.manifests().len())?;
         index
             .manifests()
             .iter()
@@ -194,7 +154,7 @@ impl Inner {
 
     fn load_layout_image(
         &self,
-        staged: &Staged<'_>,
+        staged: &Members<'_>,
         descriptor: &Descriptor,
         platform: &Platform,
     ) -> Result<Loaded> {
@@ -213,7 +173,7 @@ impl Inner {
                     let config = document(staged, &image.config, limits.max_document_bytes)?;
                     let mut leases = Vec::new();
                     for layer in &image.layers {
-                        let held = self.take_held(staged, &blob_name(&layer.digest), Some(&layer.digest))?;
+                        let held = self.take_held(staged, &blob_name(&layer.digest), &layer.digest)?;
                         if held.bytes != layer.size {
                             let expected = format!("{} bytes", layer.size);
                             return Err(Error::corrupt(
@@ -292,8 +252,7 @@ impl Inner {
         name: Reference,
     ) -> Result<Image> {
         let mut writer = crate::digest::HashingWriter::new(file);
-        let limits = &self.options.limits;
-        let most = limits.max_blob_bytes;
+        let most = self.below_cap(self.options.limits.max_blob_bytes);
         let copied = std::io::copy(&mut root.by_ref().take(most + 1), &mut writer)
             .map_err(Error::io("write", path))?;
         if copied > most {
@@ -304,9 +263,8 @@ impl Inner {
             });
         }
         let digest = writer.hasher.finish();
-        let held = self.store.lease(vec![Thing::Blob(digest.clone())]);
         let (compression, _) = decompressed(File::open(path).map_err(Error::io("open", path))?)?;
-        let diff_id = self.unpack_unknown(path)?;
+        let (diff_id, held) = self.unpack_held(path, &digest)?;
         self.store.adopt_blob(&digest, path)?;
         let layers = [manifest::layer_content(digest, copied, compression)];
         let config = config.to_file(platform, &[diff_id], &super::Origin::default())?;
@@ -328,8 +286,19 @@ fn blob_name(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
+fn check_count(images: usize) -> Result<()> {
+    if images <= MAX_ARCHIVE_IMAGES {
+        return Ok(());
+    }
+    Err(Error::TooLarge {
+        what: "the number of images and names in the archive".to_owned(),
+        limit: "max_archive_images".into(),
+        most: MAX_ARCHIVE_IMAGES as u64,
+    })
+}
+
 /// A verified small file of a layout.
-fn document(staged: &Staged<'_>, wanted: &Content, most: u64) -> Result<Vec<u8>> {
+fn document(staged: &Members<'_>, wanted: &Content, most: u64) -> Result<Vec<u8>> {
     let name = blob_name(&wanted.digest);
     let bytes = staged.read(&name, most)?;
     wanted.digest.expect(&Digest::of(&bytes), format!("{name} in the archive"))?;

@@ -17,7 +17,6 @@ use tokio::sync::Semaphore;
 use self::keyed::KeyedLocks;
 pub use self::{
     commit::{Commit, History, Origin},
-    load::Archive,
     pull::PullOptions,
     save::Format,
     views::{DiskUsage, Image, ImageDetail, ImageSummary, LayerDetail},
@@ -58,7 +57,7 @@ struct Inner {
     options: Arc<Options>,
     locks: KeyedLocks,
     downloads: Semaphore,
-    unpacks: Semaphore,
+    unpacks: Arc<Semaphore>,
 }
 
 /// What [`Images::remove`] does with an image that somebody uses.
@@ -82,7 +81,7 @@ impl Images {
             registries: Registries::new(Arc::clone(&options))?,
             locks: KeyedLocks::default(),
             downloads: Semaphore::new(options.downloads.max(1)),
-            unpacks: Semaphore::new(options.unpacks.max(1)),
+            unpacks: Arc::new(Semaphore::new(options.unpacks.max(1))),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -192,8 +191,14 @@ impl Inner {
         UnpackOptions {
             opaque: self.options.opaque,
             max_entries: self.options.limits.max_entries,
-            max_layer_bytes: self.options.limits.max_layer_bytes,
+            max_layer_bytes: self.below_cap(self.options.limits.max_layer_bytes),
+            max_directory_bytes: self.options.limits.max_directory_bytes,
         }
+    }
+
+    /// No more than all images together may take.
+    fn below_cap(&self, limit: u64) -> u64 {
+        self.options.disk_cap.map_or(limit, |cap| limit.min(cap))
     }
 
     /// Makes the image visible under its names. From here on it exists.
@@ -242,6 +247,10 @@ impl Inner {
         };
         if fits()? {
             return Ok(true);
+        }
+        if bytes > cap {
+            // Nothing that went would help.
+            return Ok(false);
         }
         self.store.drop_partial()?;
         self.store.evict(fits)?;

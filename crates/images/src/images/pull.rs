@@ -41,8 +41,8 @@ struct Resolved {
 impl Images {
     /// Gets the image that `reference` stands for in its registry now, with whatever of it is not here yet.
     ///
-    /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it in this
-    /// process. Two pulls of one layer share its download.
+    /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it, in this
+    /// process or the next. Two pulls of one layer share its download.
     pub async fn pull(
         &self,
         reference: &Reference,

@@ -1,10 +1,10 @@
-//! An archive's files, where they can be reached by name.
+//! The files of an archive, where they can be reached by name.
 
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::{self, Read, Write as _},
-    path::{Path, PathBuf},
+    io::{Read, Write as _},
+    path::PathBuf,
 };
 
 use super::Inner;
@@ -18,108 +18,6 @@ use crate::{
 const MAX_HOPS: usize = 4;
 /// Longest name of a member that is of interest.
 const MAX_NAME_BYTES: usize = 512;
-
-/// Where the files of an archive are.
-#[derive(Debug)]
-pub(super) enum Staged<'a> {
-    Tar(Members<'a>),
-    Directory(PathBuf),
-}
-
-impl Staged<'_> {
-    pub(super) fn has(&self, name: &str) -> bool {
-        match self {
-            Self::Tar(members) => members.resolve(name).is_some(),
-            Self::Directory(directory) => directory.join(name).is_file(),
-        }
-    }
-
-    /// A small file, whole.
-    pub(super) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open(name)?.take(most + 1).read_to_end(&mut bytes).map_err(Error::io("read", name))?;
-        if bytes.len() as u64 > most {
-            return Err(Error::TooLarge {
-                what: format!("{name} in the archive"),
-                limit: "max_document_bytes".into(),
-                most,
-            });
-        }
-        Ok(bytes)
-    }
-
-    pub(super) fn open(&self, name: &str) -> Result<File> {
-        let missing = || Error::corrupt("the archive", format!("a file {name}"), "none");
-        match self {
-            Self::Tar(members) => {
-                let file = &members.resolve(name).ok_or_else(missing)?.path;
-                File::open(file).map_err(Error::io("open", file))
-            }
-            Self::Directory(directory) => {
-                let file = directory.join(name);
-                File::open(&file).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => missing(),
-                    _ => Error::io("open", &file)(error),
-                })
-            }
-        }
-    }
-
-    pub(super) fn digest(&self, name: &str) -> Result<Digest> {
-        match self {
-            Self::Tar(members) => members.resolve(name).map(|member| member.digest.clone()),
-            Self::Directory(_) => {
-                let mut writer = HashingWriter::new(io::sink());
-                io::copy(&mut self.open(name)?, &mut writer).map_err(Error::io("read", name))?;
-                Some(writer.hasher.finish())
-            }
-        }
-        .ok_or_else(|| Error::corrupt("the archive", format!("a file {name}"), "none"))
-    }
-
-    /// Makes the file a blob of the store, and answers its digest and length. Whoever calls holds a lease on it if it is to
-    /// stay; `expected` is verified.
-    pub(super) fn take(&self, inner: &Inner, name: &str, expected: Option<&Digest>) -> Result<(Digest, u64)> {
-        let check = |got: &Digest| {
-            expected.map_or(Ok(()), |expected| expected.expect(got, format!("{name} in the archive")))
-        };
-        match self {
-            Self::Tar(members) => {
-                let missing = || Error::corrupt("the archive", format!("a file {name}"), "none");
-                let member = members.resolve(name).ok_or_else(missing)?;
-                check(&member.digest)?;
-                if !inner.store.has_blob(&member.digest) {
-                    // A second name for the same file: another image of the archive may want it too.
-                    let (_, link) = inner.store.scratch_file()?;
-                    fs::remove_file(&link)
-                        .and_then(|()| fs::hard_link(&member.path, &link))
-                        .map_err(Error::io("link", &link))?;
-                    inner.store.adopt_blob(&member.digest, &link)?;
-                }
-                Ok((member.digest.clone(), member.bytes))
-            }
-            Self::Directory(_) => {
-                let (scratch, path) = inner.store.scratch_file()?;
-                let copied = self.copy(name, scratch, &path).and_then(|(digest, bytes)| {
-                    check(&digest)?;
-                    inner.store.adopt_blob(&digest, &path)?;
-                    Ok((digest, bytes))
-                });
-                if copied.is_err() {
-                    let _the_first_error_counts = fs::remove_file(&path);
-                }
-                copied
-            }
-        }
-    }
-
-    fn copy(&self, name: &str, into: File, path: &Path) -> Result<(Digest, u64)> {
-        let mut writer = HashingWriter::new(into);
-        io::copy(&mut self.open(name)?, &mut writer).map_err(Error::io("write", path))?;
-        let bytes = writer.hasher.bytes();
-        Ok((writer.hasher.finish(), bytes))
-    }
-}
 
 /// The files of a tar, each in a scratch file of its own. They go when this is dropped.
 #[derive(Debug)]
@@ -137,10 +35,10 @@ struct Member {
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn read(inner: &'a Inner, archive: impl Read + Send) -> Result<Self> {
+    pub(super) fn of(inner: &'a Inner, archive: impl Read + Send) -> Result<Self> {
         let limits = &inner.options.limits;
         let mut members = Self { inner, files: HashMap::new(), links: HashMap::new() };
-        read_archive(archive, limits.max_layer_bytes, |member, data| {
+        read_archive(archive, inner.below_cap(limits.max_layer_bytes), |member, data| {
             if members.files.len() + members.links.len() >= limits.max_archive_members {
                 return Err(Error::TooLarge {
                     what: "the number of members of the archive".to_owned(),
@@ -191,6 +89,55 @@ impl<'a> Members<'a> {
         if let Some(target) = plain_name(target) {
             self.links.insert(name.to_owned(), target);
         }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.resolve(name).is_some()
+    }
+
+    /// A small file, whole.
+    pub(super) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(name)?.take(most + 1).read_to_end(&mut bytes).map_err(Error::io("read", name))?;
+        if bytes.len() as u64 > most {
+            return Err(Error::TooLarge {
+                what: format!("{name} in the archive"),
+                limit: "max_document_bytes".into(),
+                most,
+            });
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn open(&self, name: &str) -> Result<File> {
+        let file = &self.member(name)?.path;
+        File::open(file).map_err(Error::io("open", file))
+    }
+
+    pub(super) fn digest(&self, name: &str) -> Result<&Digest> {
+        Ok(&self.member(name)?.digest)
+    }
+
+    /// Makes the file, which should have this digest, a blob of the store, and answers its length. Whoever calls holds a lease
+    /// on it if it is to stay.
+    pub(super) fn take(&self, name: &str, expected: &Digest) -> Result<u64> {
+        let member = self.member(name)?;
+        expected.expect(&member.digest, format!("{name} in the archive"))?;
+        let store = &self.inner.store;
+        if !store.has_blob(&member.digest) {
+            // A second name for the same file: another image of the archive may want it too.
+            let (_, link) = store.scratch_file()?;
+            fs::remove_file(&link)
+                .and_then(|()| fs::hard_link(&member.path, &link))
+                .map_err(Error::io("link", &link))?;
+            store.adopt_blob(&member.digest, &link)?;
+        }
+        Ok(member.bytes)
+    }
+
+    fn member(&self, name: &str) -> Result<&Member> {
+        let missing = || Error::corrupt("the archive", format!("a file {name}"), "none").shortened();
+        self.resolve(name).ok_or_else(missing)
     }
 
     fn resolve(&self, name: &str) -> Option<&Member> {

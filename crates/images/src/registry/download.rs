@@ -101,8 +101,27 @@ impl Session {
     async fn blob_at(&self, place: usize, wanted: &Wanted<'_>) -> Result<()> {
         let (path, size, held) = (wanted.path.to_owned(), wanted.size, Arc::clone(&wanted.held));
         let mut part = blocking(move || Part::open(&path, size, held)).await?;
+        let mut was_begun = part.hasher.bytes() > 0;
+        loop {
+            part = self.rest_of_blob(place, wanted, part).await?;
+            let got = part.hasher.clone().finish();
+            if *wanted.digest == got {
+                return Ok(());
+            }
+            // Nothing to go on with: whoever comes next begins anew.
+            part.restart().map_err(Error::io("empty", wanted.path))?;
+            if !was_begun {
+                return wanted.digest.expect(&got, self.describe(place, "blobs", wanted.digest.as_str()));
+            }
+            // Its beginning came from elsewhere, or from before a power cut, and may be what is wrong.
+            was_begun = false;
+        }
+    }
+
+    /// Asks again and again, as long as that brings something.
+    async fn rest_of_blob(&self, place: usize, wanted: &Wanted<'_>, mut part: Part) -> Result<Part> {
         let mut attempt = 1;
-        while part.hasher.bytes() < size {
+        while part.hasher.bytes() < wanted.size {
             let before = part.hasher.bytes();
             let error;
             (part, error) = self.attempt(place, wanted, part).await?;
@@ -115,12 +134,7 @@ impl Session {
             tokio::time::sleep(wait).await;
             attempt += 1;
         }
-        let got = part.hasher.clone().finish();
-        if *wanted.digest != got {
-            // Nothing to go on with: the next place, or the next time, begins anew.
-            part.restart().map_err(Error::io("empty", wanted.path))?;
-        }
-        wanted.digest.expect(&got, self.describe(place, "blobs", wanted.digest.as_str()))
+        Ok(part)
     }
 
     /// Asks once for what is missing. The outer error is about our disk; the inner one about the registry.

@@ -1,6 +1,11 @@
 //! What nobody needs goes.
 
-use std::{collections::HashSet, fs, path::PathBuf};
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -11,6 +16,9 @@ use super::{
     lease::Thing,
 };
 use crate::{digest::Digest, error::Result, reference::Reference};
+
+/// How long a download that was broken off waits for somebody to go on with it.
+const BROKEN_OFF_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What was given back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -26,12 +34,13 @@ pub struct Freed {
 impl Store {
     /// What a crash may have left. Nobody works with the store yet, so everything half-made is nobody's.
     pub(super) fn sweep(&self) -> Result<()> {
-        for (_, path) in names(&self.partial)? {
+        for (name, path) in names(&self.partial)? {
             if path.is_dir() {
                 self.remove_tree(&path);
-            } else {
+            } else if digest_of(&name).is_none() {
                 remove_file(&path)?;
             }
+            // Downloads are gone on with, unless they are old: then they are garbage like any other.
         }
         for (name, path) in names(&self.layers)? {
             if name.starts_with(UNPACKING) || name.starts_with(REMOVED) {
@@ -112,6 +121,9 @@ impl Store {
                 freed.n_blobs += 1;
             }
         }
+        for (_, path) in self.broken_off()?.into_iter().filter(|(_, path)| is_old(path)) {
+            freed.bytes += remove_file(&path)?;
+        }
         let mut trash = Vec::new();
         for (name, path) in names(&self.layers)? {
             // Others keep things here too; a layer of ours has a digest for its name.
@@ -131,13 +143,14 @@ impl Store {
     /// Removes downloads that were broken off and that nobody goes on with.
     pub(crate) fn drop_partial(&self) -> Result<u64> {
         let _index = self.index();
-        let mut bytes = 0;
-        for (name, path) in names(&self.partial)? {
-            if digest_of(&name).is_some_and(|digest| !self.leases.holds(&Thing::Blob(digest))) {
-                bytes += remove_file(&path)?;
-            }
-        }
-        Ok(bytes)
+        self.broken_off()?.iter().map(|(_, path)| remove_file(path)).sum()
+    }
+
+    /// Downloads that nobody goes on with. Whoever calls has the index, so that nobody begins to meanwhile.
+    fn broken_off(&self) -> Result<Vec<(Digest, PathBuf)>> {
+        let downloads = names(&self.partial)?.into_iter();
+        let downloads = downloads.filter_map(|(name, path)| Some((digest_of(&name)?, path)));
+        Ok(downloads.filter(|(digest, _)| !self.leases.holds(&Thing::Blob(digest.clone()))).collect())
     }
 
     /// Forgets unused images, the least recently used first, while `enough` says no.
@@ -192,6 +205,12 @@ impl Freed {
         self.n_blobs += more.n_blobs;
         self.bytes += more.bytes;
     }
+}
+
+/// By a clock that was set back everything is old, which costs a download and nothing else.
+fn is_old(download: &Path) -> bool {
+    let written = fs::metadata(download).and_then(|metadata| metadata.modified()).ok();
+    written.is_none_or(|written| written.elapsed().map_or(true, |age| age > BROKEN_OFF_KEPT))
 }
 
 fn digest_of(hex: &str) -> Option<Digest> {

@@ -87,11 +87,17 @@ impl Index {
     /// The image that people call this: a reference, a digest, or the beginning of one.
     pub(crate) fn find(&self, name: &str) -> Result<Digest> {
         let unknown = || Error::NotFound { what: format!("image {name}") };
+        let reference = name.parse::<Reference>();
+        // Names before short digests, which strangers can make images for: `facade` may be the beginning of one. `sha256:…` is
+        // never a name.
+        let named = reference.as_ref().ok().filter(|_| !name.starts_with("sha256:"));
+        if let Some(found) = named.and_then(|reference| self.find_reference(reference)) {
+            return Ok(found);
+        }
         if let Some(found) = self.find_by_digest(name) {
             return Ok(found);
         }
-        let reference: Reference = name.parse()?;
-        self.find_reference(&reference).ok_or_else(unknown)
+        reference.and(Err(unknown()))
     }
 
     pub(crate) fn find_reference(&self, reference: &Reference) -> Option<Digest> {

@@ -3,7 +3,8 @@
 //! ```text
 //! images/index.json             which images there are, and their names
 //! images/blobs/sha256/<hex>     manifests, configurations, layers as they came
-//! images/partial/               half-made: downloads, archives being loaded
+//! images/partial/<hex>          a download, gone on with by the next pull of that blob
+//! images/partial/…              half-made: archives being loaded, files being written
 //! layers/sha256-<hex>/fs        a layer, unpacked; the name is the digest of its uncompressed archive
 //! layers/sha256-<hex>/layer.json
 //! layers/.unpacking-<random>    half-made

@@ -23,11 +23,13 @@ pub use self::unpacker::{InProcess, Unpacker};
 
 use crate::{
     digest::Digest,
-    error::{Error, Result},
+    error::{Error, Result, shortened},
 };
 
 /// Most warnings kept by their text; the rest is counted.
 const MAX_WARNINGS: usize = 32;
+/// Longest warning. A name may be a megabyte of anything, and all of this goes through one packet from whoever unpacks.
+const MAX_WARNING_CHARS: usize = 200;
 
 /// How a layer is laid out, and what is too much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +39,8 @@ pub struct UnpackOptions {
     pub max_entries: u64,
     /// Most bytes of one layer, uncompressed.
     pub max_layer_bytes: u64,
+    /// Most bytes of names and attributes of directories, which are held until the layer's end.
+    pub max_directory_bytes: u64,
 }
 
 impl Default for UnpackOptions {
@@ -45,6 +49,7 @@ impl Default for UnpackOptions {
             opaque: OpaqueMark::default(),
             max_entries: crate::Limits::default().max_entries,
             max_layer_bytes: crate::Limits::default().max_layer_bytes,
+            max_directory_bytes: crate::Limits::default().max_directory_bytes,
         }
     }
 }
@@ -94,7 +99,7 @@ pub struct Warnings {
 impl Warnings {
     fn add(&mut self, text: impl FnOnce() -> String) {
         if self.texts.len() < MAX_WARNINGS {
-            self.texts.push(text());
+            self.texts.push(shortened(text(), MAX_WARNING_CHARS));
         } else {
             self.more += 1;
         }
@@ -119,7 +124,7 @@ pub(crate) fn read_archive(
         };
         let read = read();
         drop(source);
-        both(read, joined(feeder.join()))
+        both(read, joined(feeder.join())).map_err(Error::shortened)
     })
 }
 
@@ -151,7 +156,7 @@ pub fn unpack_layer(
         let written = write::Writer::new(directory, options).write_all(&mut source);
         // The others stop when nobody reads.
         drop(source);
-        let written = both(written, joined(feeder.join()))?;
+        let written = both(written, joined(feeder.join())).map_err(Error::shortened)?;
         let (diff_id, tar_bytes) = joined(hasher.join());
         Ok(Unpacked {
             diff_id,

@@ -60,6 +60,8 @@ pub(super) struct Writer<'a> {
     options: &'a UnpackOptions,
     us: (Uid, Gid),
     directories: BTreeMap<Vec<u8>, Attributes>,
+    /// Bytes of names and attributes in `directories`.
+    held: u64,
     written: Written,
 }
 
@@ -72,6 +74,7 @@ impl<'a> Writer<'a> {
             options,
             us,
             directories: BTreeMap::from([(Vec::new(), Attributes::of_unnamed(b""))]),
+            held: 0,
             written: Written::default(),
         }
     }
@@ -80,17 +83,28 @@ impl<'a> Writer<'a> {
         let mut members = Members::new(source);
         while let Some(member) = members.next()? {
             self.written.n_entries += 1;
-            if self.written.n_entries > self.options.max_entries {
-                return Err(Error::TooLarge {
-                    what: "the number of entries in the layer".to_owned(),
-                    limit: "max_entries".into(),
-                    most: self.options.max_entries,
-                });
-            }
+            self.check()?;
             self.write(member, &mut members)?;
         }
+        self.check()?;
         self.finish_directories()?;
         Ok(self.written)
+    }
+
+    fn check(&self) -> Result<()> {
+        let too_large = |what: &str, limit: &'static str, most: u64| {
+            Err(Error::TooLarge { what: what.to_owned(), limit: limit.into(), most })
+        };
+        // An entry far down brings directories that have none of their own.
+        let n_entries = self.written.n_entries.max(self.directories.len() as u64);
+        if n_entries > self.options.max_entries {
+            return too_large("the number of entries in the layer", "max_entries", self.options.max_entries);
+        }
+        if self.held > self.options.max_directory_bytes {
+            let what = "what the layer says of its directories";
+            return too_large(what, "max_directory_bytes", self.options.max_directory_bytes);
+        }
+        Ok(())
     }
 
     fn write(&mut self, member: Member, members: &mut Members<'_>) -> Result<()> {
@@ -114,8 +128,9 @@ impl<'a> Writer<'a> {
             }
             Kind::File { size } => {
                 let file = self.create(parents, name, &entry)?;
-                self.written.disk_bytes += size.next_multiple_of(DISK_BLOCK);
                 members.data(*size, |bytes| write_fully(&file, bytes, &entry))?;
+                // Only now is it known to be so many, and not a number that cannot be.
+                self.written.disk_bytes += size.next_multiple_of(DISK_BLOCK);
                 self.finish_file(&file, &member)
             }
             Kind::Sparse(map) => {
@@ -131,10 +146,11 @@ impl<'a> Writer<'a> {
 
     /// The directory at `names`; those missing on the way are made and remembered.
     fn place(&mut self, names: &[&[u8]], entry: &dyn Fn() -> String) -> Result<BorrowedFd<'_>> {
-        let Self { tree, directories, written, .. } = self;
+        let Self { tree, directories, held, written, .. } = self;
         tree.directory(names, entry, |made| {
             let path = made.join(&b'/');
             written.disk_bytes += DISK_BLOCK;
+            *held += path.len() as u64;
             let attributes = Attributes::of_unnamed(&path);
             directories.insert(path, attributes);
         })
@@ -155,6 +171,11 @@ impl<'a> Writer<'a> {
         self.place(&path.names, &entry)?;
         let attributes =
             self.directories.entry(path.joined()).or_insert_with(|| Attributes::of_unnamed(&member.path));
+        let bytes_of = |xattrs: &[(String, Vec<u8>)]| -> u64 {
+            xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
+        };
+        self.held -= bytes_of(&attributes.xattrs);
+        self.held += bytes_of(&member.xattrs);
         attributes.mode = member.mode;
         attributes.owner = Some(owner);
         attributes.mtime = Some(member.mtime);
@@ -202,6 +223,13 @@ impl<'a> Writer<'a> {
         members: &mut Members<'_>,
         entry: &dyn Fn() -> String,
     ) -> Result<()> {
+        if map.real_size > self.options.max_layer_bytes {
+            return Err(Error::TooLarge {
+                what: format!("{:?} with its holes", entry()),
+                limit: "max_layer_bytes".into(),
+                most: self.options.max_layer_bytes,
+            });
+        }
         for segment in &map.segments {
             let mut at = segment.offset;
             self.written.disk_bytes += segment.length.next_multiple_of(DISK_BLOCK);

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use images::{Archive, Digest, Error, Format, ImageConfig, Images, Limits, Options, Platform};
+use images::{Digest, Error, Format, ImageConfig, Images, Limits, Options, Platform};
 use serde_json::json;
 
 use crate::{
@@ -30,7 +30,7 @@ impl Home {
     }
 
     async fn load(&self, archive: &Path) -> Result<Vec<images::Image>, Error> {
-        self.images.load(archive.into(), Platform::host()).await
+        self.images.load(File::open(archive).unwrap(), Platform::host()).await
     }
 }
 
@@ -50,8 +50,9 @@ async fn what_skopeo_and_docker_write_is_read() {
     run("gzip", &["-k", "-1", at("docker.tar").to_str().unwrap()]);
 
     let home = Home::new().await;
+    fs::write(at("layout.tar"), crate::fixture::tar_of(&at("layout"))).unwrap();
     for (archive, name) in [
-        ("layout", "localhost/loaded:v1"),
+        ("layout.tar", "localhost/loaded:v1"),
         ("oci.tar", "docker.io/team/app:v3"),
         ("docker.tar", "docker.io/team/app:v2"),
         ("docker.tar.gz", "docker.io/team/app:v2"),
@@ -79,9 +80,8 @@ async fn what_we_write_is_read_by_skopeo_and_by_us() {
     let image = stacked_image_of_gzip();
     let scratch = tempfile::tempdir().unwrap();
     let at = |name: &str| scratch.path().join(name);
-    image.write_layout(&at("layout"), "team/app:v1");
     let home = Home::new().await;
-    home.load(&at("layout")).await.unwrap();
+    home.images.load(Cursor::new(image.layout("team/app:v1")), Platform::host()).await.unwrap();
 
     for (format, transport) in [(Format::Docker, "docker-archive"), (Format::Oci, "oci-archive")] {
         let archive = at(transport);
@@ -117,9 +117,7 @@ async fn an_image_whose_layer_came_in_another_compression_can_be_saved() {
     let plain = TestImage::new(&[(tar.clone(), tar.clone())]);
     let packed = TestImage::new(&[(tar.clone(), gzip(&tar))]);
     let home = Home::new().await;
-    let layout = tempfile::tempdir().unwrap();
-    plain.write_layout(layout.path(), "plain:v1");
-    home.load(layout.path()).await.unwrap();
+    home.images.load(Cursor::new(plain.layout("plain:v1")), Platform::host()).await.unwrap();
     let server = Server::of(&packed, |_| None);
     let pulled =
         home.images.pull(&server.reference("packed:v1"), Default::default(), images::Progress::none()).await;
@@ -201,9 +199,7 @@ async fn archives_that_lie_leave_nothing() {
     };
 
     let home = Home::new().await;
-    let load = async |bytes: Vec<u8>| {
-        home.images.load(Archive::Reader(Box::new(Cursor::new(bytes))), Platform::host()).await
-    };
+    let load = async |bytes: Vec<u8>| home.images.load(Cursor::new(bytes), Platform::host()).await;
     for bytes in [
         archive_of(&whole[..4]),
         with(&layer, b"another layer"),
@@ -231,8 +227,21 @@ async fn archives_that_lie_leave_nothing() {
         .tar();
     let error = load(secret).await.unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
-    let missing = home.load(Path::new("/nowhere/image.tar")).await.unwrap_err();
-    assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
+    let many = r#"{"Config": "c.json", "RepoTags": ["a:1"], "Layers": ["l.tar"]}"#;
+    let named = (0..1001).map(|number| format!(r#""a:{number}""#)).collect::<Vec<_>>().join(",");
+    let names = format!(r#"[{{"Config": "c.json", "RepoTags": [{named}], "Layers": ["l.tar"]}}]"#);
+    for bytes in [docker(&format!("[{}]", [many; 1001].join(","))), docker(&names)] {
+        let error = load(bytes).await.unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { ref limit, .. } if limit == "max_archive_images"),
+            "{error}"
+        );
+    }
+    // The second image is bad, and so the first is not taken in either.
+    let second = r#"{"Config": "c.json", "RepoTags": ["b:1"], "Layers": ["l.tar", "l.tar"]}"#;
+    let error = load(docker(&format!("[{many},{second}]"))).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert_eq!(home.images.list().await.unwrap(), []);
 
     home.images.prune().await.unwrap();
     assert_eq!(everything_in(home.directory.path()), Vec::<std::path::PathBuf>::new());
@@ -242,8 +251,7 @@ async fn archives_that_lie_leave_nothing() {
     let limits = Limits { max_archive_members: 3, ..Limits::default() };
     let small = tempfile::tempdir().unwrap();
     let images = Images::open(small.path(), Options { limits, ..options() }).await.unwrap();
-    let archive = Archive::Reader(Box::new(Cursor::new(archive_of(&whole))));
-    let error = images.load(archive, Platform::host()).await.unwrap_err();
+    let error = images.load(Cursor::new(archive_of(&whole)), Platform::host()).await.unwrap_err();
     assert!(matches!(error, Error::TooLarge { ref limit, .. } if limit == "max_archive_members"), "{error}");
     assert_eq!(everything_in(small.path()), Vec::<std::path::PathBuf>::new());
 }

@@ -198,6 +198,13 @@ impl TestImage {
         all.map(|blob| (Digest::of(blob), blob.clone())).collect()
     }
 
+    /// The tar of an OCI layout, in which the image is called `tag`.
+    pub(crate) fn layout(&self, tag: &str) -> Vec<u8> {
+        let directory = tempfile::tempdir().unwrap();
+        self.write_layout(directory.path(), tag);
+        tar_of(directory.path())
+    }
+
     /// Writes an OCI layout, in which the image is called `tag`.
     pub(crate) fn write_layout(&self, directory: &Path, tag: &str) {
         let blobs = directory.join("blobs/sha256");
@@ -212,6 +219,13 @@ impl TestImage {
         let index = json!({"schemaVersion": 2, "manifests": [named]});
         fs::write(directory.join("index.json"), index.to_string()).unwrap();
     }
+}
+
+/// A directory as one tar.
+pub(crate) fn tar_of(directory: &Path) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    tar.append_dir_all(".", directory).unwrap();
+    tar.into_inner().unwrap()
 }
 
 pub(crate) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {

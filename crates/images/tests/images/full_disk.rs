@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use images::{Archive, Error, ImageConfig, Images, Platform, Progress, PullOptions};
+use images::{Error, ImageConfig, Images, Platform, Progress, PullOptions};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::{
@@ -49,7 +49,7 @@ async fn a_full_disk_is_said_to_be_full_and_is_empty_again_afterwards() {
     let free = || rustix::fs::statvfs(disk.path()).unwrap().f_bfree;
     let before = free();
 
-    // The download does not fit; the download fits and the layer does not; the archive does not.
+    // The download does not fit; the download fits and the layer does not. The same for archives and root file systems.
     let noisy = Layer::default().file("noise", &noise(4_000_000)).tar();
     let zeros = Layer::default().file("zeros", &vec![0; 4_000_000]).tar();
     let too_large = TestImage::new(&[(noisy.clone(), noisy.clone())]);
@@ -63,19 +63,18 @@ async fn a_full_disk_is_said_to_be_full_and_is_empty_again_afterwards() {
         assert!(matches!(error, Error::NoSpace { .. }), "{error}");
         assert_eq!((everything_in(disk.path()), free()), (nothing.clone(), before));
     }
-    let layout = tempfile::tempdir().unwrap();
-    too_large.write_layout(layout.path(), "app:1");
-    let error = images.load(layout.path().into(), Platform::host()).await.unwrap_err();
-    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
-    let archive = Archive::Reader(Box::new(Cursor::new(Layer::default().file("a", &noisy).tar())));
-    let error = images.load(archive, Platform::host()).await.unwrap_err();
-    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
-    let root = Cursor::new(gzip(&zeros));
-    let name = "app:1".parse().unwrap();
-    let error = images.import(root, ImageConfig::default(), Platform::host(), name).await.unwrap_err();
-    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
-    images.prune().await.unwrap();
-    assert_eq!((everything_in(disk.path()), free()), (nothing, before));
+    for archive in [too_large.layout("app:1"), unpacks_too_large.layout("app:1")] {
+        let error = images.load(Cursor::new(archive), Platform::host()).await.unwrap_err();
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+        assert_eq!((everything_in(disk.path()), free()), (nothing.clone(), before));
+    }
+    for root in [noisy, gzip(&zeros)] {
+        let (root, name) = (Cursor::new(root), "app:1".parse().unwrap());
+        let error = images.import(root, ImageConfig::default(), Platform::host(), name).await.unwrap_err();
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+        assert_eq!((everything_in(disk.path()), free()), (nothing.clone(), before));
+    }
+    assert_eq!(images.list().await.unwrap(), []);
 
     let server = Server::of(&small_image("fits"), |_| None);
     images.pull(&server.reference("app:1"), PullOptions::default(), Progress::none()).await.unwrap();

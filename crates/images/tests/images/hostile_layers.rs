@@ -218,9 +218,59 @@ fn bombs_end_at_their_limit() {
     for number in 0..2000 {
         many = many.file(&format!("{number}"), b"");
     }
-    check(
-        &gzip(&many.tar()),
-        &UnpackOptions { max_entries: 1000, ..UnpackOptions::default() },
-        "max_entries",
-    );
+    let few = UnpackOptions { max_entries: 1000, ..UnpackOptions::default() };
+    check(&gzip(&many.tar()), &few, "max_entries");
+    // Few entries that lie deep bring many directories along.
+    let mut deep = Layer::default();
+    for number in 0..20 {
+        deep = deep.file(&format!("{number}/{}file", "d/".repeat(100)), b"");
+    }
+    check(&deep.tar(), &few, "max_entries");
+
+    // What is held in memory until the end: names and attributes of directories.
+    let little = UnpackOptions { max_directory_bytes: 100_000, ..UnpackOptions::default() };
+    let value = vec![b'x'; 30_000];
+    let mut heavy = Layer::default();
+    for number in 0..5 {
+        let (path, pax) = (format!("{number}"), vec![("SCHILY.xattr.user.a", value.as_slice())]);
+        heavy = heavy.entry(&Entry { path: &path, kind: EntryType::Directory, pax, ..Entry::default() });
+    }
+    check(&heavy.tar(), &little, "max_directory_bytes");
+    let long = format!("{}/", "n".repeat(250)).repeat(15);
+    let named = (0..40).fold(Layer::default(), |layer, number| layer.directory(&format!("{long}{number}")));
+    check(&named.tar(), &little, "max_directory_bytes");
+
+    // A file that is nothing but a hole, and larger than any layer.
+    let hole = Entry {
+        path: "hole",
+        pax: vec![("GNU.sparse.size", b"2000000"), ("GNU.sparse.map", b"")],
+        ..Entry::default()
+    };
+    check(&Layer::default().entry(&hole).tar(), &small, "max_layer_bytes");
+}
+
+#[test]
+fn what_strangers_wrote_is_told_at_a_length_that_can_be_told() {
+    // Whoever unpacks answers in one packet of 64 KiB, whatever the names are.
+    let place = Place::new();
+    let layer = place.root.path().join("layer");
+    let name = |number: usize| format!("{}/{number}", "\u{1}".repeat(250)).repeat(10);
+    let mut devices = Layer::default();
+    for number in 0..50 {
+        devices = devices.entry(&Entry { path: &name(number), kind: EntryType::Char, ..Entry::default() });
+    }
+    let warnings = unpack(&devices.tar(), &layer).unwrap().warnings;
+    assert_eq!((warnings.texts.len(), warnings.more), (32, 18));
+    assert!(serde_json::to_string(&warnings).unwrap().len() < 60_000, "{warnings:?}");
+
+    let huge = vec![b'n'; 1_000_000];
+    for (kind, pax) in [(EntryType::Regular, "path"), (EntryType::Link, "linkpath")] {
+        let entry = Entry { path: "a", kind, pax: vec![(pax, huge.as_slice())], ..Entry::default() };
+        let error = unpack(&Layer::default().entry(&entry).tar(), &layer).unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
+        assert!(serde_json::to_string(&error).unwrap().len() < 60_000);
+    }
+    let impossible = Entry { path: "a", pax: vec![("size", b"18446744073709551615")], ..Entry::default() };
+    let error = unpack(&Layer::default().entry(&impossible).tar(), &layer).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }

@@ -3,13 +3,16 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Cursor,
     sync::{Arc, Mutex},
 };
 
-use images::{Digest, Error, Image, Images, InUse, Options, Progress, PullOptions, Users};
+use images::{
+    Digest, Error, Image, ImageConfig, Images, InUse, Options, Platform, Progress, PullOptions, Users,
+};
 
 use crate::{
-    fixture::{Layer, TestImage, everything_in, noise, options, small_image},
+    fixture::{Layer, TestImage, everything_in, gzip, noise, options, small_image},
     server::Server,
 };
 
@@ -194,6 +197,67 @@ async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
     let usage = images.disk_usage().await.unwrap();
     assert!(usage.blob_bytes + usage.layer_bytes <= 1_400_000, "{usage:?}");
     assert_eq!((usage.n_images, usage.partial_bytes, usage.cap_bytes), (3, 0, Some(1_400_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_never_fit_below_the_cap_drives_nothing_out_and_fills_no_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let capped = Options { disk_cap: Some(500_000), ..options() };
+    let images = Images::open(home.path(), capped).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    let before = everything_in(home.path());
+
+    // A manifest that says so is not even believed.
+    let noisy = Layer::default().file("noise", &noise(600_000)).tar();
+    let server = Server::of(&TestImage::new(&[(noisy.clone(), noisy.clone())]), |_| None);
+    let pulled = images.pull(&server.reference("more:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(pulled, Err(Error::NoSpace { .. })), "{pulled:?}");
+    assert_eq!(server.blob_requests().len(), 1, "the configuration only");
+
+    // Small as it comes, large when unpacked; large as it comes, without a word about it before.
+    let zeros = Layer::default().file("zeros", &vec![0; 600_000]).tar();
+    let bomb = TestImage::new(&[(zeros.clone(), gzip(&zeros))]);
+    let server = Server::of(&bomb, |_| None);
+    let pulled = images.pull(&server.reference("bomb:1"), PullOptions::default(), Progress::none()).await;
+    let is_over = |error: &Error, which: &str| matches!(error, Error::TooLarge { limit, most: 500_000, .. } if limit == which);
+    assert!(is_over(&pulled.unwrap_err(), "max_layer_bytes"));
+    let loaded = images.load(Cursor::new(bomb.layout("bomb:1")), Platform::host()).await;
+    assert!(is_over(&loaded.unwrap_err(), "max_layer_bytes"));
+    for (root, limit) in [(gzip(&zeros), "max_layer_bytes"), (noisy, "max_blob_bytes")] {
+        let name = "root:1".parse().unwrap();
+        let imported = images.import(Cursor::new(root), ImageConfig::default(), Platform::host(), name).await;
+        assert!(is_over(&imported.unwrap_err(), limit));
+    }
+    let layer = |text: &str| Layer::default().file(text, &noise(200_000)).tar();
+    let three = ["a", "b", "c"].map(|text| (layer(text), layer(text)));
+    let loaded = images.load(Cursor::new(TestImage::new(&three).layout("three:1")), Platform::host()).await;
+    assert!(is_over(&loaded.unwrap_err(), "max_layer_bytes"));
+    assert_eq!(names(&images).await, ["kept:1"]);
+    images.get("kept:1").await.unwrap();
+    let kept = images.get("kept:1").await.unwrap();
+    images.prune().await.unwrap();
+    assert_eq!(everything_in(home.path()), before);
+    drop(kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_never_taken_for_the_beginning_of_a_digest() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let first = pull(&images, &small_image("first"), "first:1").await.digest;
+    let second = pull(&images, &small_image("second"), "second:1").await.digest;
+    // The second has a name that the first's digest begins with.
+    let name = &first.hex()[..12];
+    assert_eq!(images.get(name).await.unwrap().digest, first);
+    images.tag("second:1", &name.parse().unwrap()).await.unwrap();
+    assert_eq!(images.get(name).await.unwrap().digest, second);
+    // Whoever says that it is a digest means one, also where it could be a name.
+    let prefixed = format!("sha256:{name}");
+    images.tag("second:1", &prefixed.parse().unwrap()).await.unwrap();
+    assert_eq!(images.get(&prefixed).await.unwrap().digest, first);
+    assert_eq!(images.get(first.hex()).await.unwrap().digest, first);
+    images.remove(name, InUse::Refuse).await.unwrap();
+    assert_eq!(images.get(name).await.unwrap().digest, first);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ enum What {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         calls: u32,
     },
-    /// Storage: images of many layers, unpacking beside tar, snapshots, forks
+    /// Storage: images of many layers, unpacking beside tar, pulls beside plain downloads, snapshots, forks
     Storage {
         /// How often each thing is measured
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]

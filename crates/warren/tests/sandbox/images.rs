@@ -1,16 +1,17 @@
 //! Sandboxes on images: from a registry to what a program inside sees.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use serde_json::json;
 
 use crate::{
     harness::{Daemon, is_root, text, until},
-    oci::{Blobs, DebianRegistry, Layer, Registry, TestImage},
+    image_crashes::stored,
+    oci::{DebianRegistry, Layer, Registry, TestImage},
 };
 
 /// An ordinary small image.
-fn small(marker: &str) -> TestImage {
+pub(crate) fn small(marker: &str) -> TestImage {
     let layer = Layer::busybox().directory("etc", 0o755).file("etc/marker", marker.as_bytes());
     TestImage::new(vec![layer], &json!({"Env": ["PATH=/bin"]}))
 }
@@ -322,97 +323,4 @@ fn a_sandbox_and_its_image_outlive_the_daemon() {
     registry.push("kept", &small("another"));
     daemon.create("second", &["--image", &name]);
     assert_eq!(daemon.sh_ok("second", "cat /etc/marker"), "kept");
-}
-
-/// What the store of images has on disk, half-made things too.
-fn stored(home: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for directory in ["images/blobs/sha256", "images/partial", "layers"] {
-        for entry in fs::read_dir(home.join(directory)).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            // Made for image `host`, which is not our business here.
-            if !["host-", "ext4-", ".unfinished-"].iter().any(|prefix| name.starts_with(prefix)) {
-                found.push(format!("{directory}/{name}"));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-/// An image of some megabytes that do not compress.
-fn large(bytes: usize) -> TestImage {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    })
-    .take(bytes)
-    .collect();
-    let layers = vec![Layer::busybox(), Layer::new().file("noise", &noise)];
-    TestImage::new(layers, &json!({"Env": ["PATH=/bin"]}))
-}
-
-#[test]
-fn a_daemon_killed_in_the_middle_of_a_pull_leaves_nothing_half_made() {
-    let registry = Registry::start();
-    registry.send_blobs(Blobs::Hang);
-    let name = registry.push("large", &large(6 << 20));
-    let mut daemon = Daemon::start();
-    let mut create = daemon.command(["create", "--name", "big", "--image", &name]).spawn().unwrap();
-    until("the pull is in the middle", || registry.n_halves() >= 2);
-    daemon.kill();
-    create.wait().unwrap();
-    assert_ne!(stored(&daemon.home()), Vec::<String>::new());
-    registry.send_blobs(Blobs::Whole);
-    daemon.serve();
-    until("what was half-made is gone", || stored(&daemon.home()).is_empty());
-    assert_eq!(daemon.json(["ps", "--all", "--json"])["sandboxes"], json!([]));
-    daemon.create("big", &["--image", &name]);
-    assert_eq!(daemon.sh_ok("big", "stat -c %s /noise"), (6 << 20).to_string());
-}
-
-#[test]
-fn a_disk_that_is_full_in_the_middle_of_a_pull_is_told_and_gets_its_space_back() {
-    if !is_root() {
-        return; // Only root can give the daemon a small disk.
-    }
-    let registry = Registry::start();
-    let (large, little) =
-        (registry.push("large", &large(48 << 20)), registry.push("little", &small("little")));
-    let mut daemon = Daemon::unstarted();
-    // The image `host` takes some of it.
-    let disk = SmallDisk::at(&daemon.home(), "80m");
-    daemon.serve();
-    daemon.create("first", &["--image", &little]);
-    let before = stored(&daemon.home());
-    let (code, err) = daemon.fails(["create", "--name", "big", "--image", &large]);
-    assert!(err.contains("no space left") && err.contains("hint"), "{code} {err}");
-    assert_eq!(stored(&daemon.home()), before);
-    assert_eq!(daemon.sh_ok("first", "cat /etc/marker"), "little");
-    daemon.create("second", &["--image", &little]);
-    drop((daemon, disk));
-}
-
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn at(place: &Path, size: &str) -> Self {
-        fs::create_dir_all(place).unwrap();
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "warren-test"])
-            .arg(place)
-            .status()
-            .unwrap();
-        assert!(mounted.success());
-        Self(place.to_owned())
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        std::process::Command::new("umount").arg("-l").arg(&self.0).status().ok();
-    }
 }

@@ -5,11 +5,16 @@
 
 mod harness;
 mod oci;
+mod small_disk;
 
+mod build_packages;
 mod builds;
+mod builds_broken_off;
+mod builds_copies;
 mod code;
 mod cycles;
 mod escape;
+mod image_crashes;
 mod images;
 mod ledger;
 mod lifecycle;
@@ -17,6 +22,8 @@ mod limits;
 mod packages;
 mod patches;
 mod refusals;
+mod snapshot_crashes;
 mod snapshots;
 mod volume_commands;
+mod volumes;
 mod work;

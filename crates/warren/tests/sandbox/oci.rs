@@ -153,6 +153,7 @@ struct Shelf {
     images: HashMap<String, TestImage>,
     blobs: Blobs,
     n_halves: usize,
+    n_resumed: usize,
 }
 
 /// A registry of a few lines. It lives as long as the test's process.
@@ -165,7 +166,7 @@ impl Registry {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shelf = Shelf { images: HashMap::new(), blobs: Blobs::Whole, n_halves: 0 };
+        let shelf = Shelf { images: HashMap::new(), blobs: Blobs::Whole, n_halves: 0, n_resumed: 0 };
         let shelf = Arc::new(Mutex::new(shelf));
         let served = Arc::clone(&shelf);
         thread::spawn(move || {
@@ -190,6 +191,11 @@ impl Registry {
     /// How often it stopped half-way.
     pub(crate) fn n_halves(&self) -> usize {
         self.shelf.lock().unwrap().n_halves
+    }
+
+    /// How often somebody wanted the rest of a blob.
+    pub(crate) fn n_resumed(&self) -> usize {
+        self.shelf.lock().unwrap().n_resumed
     }
 }
 
@@ -220,8 +226,14 @@ fn serve(mut stream: TcpStream, shelf: &Mutex<Shelf>) {
             }
             continue;
         };
-        let body = &body[start.min(body.len())..];
-        let status = if start > 0 { "206 Partial Content" } else { "200 OK" };
+        let total = body.len();
+        let body = &body[start.min(total)..];
+        let status = if start > 0 {
+            shelf.lock().unwrap().n_resumed += 1;
+            format!("206 Partial Content\r\ncontent-range: bytes {start}-{}/{total}", total - 1)
+        } else {
+            "200 OK".to_owned()
+        };
         let head =
             format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
         let hangs = shelf.lock().unwrap().blobs == Blobs::Hang && body.len() > 100_000;

@@ -260,11 +260,9 @@ impl Loader {
         let room = self.core.snapshots.make_room(&self.who)?;
         room.keep_image(manifest.image_digest.as_ref());
         let id = SnapshotId::from_random(names::random_bytes()?);
-        let making = Making::begin(&self.core.snapshots.directory, id.clone())?;
-        let into = making.tree();
         let text = String::from_utf8(bytes).map_err(|_not_text| changed())?;
         let record = SnapshotRecord {
-            id,
+            id: id.clone(),
             namespace: self.namespace.clone(),
             name: self.name_for(name, is_top, &manifest)?,
             digest: digest.to_owned(),
@@ -273,6 +271,8 @@ impl Loader {
             owner: self.who.key.clone(),
             created_at: self.core.clock.now(),
         };
+        let making = Making::begin(&self.core.snapshots.directory, id)?;
+        let into = making.tree();
         // From here on it is known to whoever takes half of it away.
         let source = manifest.source.sandbox.clone();
         taken.push(Taken::New { making, record: Box::new(record), source, _room: room });
@@ -280,7 +280,7 @@ impl Loader {
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
             core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
-                BackendError::Failed { .. } => {
+                BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
                     Error::invalid(message)
                         .with_hint("Give an archive that snapshot save wrote.")

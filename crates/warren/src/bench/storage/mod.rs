@@ -1,6 +1,7 @@
-//! What storage costs: images of many layers, unpacking, snapshots, forks.
+//! What storage costs: images of many layers, unpacking, pulls, snapshots, forks.
 
 mod archive;
+mod registry;
 
 use std::{
     fs::{self, File},
@@ -60,6 +61,7 @@ impl StorageBench {
     async fn measure(&mut self) -> CommandResult<()> {
         self.layers().await?;
         self.unpack().await?;
+        self.pulls().await?;
         self.snapshots().await?;
         self.forks().await
     }
@@ -94,7 +96,7 @@ impl StorageBench {
         let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::default() };
         let start = Instant::now();
         let sandbox = self.bench.client.create(&spec).await?.id.to_string();
-        self.bench.client.stat(&sandbox, &format!("/{}", archive::path_in(0))).await?;
+        self.bench.client.stat(sandbox.as_str(), &format!("/{}", archive::path_in(0))).await?;
         let took = start.elapsed();
         self.bench.client.remove(&sandbox, true).await?;
         Ok(took)

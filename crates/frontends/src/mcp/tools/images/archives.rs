@@ -1,6 +1,6 @@
 //! `image_load`, `image_save`, `image_import`: images from and to files of the host.
 
-use engine::{Archive, ArchiveFormat, Platform};
+use engine::{ArchiveFormat, Platform};
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub(super) struct Loaded {
 pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loaded> {
     let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
     let path = source.shown();
-    let archive = Archive::Reader(source.into_reader());
+    let archive = source.into_reader();
     let work = call.engine().load_images(&call.who, archive, Platform::host());
     let details = waiting(&call, work).await.map_err(|failure| match failure.message.contains(NO_IMAGES) {
         true => failure.with_hint(
