@@ -10,7 +10,7 @@ use sandbox::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::{Principal, Progress, core::Core, images::from_images, snapshots};
+use crate::{Principal, Progress, core::Core, images::from_images, mounts, snapshots};
 
 /// Where execs begin in an image that does not say.
 const DEFAULT_CWD: &str = "/";
@@ -204,13 +204,17 @@ enum Kind {
 async fn check_kind(path: &Path, kind: Kind) -> Result<()> {
     let path = path.to_owned();
     let checked = spawn_blocking(move || {
-        let found = fs::metadata(&path).map_err(|error| {
+        let failed = |error| {
             Error::new(ErrorKind::NotFound, format!("{} cannot be used: {error}", path.display()))
                 .with_hint("Check the path, and that the daemon's user may reach it.")
-        })?;
+        };
+        let found = fs::metadata(&path).map_err(failed)?;
         let (fits, wanted) = match kind {
             Kind::Directory => (found.is_dir(), "a directory"),
-            Kind::File => (found.is_file(), "a file with an ext4 file system in it"),
+            Kind::File => {
+                let fits = found.is_file() && mounts::has_ext4(&path).map_err(failed)?;
+                (fits, "a file with an ext4 file system in it, as mkfs.ext4 makes one")
+            }
         };
         if fits {
             return Ok(());

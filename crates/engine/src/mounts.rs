@@ -257,7 +257,7 @@ fn identity(metadata: &Metadata) -> FileIdentity {
     FileIdentity { device: metadata.dev(), inode: metadata.ino() }
 }
 
-fn has_ext4(path: &Path) -> io::Result<bool> {
+pub(crate) fn has_ext4(path: &Path) -> io::Result<bool> {
     let (at, magic) = EXT4_MAGIC;
     let mut found = [0; 2];
     // Whoever can write beside it may put a pipe in its place at any time: that must not let us wait.

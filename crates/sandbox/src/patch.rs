@@ -150,7 +150,10 @@ impl Patch {
     fn check(&self, place: &str, mounted: &BTreeSet<String>) -> Result<()> {
         let path = self.path();
         let shown: String = path.chars().take(80).collect();
-        let refuse = |why: &str| Err(Error::invalid(format!("{place}: {shown:?} {why}")));
+        let refuse = |why: &str| {
+            Err(Error::invalid(format!("{place}: {shown:?} {why}"))
+                .with_hint("Give a path of a file or directory inside that begins with /."))
+        };
         if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains('\0') {
             return refuse("is not an absolute path");
         }

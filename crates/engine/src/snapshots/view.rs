@@ -34,6 +34,9 @@ pub struct SnapshotView {
     /// Absent where it is kept for forks only, and goes with the last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SnapshotName>,
+    /// The name it was saved under, where it was just loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_as: Option<SnapshotName>,
     pub namespace: Namespace,
     /// Of the manifest, which names everything else by digest.
     pub digest: String,
@@ -70,6 +73,7 @@ impl SnapshotView {
         Self {
             id: record.id.clone(),
             name: record.name.clone(),
+            saved_as: None,
             namespace: record.namespace.clone(),
             digest: record.digest.clone(),
             parent: manifest.parent.clone(),

@@ -238,6 +238,11 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 /// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell. A value that is nothing
 /// of what the branches take is told all that they take.
 fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
+    if let Some((name, known)) = unknown_kind(branches, value) {
+        let place = if at.is_empty() { name.to_owned() } else { format!(".{name}") };
+        let kinds = JsonObject::from_iter([("enum".to_owned(), known.into())]);
+        return within(at, &place, |at| check_enum(&kinds, &value[name], at, problems));
+    }
     let mut best: Option<(bool, Vec<Problem>)> = None;
     let is_not = format!("{} is not ", quoted(value));
     let mut alternatives = Some(Vec::new());
@@ -270,6 +275,17 @@ fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: 
         only.text = format!("{is_not}{}", alternatives.join(" or "));
     }
     problems.extend(best);
+}
+
+/// The property that tells the branches apart, with all that it may be, where a value has it and is none of them.
+fn unknown_kind<'a>(branches: &'a [Value], value: &Value) -> Option<(&'a str, Vec<&'a str>)> {
+    let constant = |branch: &'a Value, name: &str| branch["properties"][name]["const"].as_str();
+    let properties = branches.first()?["properties"].as_object()?;
+    let name =
+        properties.keys().find(|name| branches.iter().all(|branch| constant(branch, name).is_some()))?;
+    let known: Vec<_> = branches.iter().filter_map(|branch| constant(branch, name)).collect();
+    let is = value.get(name)?;
+    (!known.iter().any(|known| is == known)).then_some((name, known))
 }
 
 fn constants_fit(branch: &JsonObject, value: &Value) -> bool {

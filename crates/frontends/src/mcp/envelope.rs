@@ -126,6 +126,13 @@ impl Failure {
         self
     }
 
+    /// The parameter that a failure at the host is about, where it is not called hostPath.
+    #[must_use]
+    pub(crate) fn naming(mut self, parameter: &str) -> Self {
+        self.hint = self.hint.map(|hint| hint.replace("hostPath", parameter));
+        self
+    }
+
     /// For a failure of this kind, the next call; what the engine hints at is for people at a terminal.
     #[must_use]
     pub(crate) fn or_hint(mut self, kind: ErrorKind, hint: &str) -> Self {
@@ -175,8 +182,23 @@ fn in_tool_words(error: &Error) -> String {
 }
 
 pub(crate) const START_FIRST: &str = "Call sandbox_start first.";
-const NAME_HINT: &str = "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit. \
-                         Call sandbox_list to see which there are.";
+const NAME_HINT: &str =
+    "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
+/// What a name is of, and which tool lists them.
+const NAMED: [(&str, &str); 3] =
+    [("sandbox name", "sandbox_list"), ("volume name", "volume_list"), ("snapshot name", "snapshot_list")];
+/// How hints of the engine begin that name no tool or no field, and what is told instead.
+const IN_TOOL_WORDS: [(&str, &str); 9] = [
+    ("List snapshots to see", "Call snapshot_list to see which there are."),
+    ("List volumes to see", "Call volume_list to see which there are, or volume_create to make one."),
+    ("Create the volume ", "Call volume_create first, or volume_list to see which there are."),
+    ("List images to see", "Call image_list to see which are here, or image_pull to get one."),
+    ("Give a size such as", "Give sizeMib, such as 1024, or leave kind out for a directory."),
+    ("Give a quota, or the kind", "Give quotaMib instead of sizeMib, or kind: disk."),
+    ("Give a size; it cannot", "Give sizeMib instead of quotaMib: it cannot be passed."),
+    ("A smaller file system has", "Give more as sizeMib of a disk, or as quotaMib of a directory."),
+    ("Give an archive that snapshot save", "Give an archive that snapshot_save wrote."),
+];
 
 /// The next step, told by tool names: the engine's own hints are for people at a terminal.
 fn tool_hint(error: &Error) -> Option<String> {
@@ -189,13 +211,20 @@ fn tool_hint(error: &Error) -> Option<String> {
         ErrorKind::LimitReached if error.hint().is_some_and(|hint| hint.starts_with("Remove ")) => {
             Some("Call sandbox_list to see which there are, and sandbox_remove what is not needed.")
         }
-        ErrorKind::InvalidRequest if own.is_none() && message.contains("sandbox name") => Some(NAME_HINT),
+        ErrorKind::InvalidRequest if own.is_none() => {
+            let (_, lists) = NAMED.iter().find(|(what, _)| message.contains(what))?;
+            return Some(format!("{NAME_HINT} Call {lists} to see which there are."));
+        }
         // Says only that something is wrong, which the message says better.
         ErrorKind::InvalidRequest if own == Some("Correct the command and try again.") => {
             return Some(format!("Correct this and call again: {message}."));
         }
         _ => None,
     };
+    let own = own.map(|own| {
+        let known = IN_TOOL_WORDS.iter().find(|(begin, _)| own.starts_with(begin));
+        known.map_or(own, |(_, instead)| instead)
+    });
     told.or(own).map(str::to_owned)
 }
 
@@ -298,5 +327,16 @@ mod tests {
         let told = hint(ErrorKind::InvalidRequest, "the command is empty", own).unwrap();
         assert!(told.contains("the command is empty"), "{told}");
         assert_eq!(hint(ErrorKind::LimitReached, "full", Some("Try later.")), Some("Try later.".to_owned()));
+        let own = Some("List snapshots to see which there are.");
+        let told = hint(ErrorKind::NotFound, "no snapshot x", own).unwrap();
+        assert!(told.contains("snapshot_list"), "{told}");
+        for (message, tool) in [
+            ("a volume name must not be empty", "volume_list"),
+            ("\"?\" is not a snapshot name: …", "snapshot_list"),
+        ] {
+            let told = hint(ErrorKind::InvalidRequest, message, None).unwrap();
+            assert!(told.contains(tool), "{told}");
+        }
+        assert_eq!(hint(ErrorKind::InvalidRequest, "it is odd", None), None);
     }
 }

@@ -9,6 +9,7 @@ mod call;
 mod complete;
 pub(crate) mod envelope;
 pub(crate) mod hostfs;
+mod octets;
 pub(crate) mod output;
 mod prompts;
 mod protocol;

@@ -2,12 +2,12 @@
 
 use std::{
     io::{self, Read},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use sandbox::{
-    BackendError, Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest,
-    SnapshotName, TreeFacts,
+    BackendError, Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId,
+    SnapshotManifest, SnapshotName, TreeFacts,
 };
 use store::SnapshotRecord;
 use tokio::{
@@ -56,9 +56,11 @@ impl Engine {
             who: who.clone(),
             namespace: namespace.clone(),
             name,
+            saved_as: Arc::default(),
             runtime: Handle::current(),
             _turn: Arc::new(core.snapshots.begin_archive(who)?),
         };
+        let saved_as = Arc::clone(&loader.saved_as);
         let (tell, told) = oneshot::channel();
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
@@ -66,7 +68,7 @@ impl Engine {
             until(&closing, async { drop(tell.send(loader.load(archive).await)) }).await;
         });
         let held = told.await.map_err(|_dropped| error::closing())??;
-        Ok(core.snapshot_view(&held.snapshot))
+        Ok(SnapshotView { saved_as: saved_as.get().cloned(), ..core.snapshot_view(&held.snapshot) })
     }
 }
 
@@ -76,6 +78,8 @@ struct Loader {
     who: Principal,
     namespace: Namespace,
     name: Option<SnapshotName>,
+    /// Of the topmost, once it was read.
+    saved_as: Arc<OnceLock<SnapshotName>>,
     runtime: Handle,
     _turn: Arc<ArchiveTurn>,
 }
@@ -144,6 +148,8 @@ impl Loader {
         let image = match members {
             Ok(Some(image)) => image,
             Ok(None) => return is_right?.then_some(()).ok_or_else(changed),
+            // What does not even begin like one was never sealed.
+            Err(error) if error.message() == NOT_OURS => return Err(error),
             Err(error) => return is_right?.then_some(()).ok_or_else(changed).and(Err(error)),
         };
         match is_right {
@@ -161,6 +167,9 @@ impl Loader {
 
     fn members(&self, content: &mut impl Read, taken: &mut Vec<Taken>) -> Result<Option<LoadingImage>> {
         let mut members = Members { archive: content, next: None };
+        if !matches!(members.peek(), Ok(Some((name, _))) if name == INDEX_NAME) {
+            return Err(not_ours());
+        }
         let index = self.index(&members.whole(INDEX_NAME, MAX_INDEX_BYTES)?)?;
         for (at, indexed) in index.snapshots.iter().enumerate() {
             let bytes = members.whole(&manifest_name(&indexed.digest), MAX_MANIFEST_BYTES)?;
@@ -177,6 +186,9 @@ impl Loader {
             self.check_parent(&manifest, beneath)?;
             let name = indexed.name.clone();
             let is_top = at + 1 == index.snapshots.len();
+            if let (true, Some(name)) = (is_top, &name) {
+                self.saved_as.get_or_init(|| name.clone());
+            }
             self.snapshot(&mut members, &indexed.digest, bytes, manifest, (name, is_top), taken)?;
         }
         match &index.image {
@@ -361,6 +373,9 @@ impl Loader {
             self.take_back(new).await;
             return Err(error);
         }
+        for hold in &new {
+            self.core.emit_of_snapshot(EventKind::SnapshotCreated, &hold.snapshot).await;
+        }
         self.core.hold_snapshot(&top.ok_or_else(changed)?)
     }
 
@@ -498,9 +513,10 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
+const NOT_OURS: &str = "this is no archive of a snapshot, or it was changed after it was saved";
+
 fn not_ours() -> Error {
-    Error::invalid("this is no archive of a snapshot, or it was changed after it was saved")
-        .with_hint("Give an archive that snapshot save wrote.")
+    Error::invalid(NOT_OURS).with_hint("Give an archive that snapshot save wrote.")
 }
 
 fn changed() -> Error {

@@ -33,6 +33,10 @@ impl Source {
         self.shown.to_string_lossy().into_owned()
     }
 
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self.opened, Opened::Directory(_))
+    }
+
     /// Names of what is in a directory, at most [`MAX_NAMES`], sorted.
     pub(crate) async fn names(&self) -> Result<Vec<String>, Failure> {
         let Opened::Directory(directory) = &self.opened else {

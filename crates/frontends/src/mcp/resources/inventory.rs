@@ -54,17 +54,3 @@ pub(super) fn policy(call: &Call) -> Value {
         "sessionTtlMs": settings.session_ttl_ms,
     })
 }
-
-/// The one image of this version: the host's own files, read-only.
-pub(super) fn images() -> Value {
-    json!([{
-        "reference": "host",
-        "sizeBytes": null,
-        "manifestDigest": null,
-        "architecture": std::env::consts::ARCH,
-        "os": std::env::consts::OS,
-        "layerCount": 0,
-        "lastUsedAt": null,
-        "createdAt": null,
-    }])
-}

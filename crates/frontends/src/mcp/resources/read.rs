@@ -18,8 +18,9 @@ pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
             pretty(&runtime)?
         }
         Target::Sandboxes => pretty(&inventory::told_by(call, "sandbox_list", json!({})).await?)?,
-        Target::Volumes | Target::Snapshots => pretty(&json!([]))?,
-        Target::Images => pretty(&inventory::images())?,
+        Target::Volumes => pretty(&inventory::told_by(call, "volume_list", json!({})).await?)?,
+        Target::Snapshots => pretty(&inventory::told_by(call, "snapshot_list", json!({})).await?)?,
+        Target::Images => pretty(&inventory::told_by(call, "image_list", json!({})).await?)?,
         Target::CreateSchema => {
             let (_, schema) = pretty(&create_schema())?;
             ("application/schema+json", schema)

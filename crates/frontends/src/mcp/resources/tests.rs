@@ -51,7 +51,7 @@ async fn changed(watch: &mut BoxStream<'static, ()>) {
 async fn the_seven_can_be_read_under_both_names() {
     let host =
         HostPolicy { roots: vec![HostRoot { path: "/srv".into(), write: false }], ..HostPolicy::default() };
-    let client = Client::with(Settings { host, ..Settings::default() }).await;
+    let client = Client::with_images(Settings { host, ..Settings::default() }).await;
     let call = &client.call;
     create(call, "web").await;
     let listed = list(call).await;
@@ -75,8 +75,6 @@ async fn the_seven_can_be_read_under_both_names() {
     let sandboxes = json_of(call, "warren://sandboxes").await;
     assert_eq!(sandboxes[0]["name"], "web");
     assert_eq!(json_of(call, "warren://sandboxes/web").await["name"], "web");
-    assert_eq!(json_of(call, "warren://images").await[0]["reference"], "host");
-    assert_eq!(json_of(call, "warren://snapshots").await, json!([]));
     let schema = json_of(call, "warren://schemas/sandbox-create").await;
     assert_eq!(schema["properties"]["name"]["type"], "string");
     assert!(text(call, "warren://policy").await.starts_with("{\n  \""), "it is meant to be read");
@@ -84,6 +82,50 @@ async fn the_seven_can_be_read_under_both_names() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let error = read(call, "warren://nothing").await.unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::NotFound, "no resource warren://nothing"));
+}
+
+#[tokio::test]
+async fn inventories_are_what_the_tools_list() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("root")).unwrap();
+    std::fs::write(place.path().join("root/note"), "x").unwrap();
+    let roots = vec![HostRoot { path: place.path().to_owned(), write: false }];
+    let host = HostPolicy { roots, ..HostPolicy::default() };
+    let client = Client::with_images(Settings { host, ..Settings::default() }).await;
+    let call = &client.call;
+    create(call, "web").await;
+    client.data("volume_create", json!({ "name": "data" })).await;
+    client.data("snapshot_create", json!({ "name": "base", "fromSandbox": "web" })).await;
+    let root = place.path().join("root");
+    client.data("image_import", json!({ "path": root, "reference": "own:1" })).await;
+    for (what, tool, field, value) in [
+        ("volumes", "volume_list", "name", "data"),
+        ("snapshots", "snapshot_list", "name", "base"),
+        ("images", "image_list", "reference", "docker.io/library/own:1"),
+    ] {
+        for scheme in SCHEMES {
+            let read = json_of(call, &format!("{scheme}://{what}")).await;
+            assert_eq!(read[0][field], value, "{what}: {read:#}");
+            assert_eq!(read, client.data(tool, json!({})).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_of_snapshots_are_told_and_who_asks_for_what_is_not_told_learns_so() {
+    let client = Client::new().await;
+    let call = &client.call;
+    create(call, "web").await;
+    let mut snapshots = watch(call, "microsandbox://snapshots").await.unwrap();
+    client.data("snapshot_create", json!({ "name": "base", "fromSandbox": "web" })).await;
+    changed(&mut snapshots).await;
+    client.data("snapshot_remove", json!({ "pathOrName": "base" })).await;
+    changed(&mut snapshots).await;
+    for (what, tool) in [("volumes", "volume_list"), ("images", "image_list")] {
+        let error = watch(call, &format!("warren://{what}")).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.hint().unwrap().contains(tool), "{error:?}");
+    }
 }
 
 #[tokio::test]

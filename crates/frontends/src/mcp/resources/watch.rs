@@ -7,7 +7,7 @@ use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use sandbox::{Event, EventKind, Result, SandboxId};
+use sandbox::{Error, ErrorKind, Event, EventKind, Result, SandboxId};
 use tokio::time::{Instant, sleep_until};
 
 use super::uri::Target;
@@ -20,10 +20,11 @@ const GAP: Duration = Duration::from_millis(250);
 /// exec that is over or the files of a sandbox that stopped.
 pub(crate) async fn watch(call: &Call, uri: &str) -> Result<BoxStream<'static, ()>> {
     let changes = match Target::parse(uri)? {
-        Target::Sandboxes => events(call, None).await?,
+        Target::Sandboxes => events(call, is_of_sandbox, None).await?,
+        Target::Snapshots => events(call, is_of_snapshot, None).await?,
         Target::Sandbox { name } => {
             let view = call.engine().sandbox(&call.who, &call.sandbox(&name)?).await?;
-            events(call, Some(view.id)).await?
+            events(call, is_of_sandbox, Some(view.id)).await?
         }
         Target::File { name, path } => file(call, &name, &path).await?,
         Target::Exec { name, id } | Target::Output { name, id } | Target::Shown { name, id, .. } => {
@@ -37,29 +38,41 @@ pub(crate) async fn watch(call: &Call, uri: &str) -> Result<BoxStream<'static, (
             };
             entries.filter(move |item| std::future::ready(is_news(item))).map(drop).boxed()
         }
+        // Silence would say that nothing changed.
+        Target::Volumes => return Err(untold(uri, "volume_list")),
+        Target::Images => return Err(untold(uri, "image_list")),
         // These stay as they are while the daemon runs.
-        Target::Runtime
-        | Target::Volumes
-        | Target::Images
-        | Target::Snapshots
-        | Target::CreateSchema
-        | Target::Policy => stream::pending().boxed(),
+        Target::Runtime | Target::CreateSchema | Target::Policy => stream::pending().boxed(),
     };
     Ok(coalesced(changes))
 }
 
-async fn events(call: &Call, only: Option<SandboxId>) -> Result<BoxStream<'static, ()>> {
+/// Of what no event tells.
+fn untold(uri: &str, tool: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("changes of {uri} are not told"))
+        .with_hint(format!("Read it again, or call {tool}, when it matters."))
+}
+
+async fn events(
+    call: &Call,
+    is_of: fn(EventKind) -> bool,
+    only: Option<SandboxId>,
+) -> Result<BoxStream<'static, ()>> {
     let events = call.engine().events(&call.who, None, Follow::Yes).await?;
     let namespace = call.namespace.clone();
     let concerns = move |event: &Result<Event>| match event {
         Ok(event) => {
-            is_of_sandbox(event.kind)
+            is_of(event.kind)
                 && only.as_ref().is_none_or(|id| event.sandbox.as_ref() == Some(id))
                 && namespace.as_ref().is_none_or(|namespace| event.namespace.as_ref() == Some(namespace))
         }
         Err(_) => true,
     };
     Ok(events.filter(move |event| std::future::ready(concerns(event))).map(drop).boxed())
+}
+
+fn is_of_snapshot(kind: EventKind) -> bool {
+    matches!(kind, EventKind::SnapshotCreated | EventKind::SnapshotRemoved)
 }
 
 fn is_of_sandbox(kind: EventKind) -> bool {

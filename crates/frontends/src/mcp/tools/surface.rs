@@ -15,6 +15,8 @@ use crate::mcp::{
 };
 
 const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.json");
+/// The same of the version before, where it differs.
+const OLDER_FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools-older.json");
 /// What a model pays for being shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
@@ -32,7 +34,7 @@ const NOT_YET: [&str; 9] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 12] = [
+const OTHER_HINTS: [(&str, Hints, &str); 14] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
@@ -53,6 +55,8 @@ const OTHER_HINTS: [(&str, Hints, &str); 12] = [
     ),
     ("snapshot_create", Hints::DESTROYS_MORE, "with force it takes the name from another, which may go"),
     ("snapshot_save", Hints::DESTROYS, "a file that is there is replaced"),
+    ("snapshot_export", Hints::DESTROYS, "a file that is there is replaced"),
+    ("volume_fs_rename", Hints::DESTROYS_MORE, "it replaces what was at the new path"),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -154,6 +158,20 @@ fn every_tool_takes_what_the_surface_we_follow_takes() {
 }
 
 #[test]
+fn every_tool_takes_what_the_version_before_took() {
+    let older: Vec<ToolFacts> = serde_json::from_str(OLDER_FACTS).unwrap();
+    let names: Vec<_> = older.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["sandbox_create", "sandbox_run", "snapshot_create", "snapshot_export", "snapshot_import"]
+    );
+    let registry = Registry::get();
+    let found: Vec<_> =
+        older.iter().flat_map(|theirs| differences(theirs, registry.find(&theirs.name).unwrap())).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
 fn the_facts_are_of_a_whole_surface() {
     let facts = facts();
     let names: BTreeSet<_> = facts.iter().map(|tool| tool.name.as_str()).collect();
@@ -179,6 +197,16 @@ fn the_default_list_is_small() {
     assert!(tools.iter().all(|tool| tool["outputSchema"].is_object() && tool["annotations"].is_object()));
     let n_bytes = answer.to_string().len();
     assert!(n_bytes <= MAX_LISTING_BYTES, "{n_bytes} bytes; {sizes:#?}");
+}
+
+#[test]
+fn the_document_names_every_tool() {
+    let document = include_str!("../../../../../docs/mcp.md");
+    let (_, table) = document.split_once("| toolset | tools |").unwrap();
+    for tool in Registry::get().all() {
+        assert!(table.contains(&format!("`{}`", tool.name)), "{}", tool.name);
+    }
+    assert!(document.contains(&format!("There are {} tools.", Registry::get().all().len())));
 }
 
 #[test]

@@ -10,7 +10,10 @@ use crate::{
         call::Call,
         envelope::Failure,
         hostfs::{self, Access},
-        tools::images::{not_pulled, while_pulling},
+        tools::{
+            images::{not_pulled, while_pulling},
+            snapshots,
+        },
     },
 };
 
@@ -111,8 +114,13 @@ pub(super) async fn settle(
     if let Some(RootfsSpec::Directory { path, allowed } | RootfsSpec::Disk { path, allowed }) =
         &mut spec.rootfs
     {
-        let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read).await?;
+        let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read)
+            .await
+            .map_err(|failure| failure.naming("the path of image or rootfs"))?;
         (*path, *allowed) = (found, Some(identity));
+    }
+    if let Some(RootfsSpec::Snapshot { snapshot }) = &mut spec.rootfs {
+        *snapshot = snapshots::in_engine_words(call, snapshot).await?;
     }
     let Some((reference, options)) = registry else { return Ok(()) };
     let engine = call.engine();

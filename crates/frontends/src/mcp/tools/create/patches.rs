@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use engine::PatchSource;
 use sandbox::Patch;
 
@@ -11,6 +10,7 @@ use crate::mcp::{
     call::Call,
     envelope::Failure,
     hostfs::{self, Report},
+    octets::from_base64,
 };
 
 /// Permission bits: callers may give the kind of the file along, as `stat` does.
@@ -27,12 +27,14 @@ pub(super) fn plan(patches: Vec<fields::Patch>) -> Result<Vec<Patch>, Failure> {
 fn decide(place: &str, patch: fields::Patch) -> Result<Patch, Failure> {
     let kind = patch.kind.as_str();
     let wants = |what: &str| {
-        Failure::invalid(format!("{place}: a {kind} patch needs {what}"))
+        Failure::invalid(format!("{place}: a patch of kind {kind} needs {what}"))
             .with_hint("The resource warren://schemas/sandbox-create has the fields of every patch.")
     };
     let bytes = patch.content_base64.as_deref().map(|text| {
-        let decoded = STANDARD.decode(text);
-        decoded.map_err(|error| Failure::invalid(format!("{place}.contentBase64 is not base64: {error}")))
+        from_base64(text).map_err(|error| {
+            Failure::invalid(format!("{place}.contentBase64 is not base64: {error}"))
+                .with_hint("Encode the bytes again, or give text as content.")
+        })
     });
     let (bytes, text) = (bytes.transpose()?, patch.content);
     let path = patch.path.or(patch.guest_path);
@@ -45,15 +47,19 @@ fn decide(place: &str, patch: fields::Patch) -> Result<Patch, Failure> {
     let host_path = || patch.host_path.clone().map(Into::into).ok_or_else(|| wants("hostPath"));
     Ok(match patch.kind {
         PatchKind::Text => match (text, bytes) {
-            (Some(content), None) => Patch::Text { path, content, mode, replace },
+            // Nothing is a content too.
+            (text, None) => Patch::Text { path, content: text.unwrap_or_default(), mode, replace },
             (_, Some(content)) => Patch::File { path, content, mode, replace },
-            (None, None) => return Err(wants("content")),
         },
         PatchKind::File => {
-            let content = bytes.or(text.map(String::into_bytes)).ok_or_else(|| wants("contentBase64"))?;
+            let content = bytes.or(text.map(String::into_bytes)).unwrap_or_default();
             Patch::File { path, content, mode, replace }
         }
-        PatchKind::Append => Patch::Append { path, content: text.ok_or_else(|| wants("content"))?, mode },
+        PatchKind::Append => {
+            let text = text.map(Ok).or_else(|| bytes.map(String::from_utf8)).transpose();
+            let content = text.map_err(|_bytes| wants("text as content"))?.unwrap_or_default();
+            Patch::Append { path, content, mode }
+        }
         PatchKind::Mkdir => Patch::Mkdir { path, mode },
         PatchKind::Remove => Patch::Remove { path },
         PatchKind::Symlink => {

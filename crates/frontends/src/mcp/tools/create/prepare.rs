@@ -87,7 +87,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         shell: process.shell,
         entrypoint: process.entrypoint.or(fields.entrypoint).unwrap_or_default(),
         init: process.init.map(Init::decided),
-        hostname: parsed(fields.hostname.as_deref())?,
+        hostname: hostname(fields.hostname.as_deref())?,
         labels: merged(fields.labels, process.labels),
         lifetime: Lifetime {
             ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
@@ -206,6 +206,18 @@ where
     Ok(text.map(str::parse).transpose().map_err(Error::from)?)
 }
 
+/// The engine's refusal would speak of a sandbox's name.
+fn hostname(text: Option<&str>) -> Result<Option<SandboxName>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|_of_sandboxes: sandbox::InvalidName| {
+        let shown: String = text.chars().take(80).collect();
+        Failure::invalid(format!("the hostname {shown:?} is not one that a sandbox can have")).with_hint(
+            "A hostname has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit; \
+             without one it is the sandbox's name.",
+        )
+    })
+}
+
 impl Init {
     fn decided(self) -> InitSpec {
         InitSpec { path: self.path, args: self.args.unwrap_or_default(), env: self.env.unwrap_or_default() }
@@ -222,7 +234,7 @@ impl OnExpiry {
 }
 
 fn replace(lifecycle: &Lifecycle) -> Option<Replace> {
-    let is_asked = lifecycle.replace.unwrap_or(lifecycle.replace_timeout_ms.is_some());
+    let is_asked = lifecycle.replace == Some(true) || lifecycle.replace_timeout_ms.is_some();
     let grace = lifecycle.replace_timeout_ms.map(|ms| Duration::from_millis(ms).min(MAX_STOP_GRACE));
     is_asked.then_some(Replace { grace })
 }

@@ -140,11 +140,12 @@ async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
         (json!({ "env": { "A=B": "x" } }), "A=B"),
         (json!({ "labels": { "": "x" } }), "label"),
         (json!({ "process": { "scripts": { "../x": "" } } }), "../x"),
-        (json!({ "patches": [{ "kind": "text", "path": "/x" }] }), "patches[0]: a text patch needs content"),
-        (json!({ "patches": [{ "kind": "mkdir" }] }), "patches[0]: a mkdir patch needs path"),
-        (json!({ "patches": [{ "kind": "symlink", "path": "/x" }] }), "a symlink patch needs target"),
-        (json!({ "patches": [{ "kind": "copyFile", "path": "/x" }] }), "a copyFile patch needs hostPath"),
+        (json!({ "patches": [{ "kind": "append" }] }), "patches[0]: a patch of kind append needs path"),
+        (json!({ "patches": [{ "kind": "symlink", "path": "/x" }] }), "kind symlink needs target"),
+        (json!({ "patches": [{ "kind": "copyFile", "path": "/x" }] }), "kind copyFile needs hostPath"),
         (json!({ "patches": [{ "kind": "file", "path": "/x", "contentBase64": "?" }] }), "contentBase64"),
+        (json!({ "patches": [{ "kind": "append", "path": "/x", "contentBase64": "/w" }] }), "needs text"),
+        (json!({ "rootfs": { "kind": "weird" } }), "rootfs.kind: \"weird\" is not one of "),
         (json!({ "patches": vec![json!({ "kind": "mkdir", "path": "/x" }); 257] }), "257"),
         (json!({ "lifecycle": { "onExpiry": "explode" } }), "explode"),
         (json!({ "entrypoint": [""] }), "entrypoint"),
@@ -162,6 +163,38 @@ async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
     ] {
         let error = client.error("sandbox_create", fields, "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{named} in {error}");
+    }
+    assert_eq!(left(&client).await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_what_would_be_right() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("text"), "no file system").unwrap();
+    let roots = vec![HostRoot { path: place.path().to_owned(), write: false }];
+    let host = HostPolicy { roots, ..HostPolicy::default() };
+    let client = Client::with(Settings { host, ..Settings::default() }).await;
+    let disk = |name: &str| json!({ "rootfs": { "kind": "disk", "path": place.path().join(name) } });
+    for (fields, code, message, hint) in [
+        (json!({ "hostname": "bad host" }), "invalid_request", "hostname \"bad host\"", "hostname"),
+        (
+            json!({ "patches": [{ "kind": "mkdir", "path": "srv" }] }),
+            "invalid_request",
+            "absolute",
+            "begins with /",
+        ),
+        (disk("text"), "invalid_request", "ext4", "mkfs.ext4"),
+        (disk("none"), "not_found", "none is not there", "path of image or rootfs"),
+    ] {
+        let error = client.error("sandbox_create", fields, code).await;
+        assert!(error["message"].as_str().unwrap().contains(message), "{message}: {error}");
+        assert!(error["hint"].as_str().unwrap().contains(hint), "{hint}: {error}");
+    }
+    let kinds =
+        client.error("sandbox_create", json!({ "rootfs": { "kind": "snapshots" } }), "invalid_request");
+    let kinds = kinds.await.to_string();
+    for kind in ["oci", "bind", "disk", "snapshot", "host", "Did you mean snapshot?"] {
+        assert!(kinds.contains(kind), "{kind}: {kinds}");
     }
     assert_eq!(left(&client).await, (0, 0, 0));
 }
@@ -249,6 +282,10 @@ async fn patches_and_scripts_are_there_when_the_call_answers() {
                     { "kind": "text", "path": "/srv/gone", "content": "" },
                     { "kind": "remove", "path": "/srv/gone" },
                     { "kind": "remove", "path": "/srv/never" },
+                    { "kind": "text", "path": "/srv/empty/text" },
+                    { "kind": "file", "path": "/srv/empty/file" },
+                    { "kind": "append", "path": "/srv/empty/append" },
+                    { "kind": "append", "path": "/srv/empty/append", "contentBase64": "aG\nk" },
                 ],
                 "process": { "scripts": { "build": "#!/bin/sh\necho built\n" } },
             }),
@@ -256,6 +293,9 @@ async fn patches_and_scripts_are_there_when_the_call_answers() {
         .await;
     assert_eq!(read(&client.call, "web", "/srv/link").await, "one two");
     assert_eq!(read(&client.call, "web", "/srv/b").await, "replaced");
+    for (name, content) in [("text", ""), ("file", ""), ("append", "hi")] {
+        assert_eq!(read(&client.call, "web", &format!("/srv/empty/{name}")).await, content, "{name}");
+    }
     let which = client.call.sandbox("web").unwrap();
     let (engine, who) = (client.call.engine(), &client.call.who);
     assert_eq!(engine.stat(who, &which, "/usr/local/bin/build", false).await.unwrap().mode, 0o755);
@@ -361,6 +401,10 @@ async fn replacing_removes_the_one_before_and_only_for_a_sandbox_that_can_be_mad
     let quick = json!({ "replaceTimeoutMs": 0 });
     let third = client.data("sandbox_create", json!({ "name": "web", "lifecycle": quick })).await;
     assert_ne!(second["id"], third["id"]);
+    // A time limit for it means it, as it does to those who speak the protocol that we follow.
+    let timed = json!({ "replace": false, "replaceTimeoutMs": 1000 });
+    let fourth = client.data("sandbox_create", json!({ "name": "web", "lifecycle": timed })).await;
+    assert_ne!(third["id"], fourth["id"]);
     assert_eq!(left(&client).await, (1, 1, 1));
 }
 

@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use sandbox::{Error, ExecSpec, Rlimit, TerminalSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::mcp::envelope::Failure;
+use crate::mcp::{envelope::Failure, octets::from_base64};
 
 /// Longer time limits are cut to this: a year is as good as none.
 const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -141,13 +140,10 @@ pub(crate) fn bytes_of(
     base64: Option<String>,
 ) -> Result<Option<Bytes>, Failure> {
     match (text, base64.filter(|base64| !base64.is_empty())) {
-        (_, Some(base64)) => {
-            BASE64_STANDARD.decode(base64.as_bytes()).map(|bytes| Some(bytes.into())).map_err(|error| {
-                Failure::invalid(format!("{base64_name} is not base64: {error}")).with_hint(format!(
-                    "Encode the bytes with the standard alphabet and padding, or give text as {text_name}."
-                ))
-            })
-        }
+        (_, Some(base64)) => from_base64(&base64).map(|bytes| Some(bytes.into())).map_err(|error| {
+            Failure::invalid(format!("{base64_name} is not base64: {error}"))
+                .with_hint(format!("Encode the bytes again, or give text as {text_name}."))
+        }),
         (text, None) => Ok(text.map(Bytes::from)),
     }
 }
@@ -191,6 +187,7 @@ mod tests {
         assert_eq!(bytes(Some(""), None).unwrap().unwrap(), "");
         assert_eq!(bytes(Some("a"), Some("Yg==")).unwrap().unwrap(), "b");
         assert_eq!(bytes(Some("a"), Some("")).unwrap().unwrap(), "a");
+        assert_eq!(bytes(None, Some("Y\ng")).unwrap().unwrap(), "b");
         assert!(bytes(None, Some("?")).unwrap_err().message.contains("stdinBase64"));
     }
 }

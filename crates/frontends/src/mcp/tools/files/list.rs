@@ -15,7 +15,7 @@ use crate::mcp::{
 };
 
 /// Entries in one answer when the caller does not say, and at most.
-pub(in crate::mcp::tools) const DEFAULT_LIMIT: u32 = 1000;
+const DEFAULT_LIMIT: u32 = 1000;
 pub(in crate::mcp::tools) const MAX_LIMIT: u32 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {

@@ -14,7 +14,6 @@ mod stories;
 mod tree;
 mod write;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use engine::{ByteStream, SandboxRef};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
@@ -24,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::{
     change::RemoveKind,
-    list::{DEFAULT_LIMIT, FsEntry, FsMeta, MAX_LIMIT, listed_entries},
+    list::{FsEntry, FsMeta, MAX_LIMIT, listed_entries},
     read::{Part, not_text},
 };
-use crate::mcp::{call::Call, envelope::Failure, tool::Tool};
+use crate::mcp::{call::Call, envelope::Failure, octets::from_base64, tool::Tool};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {
@@ -61,9 +60,9 @@ impl Encoding {
     pub(super) fn decode(self, content: String) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Utf8 => Ok(content.into_bytes()),
-            Self::Base64 => BASE64_STANDARD.decode(&content).map_err(|error| {
+            Self::Base64 => from_base64(&content).map_err(|error| {
                 Failure::invalid(format!("content is not base64: {error}"))
-                    .with_hint("Encode with the standard alphabet and padding, or leave encoding out.")
+                    .with_hint("Encode the bytes again, or leave encoding out for text.")
             }),
         }
     }

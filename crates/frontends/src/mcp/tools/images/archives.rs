@@ -22,6 +22,8 @@ use crate::{
 
 /// Of a file that is written.
 const ARCHIVE_MODE: u32 = 0o644;
+/// Of what the engine says about a tar that has no images in it.
+const NO_IMAGES: &str = "neither index.json nor manifest.json";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct LoadArguments {
@@ -37,11 +39,16 @@ pub(super) struct Loaded {
 }
 
 pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loaded> {
-    let source = Source::open(&call, &arguments.path).await?;
+    let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
     let path = source.shown();
     let archive = source.into_reader();
     let work = call.engine().load_images(&call.who, archive, Platform::host());
-    let details = waiting(&call, work).await?;
+    let details = waiting(&call, work).await.map_err(|failure| match failure.message.contains(NO_IMAGES) {
+        true => failure.with_hint(
+            "Give an archive by docker save, skopeo or image_save; image_import takes the tar of a root file system.",
+        ),
+        false => failure,
+    })?;
     let images = details.iter().flat_map(|detail| ImageHandle::all(&detail.summary)).collect();
     let warnings: Vec<_> = details.iter().flat_map(warnings).collect();
     Ok(Answer::new(Loaded { path, images }).warn_all(warnings))
@@ -85,7 +92,9 @@ pub(super) struct Saved {
 
 pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Saved> {
     let references = named("image_save", arguments.reference, arguments.references)?;
-    let file = NewFile::begin(&call, &arguments.path, ARCHIVE_MODE).await?;
+    let file = NewFile::begin(&call, &arguments.path, ARCHIVE_MODE)
+        .await
+        .map_err(|failure| failure.naming("path"))?;
     let format = arguments.format.unwrap_or_default().into();
     waiting(&call, call.engine().save_images(&call.who, &references, file.writer(), format)).await?;
     let (path, bytes) = file.commit().await?;
@@ -111,7 +120,7 @@ pub(super) async fn import(call: Call, arguments: ImportArguments) -> ToolResult
         }
         None => Platform::host(),
     };
-    let source = Source::open(&call, &arguments.path).await?;
+    let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
     let config = arguments.config.unwrap_or_default().into();
     let (engine, who) = (call.engine(), &call.who);
     let work = engine.import_image(who, source.into_reader(), config, platform, name);

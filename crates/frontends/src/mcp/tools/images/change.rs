@@ -91,7 +91,8 @@ pub(super) async fn prune(call: Call, arguments: PruneArguments) -> ToolResult<P
 }
 
 fn confirmed(call: &Call, confirm: Option<bool>, deed: &str) -> Result<(), Failure> {
-    if confirm == Some(true) || call.settings.dangerous_enabled {
+    // Whoever says no means it, whatever the settings allow.
+    if confirm.unwrap_or(call.settings.dangerous_enabled) {
         return Ok(());
     }
     let tool = deed.split(' ').next().unwrap_or(deed);

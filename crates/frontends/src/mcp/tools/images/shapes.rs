@@ -196,9 +196,9 @@ pub(super) struct PruneReport {
     image_refs_removed: usize,
     manifests_removed: usize,
     layers_removed: u64,
-    /// Always null, as vmdkRemoved: there are no such files here.
-    fsmeta_removed: Nullable<u64>,
-    vmdk_removed: Nullable<u64>,
+    /// Always 0, as vmdkRemoved: there are no such files here.
+    fsmeta_removed: u64,
+    vmdk_removed: u64,
     bytes_reclaimed: u64,
 }
 
@@ -208,8 +208,8 @@ impl From<Freed> for PruneReport {
             image_refs_removed: freed.names.len(),
             manifests_removed: freed.images.len(),
             layers_removed: freed.n_layers,
-            fsmeta_removed: Nullable(None),
-            vmdk_removed: Nullable(None),
+            fsmeta_removed: 0,
+            vmdk_removed: 0,
             bytes_reclaimed: freed.bytes,
         }
     }

@@ -61,7 +61,7 @@ impl Summary {
     fn of(view: SandboxView) -> Self {
         Self {
             status: Status::of(&view),
-            image: view.spec.image.to_string(),
+            image: view.plan.image.to_string(),
             created_at: view.created_at.to_string(),
             updated_at: updated_at(&view).to_string(),
             expires_at: view.expires_at.map(|at| at.to_string()),

@@ -1,13 +1,14 @@
 //! `snapshot_save` and `snapshot_load`, and as they were called before: `snapshot_export` and `snapshot_import`.
 
-use engine::SaveOptions;
+use engine::{SaveOptions, SnapshotView};
+use sandbox::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{change::elsewhere, named, shapes::SnapshotHandle, waiting};
+use super::{named, new_name, shapes::SnapshotHandle, waiting};
 use crate::mcp::{
     call::Call,
-    envelope::{Answer, ToolResult},
+    envelope::{Answer, Failure, ToolResult},
     hostfs::{NewFile, Source},
 };
 
@@ -47,7 +48,8 @@ pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Sav
         with_image: arguments.with_image.unwrap_or(false),
         plain: arguments.plain_tar.unwrap_or(false),
     };
-    let file = NewFile::begin(&call, &arguments.out, ARCHIVE_MODE).await?;
+    let file =
+        NewFile::begin(&call, &arguments.out, ARCHIVE_MODE).await.map_err(|failure| failure.naming("out"))?;
     let work = call.engine().save_snapshot(&call.who, &which, file.writer(), options);
     let warnings = waiting(&call, work).await?;
     let (out, bytes) = file.commit().await?;
@@ -61,19 +63,39 @@ pub(super) struct LoadArguments {
     archive: String,
     /// Default the name it was saved under
     name: Option<String>,
-    /// Not possible: snapshots stay with the daemon
+    /// Without effect: snapshots stay with the daemon
     #[schemars(extend("x-full-only" = true))]
     dest: Option<String>,
 }
 
 pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<SnapshotHandle> {
-    if arguments.dest.is_some() {
-        return Err(elsewhere("dest"));
-    }
-    let name = arguments.name.map(|name| name.parse()).transpose().map_err(sandbox::Error::from)?;
+    let name = arguments.name.as_deref().map(new_name).transpose()?;
+    let archive =
+        Source::open(&call, &arguments.archive).await.map_err(|failure| failure.naming("archive"))?;
+    let view = take_in(&call, name.clone(), archive).await?;
+    let ignored = arguments.dest.map(|_| "dest has no effect: snapshots stay with the daemon.".to_owned());
+    let warnings = ignored.into_iter().chain(otherwise_named(name.as_ref(), &view));
+    Ok(Answer::new((&view).into()).warn_all(warnings))
+}
+
+pub(super) async fn take_in(
+    call: &Call,
+    name: Option<SnapshotName>,
+    archive: Source,
+) -> Result<SnapshotView, Failure> {
     let namespace = call.namespace.clone().unwrap_or_else(|| call.who.home_namespace());
-    let archive = Source::open(&call, &arguments.archive).await?;
     let work = call.engine().load_snapshot(&call.who, &namespace, name, archive.into_reader());
-    let view = waiting(&call, work).await?;
-    Ok(Answer::new((&view).into()))
+    waiting(call, work).await
+}
+
+/// What to say where a snapshot that was loaded has another name than the one asked for, or the one it was saved under.
+pub(super) fn otherwise_named(asked: Option<&SnapshotName>, view: &SnapshotView) -> Option<String> {
+    let wanted = asked.or(view.saved_as.as_ref()).filter(|wanted| view.name.as_ref() != Some(wanted))?;
+    let called = view.name.as_ref().map_or(&view.digest as &dyn std::fmt::Display, |name| name);
+    Some(match asked {
+        Some(_) => format!("The same snapshot was here already and keeps its name: {called}, not {wanted}."),
+        None => {
+            format!("It is called {called} here: it was saved as {wanted}, a name that it could not get.")
+        }
+    })
 }

@@ -7,7 +7,7 @@ use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{confirmed, named, refused, shapes::Snapshot, waiting};
+use super::{archives::otherwise_named, confirmed, named, new_name, refused, shapes::Snapshot, waiting};
 use crate::mcp::{
     call::Call,
     envelope::{Answer, Failure, ToolResult},
@@ -23,9 +23,16 @@ const MAX_ARCHIVES: usize = 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateArguments {
-    name: String,
+    /// Default made up from the sandbox's
+    name: Option<String>,
     /// Running or stopped
-    from_sandbox: String,
+    from_sandbox: Option<String>,
+    /// The same as fromSandbox, for older clients
+    #[schemars(extend("x-full-only" = true))]
+    source_sandbox: Option<String>,
+    /// As destDir
+    #[schemars(extend("x-full-only" = true))]
+    path: Option<String>,
     /// Not possible: snapshots stay with the daemon; snapshot_save writes to a path
     #[schemars(extend("x-full-only" = true))]
     dest_dir: Option<String>,
@@ -40,16 +47,19 @@ pub(super) struct CreateArguments {
 }
 
 pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult<Snapshot> {
-    if arguments.dest_dir.is_some() {
-        return Err(elsewhere("destDir"));
+    for (field, given) in [("destDir", &arguments.dest_dir), ("path", &arguments.path)] {
+        if given.is_some() {
+            return Err(elsewhere(field));
+        }
     }
+    let source = source(arguments.from_sandbox, arguments.source_sandbox)?;
     let replace = arguments.force.unwrap_or(false);
     if replace {
         confirmed(&call, arguments.confirm, "snapshot_create")?;
     }
     let spec = SnapshotSpec {
-        name: Some(arguments.name.parse().map_err(Error::from)?),
-        from: call.sandbox(&arguments.from_sandbox)?,
+        name: arguments.name.as_deref().map(new_name).transpose()?,
+        from: call.sandbox(&source)?,
         labels: arguments.labels.unwrap_or_default(),
         replace,
     };
@@ -61,7 +71,21 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     })
 }
 
-pub(super) fn elsewhere(field: &str) -> Failure {
+/// The sandbox, by either name of the field.
+fn source(from: Option<String>, source: Option<String>) -> Result<String, Failure> {
+    let hint = "Give fromSandbox, a name of sandbox_list, and call snapshot_create again.";
+    match (from, source) {
+        (Some(from), Some(source)) if from != source => {
+            let message =
+                format!("fromSandbox is {from:?} and sourceSandbox {source:?}, which mean the same");
+            Err(Failure::invalid(message).with_hint(hint))
+        }
+        (Some(name), _) | (None, Some(name)) => Ok(name),
+        (None, None) => Err(Failure::invalid("snapshot_create requires fromSandbox").with_hint(hint)),
+    }
+}
+
+fn elsewhere(field: &str) -> Failure {
     let error =
         Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: snapshots stay with the daemon"));
     Failure::from(error)
@@ -149,7 +173,7 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
         return Ok(Answer::new(Reindexed { dir: Nullable(None), indexed }));
     };
     call.who.may_change()?;
-    let directory = Source::open(&call, &dir).await?;
+    let directory = Source::open(&call, &dir).await.map_err(|failure| failure.naming("dir"))?;
     let shown = directory.shown();
     let names = directory.names().await?;
     let archives = names.iter().filter(|name| name.ends_with(".tar") || name.ends_with(".tar.zst"));
@@ -162,7 +186,10 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
             waiting(&call, call.engine().load_snapshot(&call.who, &namespace, None, reader)).await
         };
         match loaded.await {
-            Ok(_) => indexed += 1,
+            Ok(view) => {
+                indexed += 1;
+                warnings.extend(otherwise_named(None, &view).map(|told| format!("{name}: {told}")));
+            }
             Err(failure) => warnings.push(format!("{name} was left out: {}.", failure.message)),
         }
     }

@@ -12,12 +12,13 @@ mod tests;
 use std::path::Path;
 
 use engine::SnapshotRef;
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, SnapshotId, SnapshotName};
 
 use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{DANGEROUS_OPERATION_DISABLED, Failure},
+    hostfs::{self, Access},
     tool::{Hints, Tool},
     tools::telling::while_waiting,
 };
@@ -142,16 +143,43 @@ fn using() -> Vec<Tool> {
 /// The snapshot that a caller means: a name, a digest, or the path that snapshot_list shows.
 async fn named(call: &Call, path_or_name: &str) -> Result<SnapshotRef, Failure> {
     if !is_path(path_or_name) {
-        return Ok(SnapshotRef::new(path_or_name, call.namespace.clone())?);
+        return SnapshotRef::new(path_or_name, call.namespace.clone()).map_err(refused);
     }
+    match listed_at(call, path_or_name).await? {
+        Some(id) => Ok(SnapshotRef::from(&id)),
+        None => {
+            // What lies elsewhere on the host is nobody's business who may not look there.
+            let looked = hostfs::identify(call, path_or_name, Access::Read).await;
+            looked.map_err(|failure| failure.naming("pathOrName"))?;
+            Err(none_at(path_or_name))
+        }
+    }
+}
+
+/// The same in words that the engine takes for what a new sandbox is made on.
+pub(super) async fn in_engine_words(call: &Call, path_or_name: &str) -> Result<String, Failure> {
+    if !is_path(path_or_name) {
+        return Ok(path_or_name.to_owned());
+    }
+    named(call, path_or_name).await.map(|which| which.to_string())
+}
+
+/// The snapshot whose path this is.
+async fn listed_at(call: &Call, path: &str) -> Result<Option<SnapshotId>, Failure> {
     let all = call.engine().snapshots(&call.who, None).await?;
-    let found = all.iter().find(|view| view.path == Path::new(path_or_name));
-    found.map(|view| SnapshotRef::from(&view.id)).ok_or_else(|| {
-        let shown: String = path_or_name.chars().take(80).collect();
-        Failure::from(Error::not_found(format!("no snapshot at the path {shown:?}"))).with_hint(
-            "Give a name or digest of snapshot_list; call snapshot_load to take in an archive at a path.",
-        )
-    })
+    Ok(all.into_iter().find(|view| view.path == Path::new(path)).map(|view| view.id))
+}
+
+fn none_at(path: &str) -> Failure {
+    let shown: String = path.chars().take(80).collect();
+    Failure::from(Error::not_found(format!("no snapshot at the path {shown:?}"))).with_hint(
+        "Give a name or digest of snapshot_list; call snapshot_load to take in an archive at a path.",
+    )
+}
+
+/// A name for a snapshot.
+fn new_name(text: &str) -> Result<SnapshotName, Failure> {
+    Ok(text.parse().map_err(Error::from)?)
 }
 
 fn is_path(text: &str) -> bool {
@@ -167,7 +195,12 @@ fn refused(error: Error) -> Failure {
             "Call image_pull for that image, or snapshot_load with an archive that has the image inside.",
         ),
         ErrorKind::NotFound => failure.with_hint("Call snapshot_list, or sandbox_list, to see which there are."),
-        ErrorKind::AlreadyExists => failure.with_hint("Choose another name, or call snapshot_list to see whose it is."),
+        ErrorKind::AlreadyExists if failure.message.contains("snapshot") => {
+            failure.with_hint("Choose another name, or call snapshot_list to see whose it is.")
+        }
+        ErrorKind::AlreadyExists => {
+            failure.with_hint("Choose another name, or call sandbox_list to see what has it.")
+        }
         ErrorKind::WrongState if failure.message.contains("is used by") => failure.with_hint(
             "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm.",
         ),
@@ -179,7 +212,8 @@ fn refused(error: Error) -> Failure {
 }
 
 fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failure> {
-    if confirm == Some(true) || call.settings.dangerous_enabled {
+    // Whoever says no means it, whatever the settings allow.
+    if confirm.unwrap_or(call.settings.dangerous_enabled) {
         return Ok(());
     }
     Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{tool} with force requires confirm: true"))

@@ -1,14 +1,16 @@
 //! `sandbox_restore`.
 
-use engine::RestoreSpec;
+use engine::{RestoreSpec, SnapshotRef};
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::{named, waiting};
+use super::{archives, is_path, listed_at, named, none_at, waiting};
 use crate::mcp::{
     call::Call,
     envelope::{Answer, Failure, ToolResult},
+    hostfs::Source,
     tools::{
         create::{LogLevel, Mount, Port, mounts},
         select::Status,
@@ -19,7 +21,7 @@ use crate::mcp::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RestoreArguments {
     name: String,
-    /// Name, digest, or path of snapshot_list
+    /// Name, digest, path of snapshot_list, or host path of an archive, which is loaded first
     snapshot: String,
     /// Not needed: a snapshot knows its parents
     #[schemars(extend("x-full-only" = true))]
@@ -105,16 +107,40 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
     let (mut mounts, told) = mounts::plan("volumes", arguments.volumes.unwrap_or_default())?;
     mounts::allow(&call, &mut mounts).await?;
     warnings.extend(told);
-    let which = named(&call, &arguments.snapshot).await?;
+    let name = arguments.name.parse().map_err(Error::from)?;
+    let (which, loaded) = named_or_loaded(&call, &arguments.snapshot).await?;
     let spec = RestoreSpec {
-        name: Some(arguments.name.parse().map_err(Error::from)?),
+        name: Some(name),
         namespace: call.namespace.clone().unwrap_or_else(|| call.who.home_namespace()),
         user: arguments.user,
         mounts,
         ..RestoreSpec::default()
     };
-    let view = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await?;
+    let restored = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await;
+    let view = restored.map_err(|failure| match &loaded {
+        // It stays; whoever asked has to know.
+        Some(loaded) => failure.with_details(json!({ "loaded": loaded })),
+        None => failure,
+    })?;
+    if let Some(loaded) = loaded {
+        warnings
+            .push(format!("The archive was loaded as the snapshot {loaded}, which snapshot_remove removes."));
+    }
     let restored =
         Restored { name: view.name.to_string(), id: view.id.to_string(), status: Status::of(&view) };
     Ok(Answer::new(restored).warn_all(warnings).warn_all(view.warnings))
+}
+
+/// The snapshot that is meant. One in an archive is loaded, and it is told under which name.
+async fn named_or_loaded(call: &Call, snapshot: &str) -> Result<(SnapshotRef, Option<String>), Failure> {
+    if !is_path(snapshot) || listed_at(call, snapshot).await?.is_some() {
+        return Ok((named(call, snapshot).await?, None));
+    }
+    let archive = Source::open(call, snapshot).await.map_err(|failure| failure.naming("snapshot"))?;
+    if archive.is_directory() {
+        return Err(none_at(snapshot));
+    }
+    let view = archives::take_in(call, None, archive).await?;
+    let called = view.name.map_or(view.digest, |name| name.to_string());
+    Ok((SnapshotRef::from(&view.id), Some(called)))
 }

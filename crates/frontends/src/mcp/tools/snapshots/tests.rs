@@ -70,8 +70,105 @@ async fn a_snapshot_has_the_shapes_that_clients_know() {
     }
     let verified = world.data("snapshot_verify", json!({ "pathOrName": "base" })).await;
     assert_eq!(verified["upper"]["algorithm"], "sha256");
-    let error = world.refused("snapshot_inspect", json!({ "pathOrName": "/etc/passwd" })).await;
-    assert_eq!(error["code"], "not_found");
+    let here = world.place.path();
+    for tool in ["snapshot_inspect", "snapshot_verify", "snapshot_remove"] {
+        let error = world.refused(tool, json!({ "pathOrName": "/etc/passwd" })).await;
+        assert_eq!(error["code"], "host_path_denied", "{tool}");
+        let error = world.refused(tool, json!({ "pathOrName": here })).await;
+        assert_eq!(error["code"], "not_found", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn the_older_names_of_its_parameters_are_taken() {
+    let world = World::new().await;
+    let taken = world.data("snapshot_create", json!({ "name": "base", "sourceSandbox": "dev" })).await;
+    assert_eq!((&taken["reference"], &taken["sourceSandbox"]), (&json!("base"), &json!("dev")));
+    let unnamed = world.data("snapshot_create", json!({ "fromSandbox": "dev" })).await;
+    assert!(unnamed["reference"].as_str().unwrap().starts_with("dev-"), "{unnamed:#}");
+    let path = json!({ "sourceSandbox": "dev", "path": world.place.path() });
+    let error = world.refused("snapshot_create", path).await;
+    assert_eq!(error["code"], "unsupported");
+    assert!(error["hint"].as_str().unwrap().contains("snapshot_save"), "{error:#}");
+    for wrong in [json!({ "name": "x" }), json!({ "fromSandbox": "dev", "sourceSandbox": "other" })] {
+        let error = world.refused("snapshot_create", wrong).await;
+        assert_eq!(error["code"], "invalid_request");
+        assert!(error["hint"].as_str().unwrap().contains("fromSandbox"), "{error:#}");
+    }
+    let error = world.refused("snapshot_create", json!({ "name": "a/b", "fromSandbox": "dev" })).await;
+    assert!(error["hint"].as_str().unwrap().contains("snapshot_list"), "{error:#}");
+}
+
+#[tokio::test]
+async fn who_says_no_means_it_where_danger_is_allowed_too() {
+    let client = Client::with(Settings { dangerous_enabled: true, ..Settings::default() }).await;
+    client.data("sandbox_create", json!({ "name": "dev" })).await;
+    client.data("snapshot_create", json!({ "name": "base", "fromSandbox": "dev" })).await;
+    let again =
+        |confirm: Value| json!({ "name": "base", "fromSandbox": "dev", "force": true, "confirm": confirm });
+    client.error("snapshot_create", again(json!(false)), "dangerous_operation_disabled").await;
+    client.data("snapshot_create", again(Value::Null)).await;
+    let remove = json!({ "pathOrName": "base", "force": true, "confirm": false });
+    client.error("snapshot_remove", remove, "dangerous_operation_disabled").await;
+}
+
+#[tokio::test]
+async fn a_path_is_as_good_as_a_name_and_an_archive_is_loaded() {
+    let world = World::new().await;
+    let taken = world.data("snapshot_create", json!({ "name": "base", "fromSandbox": "dev" })).await;
+    world.write("dev", "two").await;
+    let rootfs = json!({ "kind": "snapshot", "pathOrName": taken["path"] });
+    world.data("sandbox_create", json!({ "name": "by-path", "rootfs": rootfs })).await;
+    assert_eq!(world.read("by-path").await, "one");
+    let rootfs = json!({ "kind": "snapshot", "pathOrName": "/etc/passwd" });
+    let error = world.refused("sandbox_create", json!({ "rootfs": rootfs })).await;
+    assert_eq!(error["code"], "host_path_denied");
+    world.data("sandbox_remove", json!({ "name": "by-path", "force": true, "confirm": true })).await;
+
+    let out = world.place.path().join("base.tar.zst");
+    world.data("snapshot_save", json!({ "pathOrName": "base", "out": out })).await;
+    world.data("snapshot_remove", json!({ "pathOrName": taken["path"] })).await;
+    let restore = |name: &str, snapshot: &std::path::Path| json!({ "name": name, "snapshot": snapshot });
+    let restored = world.client.ask("sandbox_restore", restore("again", &out)).await;
+    assert!(restored["warnings"][0].as_str().unwrap().contains("snapshot base"), "{restored:#}");
+    assert_eq!(world.read("again").await, "one");
+    let error = world.refused("sandbox_restore", restore("again", &out)).await;
+    assert_eq!((&error["code"], &error["details"]["loaded"]), (&json!("already_exists"), &json!("base")));
+    assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{error:#}");
+    for (path, code) in [("/etc/passwd", "host_path_denied"), ("none", "not_found"), ("", "not_found")] {
+        let error = world.refused("sandbox_restore", restore("more", &world.place.path().join(path))).await;
+        assert_eq!(error["code"], code, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn who_loads_learns_of_another_name_than_the_wanted_one() {
+    let world = World::new().await;
+    world.data("snapshot_create", json!({ "name": "base", "fromSandbox": "dev" })).await;
+    let out = world.place.path().join("base.tar.zst");
+    world.data("snapshot_save", json!({ "pathOrName": "base", "out": out })).await;
+    let load = async |rest: Value| {
+        let mut arguments = json!({ "archive": out });
+        arguments.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        world.client.ask("snapshot_load", arguments).await
+    };
+    let same = load(json!({ "dest": "/elsewhere" })).await;
+    assert_eq!(same["warnings"], json!(["dest has no effect: snapshots stay with the daemon."]));
+    let kept = load(json!({ "name": "other" })).await;
+    assert_eq!(kept["data"]["name"], "base");
+    assert!(kept["warnings"][0].as_str().unwrap().contains("base, not other"), "{kept:#}");
+    world.data("snapshot_remove", json!({ "pathOrName": "base" })).await;
+    world.write("dev", "two").await;
+    world.data("snapshot_create", json!({ "name": "base", "fromSandbox": "dev" })).await;
+    let renamed = load(json!({})).await;
+    assert_ne!(renamed["data"]["name"], "base");
+    assert!(renamed["warnings"][0].as_str().unwrap().contains("saved as base"), "{renamed:#}");
+    std::fs::write(&out, "no archive at all").unwrap();
+    let missing = world.refused("snapshot_load", json!({ "archive": world.place.path().join("none") })).await;
+    assert!(missing["hint"].as_str().unwrap().starts_with("Check archive;"), "{missing:#}");
+    let error = load(json!({})).await["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("is no archive of a snapshot"), "{error:#}");
+    assert!(error["hint"].as_str().unwrap().contains("snapshot_save"), "{error:#}");
 }
 
 #[tokio::test]
@@ -136,11 +233,6 @@ async fn archives_go_where_the_policy_allows() {
     std::fs::write(&out, bytes).unwrap();
     let error = world.refused("snapshot_load", json!({ "archive": out })).await;
     assert_eq!(error["code"], "invalid_request");
-    let elsewhere = [
-        ("snapshot_create", json!({ "name": "x", "fromSandbox": "dev", "destDir": "/tmp" })),
-        ("snapshot_load", json!({ "archive": out, "dest": "/tmp" })),
-    ];
-    for (tool, arguments) in elsewhere {
-        assert_eq!(world.refused(tool, arguments).await["code"], "unsupported");
-    }
+    let elsewhere = json!({ "name": "x", "fromSandbox": "dev", "destDir": "/tmp" });
+    assert_eq!(world.refused("snapshot_create", elsewhere).await["code"], "unsupported");
 }

@@ -1,7 +1,7 @@
 //! Files of volumes. Paths begin at the volume's root, with or without a slash.
 
-use engine::WriteOptions;
-use sandbox::{ErrorKind, WriteMode};
+use engine::{VolumeRef, WriteOptions};
+use sandbox::{ErrorKind, FileKind, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,7 @@ use crate::mcp::{
     envelope::{Answer, Failure, ToolResult, Truncated},
     tool::{Hints, Tool},
     tools::files::{
-        DEFAULT_LIMIT, Encoding, FsEntry, FsMeta, MAX_LIMIT, Part, RemoveKind, collect, listed_entries,
-        not_text, once,
+        Encoding, FsEntry, FsMeta, MAX_LIMIT, Part, RemoveKind, collect, listed_entries, not_text, once,
     },
 };
 
@@ -80,7 +79,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_copy",
             "Copy within a volume",
-            "Copy a file or a directory within a volume.",
+            "Copy a file or a directory within a volume, making missing directories.",
             // It replaces what is there.
             Hints::DESTROYS,
             copy,
@@ -89,27 +88,27 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_rename",
             "Rename within a volume",
-            "Move a file or directory within a volume. What is at the new path stays.",
-            Hints::ADDS,
+            "Move a file or directory within a volume, making missing directories. A file at the new path is replaced.",
+            Hints::DESTROYS_MORE,
             rename,
         ),
     ]
 }
 
-/// The path as the engine takes it. Nothing could leave the volume; what asks to is told so.
+/// The path as the engine takes it and as answers tell it: from the root, without `.` and `..`. Nothing could leave the
+/// volume; what asks to is told so.
 fn within(path: &str) -> Result<String, Failure> {
-    let mut depth = 0_usize;
+    let mut parts = Vec::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
-        depth = match part {
-            ".." => depth.checked_sub(1).ok_or_else(|| {
-                let shown: String = path.chars().take(80).collect();
-                Failure::invalid(format!("path traversal outside volume root: {shown}"))
-                    .with_hint("Paths begin at the volume's root; / is the root itself.")
-            })?,
-            _ => depth + 1,
-        };
+        if part != ".." {
+            parts.push(part);
+        } else if parts.pop().is_none() {
+            let shown: String = path.chars().take(80).collect();
+            return Err(Failure::invalid(format!("path traversal outside volume root: {shown}"))
+                .with_hint("Paths begin at the volume's root; / is the root itself."));
+        }
     }
-    Ok(if path.starts_with('/') { path.to_owned() } else { format!("/{path}") })
+    Ok(format!("/{}", parts.join("/")))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -198,7 +197,7 @@ struct ListArguments {
 
 async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> {
     let which = meant(&call, &arguments.name)?;
-    let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(DEFAULT_LIMIT));
+    let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(MAX_LIMIT));
     let path = within(&arguments.path)?;
     let listed = call.engine().volume_list(&call.who, &which, &path, recursive, limit).await;
     Ok(listed_entries(listed.map_err(explained)?))
@@ -303,9 +302,25 @@ struct Copied {
     copied: bool,
 }
 
+/// Makes the directories that lead to the target, where there is something to bring there.
+async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) -> Result<(), Failure> {
+    let (engine, who) = (call.engine(), &call.who);
+    let found = engine.volume_stat(who, which, source, false).await.map_err(explained)?;
+    let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
+    if is_beneath && found.kind == FileKind::Directory {
+        return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
+            .with_hint("Choose a path for to that does not lie beneath from."));
+    }
+    match target.rsplit_once('/') {
+        None | Some(("", _)) => Ok(()),
+        Some((parent, _)) => engine.volume_mkdir(who, which, parent, true, None).await.map_err(explained),
+    }
+}
+
 async fn copy(call: Call, arguments: MoveArguments) -> ToolResult<Copied> {
     let MoveArguments { name, from, to } = arguments;
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
+    make_way(&call, &which, &source, &target).await?;
     let copied = call.engine().volume_copy_path(&call.who, &which, &source, &target, true).await;
     copied.map_err(explained)?;
     Ok(Answer::new(Copied { name, from, to, copied: true }))
@@ -322,12 +337,13 @@ struct Renamed {
 async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<Renamed> {
     let MoveArguments { name, from, to } = arguments;
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
-    let renamed = call.engine().volume_rename_path(&call.who, &which, &source, &target, false).await;
-    renamed.map_err(|error| {
-        explained(error).or_hint(
-            ErrorKind::AlreadyExists,
-            "Call volume_fs_remove for what is there, or choose another to.",
-        )
-    })?;
+    make_way(&call, &which, &source, &target).await?;
+    if source != target {
+        let renamed = call.engine().volume_rename_path(&call.who, &which, &source, &target, true).await;
+        renamed.map_err(|error| {
+            let hint = "Call volume_fs_remove for what is there, or choose another to.";
+            explained(error).or_hint(ErrorKind::AlreadyExists, hint).or_hint(ErrorKind::WrongState, hint)
+        })?;
+    }
     Ok(Answer::new(Renamed { name, from, to, renamed: true }))
 }

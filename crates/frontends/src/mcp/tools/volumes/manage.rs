@@ -134,7 +134,6 @@ pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResu
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct RemoveArguments {
     name: Option<String>,
-    #[schemars(length(min = 1))]
     names: Option<Vec<String>>,
 }
 

@@ -41,8 +41,6 @@ async fn a_volume_has_files_with_and_without_a_sandbox() {
     client.data("volume_fs_copy", on(json!({ "from": "/a/b.txt", "to": "/deep/copy" }))).await;
     let moved = client.data("volume_fs_rename", on(json!({ "from": "/deep/copy", "to": "/c" }))).await;
     assert_eq!(moved, json!({ "name": "data", "from": "/deep/copy", "to": "/c", "renamed": true }));
-    let taken = on(json!({ "from": "/c", "to": "/a/b.txt" }));
-    client.error("volume_fs_rename", taken, "already_exists").await;
     let listed = client.data("volume_fs_list", on(json!({ "path": "/" }))).await;
     let paths: Vec<_> = listed.as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect();
     assert_eq!(paths, ["/a", "/c", "/deep"]);
@@ -80,8 +78,12 @@ async fn a_volume_in_use_stays_and_what_was_removed_before_it_is_told() {
     let removed = client.data("volume_remove", json!({ "names": ["b", "c", "b"] })).await;
     assert_eq!(removed, json!([{ "name": "b", "removed": true }, { "name": "c", "removed": true }]));
     assert_eq!(client.data("volume_list", json!({})).await, json!([]));
-    let error = client.error("volume_remove", json!({}), "invalid_request").await;
-    assert_eq!(error["message"], "volume_remove requires name or names");
+    for none in [json!({}), json!({ "names": [] })] {
+        let error = client.error("volume_remove", none, "invalid_request").await;
+        assert_eq!(error["message"], "volume_remove requires name or names");
+    }
+    client.data("volume_create", json!({ "name": "d" })).await;
+    client.data("volume_remove", json!({ "name": "d", "names": [] })).await;
     let error = client.error("volume_inspect", json!({ "name": "b" }), "not_found").await;
     assert!(error["hint"].as_str().unwrap().contains("volume_list"), "{error}");
 }
@@ -95,11 +97,85 @@ async fn what_no_volume_can_be_is_refused() {
         (json!({ "name": "a", "kind": "disk", "sizeMib": 1 }), "size"),
         (json!({ "name": "a", "sizeMib": 64 }), "directory"),
         (json!({ "name": "a", "kind": "tape" }), "tape"),
+        (json!({ "name": "" }), "volume name"),
     ] {
         let error = client.error("volume_create", arguments, "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{named}: {error}");
     }
+    for (arguments, next) in [
+        (json!({ "name": "" }), "volume_list"),
+        (json!({ "name": "a/b" }), "volume_list"),
+        (json!({ "name": "a", "kind": "disk" }), "sizeMib"),
+        (json!({ "name": "a", "kind": "disk", "quotaMib": 64 }), "sizeMib"),
+        (json!({ "name": "a", "sizeMib": 64 }), "quotaMib"),
+        (json!({ "name": "a", "quotaMib": 1 }), "quotaMib"),
+    ] {
+        let error = client.error("volume_create", arguments, "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains(next), "{next}: {error}");
+    }
     let missing = json!({ "volumes": [{ "kind": "named", "source": "none", "guestPath": "/x" }] });
     let error = client.error("sandbox_create", missing, "not_found").await;
     assert!(error["message"].as_str().unwrap().contains("none"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("volume_create"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_moved_replaces_files_and_finds_its_way_made() {
+    let client = Client::new().await;
+    client.data("volume_create", json!({ "name": "v" })).await;
+    for (path, content) in [("/a", "one"), ("/b", "two"), ("/dir/x", "three")] {
+        client.data("volume_fs_write", json!({ "name": "v", "path": path, "content": content })).await;
+    }
+    let two = |from: &str, to: &str| json!({ "name": "v", "from": from, "to": to });
+    let read = async |path: &str| {
+        client.data("volume_fs_read", json!({ "name": "v", "path": path })).await["content"].clone()
+    };
+    client.data("volume_fs_rename", two("/a", "/b")).await;
+    assert_eq!(read("/b").await, "one");
+    client.data("volume_fs_rename", two("/b", "b")).await;
+    assert_eq!(read("/b").await, "one");
+    client.data("volume_fs_rename", two("/b", "/new/deep/b")).await;
+    client.data("volume_fs_copy", two("/new/deep/b", "/more/c")).await;
+    assert_eq!(read("more/c").await, "one");
+    // What fails leaves no directories behind.
+    client.error("volume_fs_rename", two("/none", "/left/over"), "not_found").await;
+    client.error("volume_fs_rename", two("/none", "/none"), "not_found").await;
+    for tool in ["volume_fs_rename", "volume_fs_copy"] {
+        let error = client.error(tool, two("/dir", "/dir/y/z"), "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains("beneath from"), "{error}");
+    }
+    let paths = async |path: &str| {
+        let listed = client.data("volume_fs_list", json!({ "name": "v", "path": path })).await;
+        listed.as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(paths(".").await, ["/dir", "/more", "/new"]);
+    assert_eq!(paths("dir/../dir/").await, ["/dir/x"]);
+}
+
+#[tokio::test]
+async fn a_directory_is_listed_whole_unless_less_is_asked_for() {
+    let client = Client::new().await;
+    client.data("volume_create", json!({ "name": "v" })).await;
+    let which = super::meant(&client.call, "v").unwrap();
+    for n in 0..1100 {
+        let path = format!("/d{n}");
+        client.call.engine().volume_mkdir(&client.call.who, &which, &path, true, None).await.unwrap();
+    }
+    let listed = client.data("volume_fs_list", json!({ "name": "v", "path": "/" })).await;
+    assert_eq!(listed.as_array().unwrap().len(), 1100);
+}
+
+#[tokio::test]
+async fn bytes_are_taken_however_base64_is_written() {
+    let client = Client::new().await;
+    client.data("volume_create", json!({ "name": "v" })).await;
+    let write =
+        |content: &str| json!({ "name": "v", "path": "/f", "content": content, "encoding": "base64" });
+    for written in ["+/+/AA==", "+/+/\r\n AA\n", "-_-_AA", "+/+/AA="] {
+        client.data("volume_fs_write", write(written)).await;
+        let read = json!({ "name": "v", "path": "/f", "encoding": "base64" });
+        assert_eq!(client.data("volume_fs_read", read).await["content"], "+/+/AA==", "{written:?}");
+    }
+    let error = client.error("volume_fs_write", write("AA=A"), "invalid_request").await;
+    assert!(error["message"].as_str().unwrap().contains("base64"), "{error}");
 }
