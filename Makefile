@@ -24,8 +24,9 @@ check: ## format and lints
 unit: ## all tests, as the user who asks
 	cargo test --workspace --no-fail-fast
 
+# The builds below are of the whole workspace: one package alone is compiled anew, with features of its own.
 mcp: ## MCP clients that others wrote, and the official conformance suite (npm, pip)
-	cargo build -p warren
+	cargo test --workspace --no-run
 	tests/mcp-clients/conformance target/debug/warren
 	tests/mcp-clients/run target/debug/warren
 
@@ -33,11 +34,12 @@ rootless: ## the sandbox tests again, as an ordinary user (when root asks)
 	scripts/test-rootless
 
 cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
-	cargo build -p warren
+	cargo test --workspace --no-run
 	scripts/cgroup-v2/run target/debug/warren
 
 soak: ## slow tests: long random cycles
 	WARREN_CYCLES=20000 cargo test --release -p warren --test sandbox cycles
+	WARREN_CELLS=10000 cargo test --release -p guest --test guest many_cells
 
 bench: build ## numbers beside the peers that are installed
 	target/release/warren bench

@@ -155,6 +155,7 @@ impl Dockerfile {
                 args.insert(name.clone(), value.clone());
             }
         }
+        let mut room = expand::Room::new();
         for located in &self.args {
             let Instruction::Arg(list) = &located.instruction else { continue };
             for (name, default) in list {
@@ -168,6 +169,7 @@ impl Dockerfile {
                     (None, None) => None,
                 };
                 if let Some(value) = value {
+                    room.take(name, &value).map_err(|message| Error::new(located.line, message))?;
                     args.insert(name.clone(), value);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::{iter::Peekable, str::Chars};
 
-use crate::MAX_EXPANDED_BYTES;
+use crate::{MAX_EXPANDED_BYTES, MAX_VARIABLE_BYTES};
 
 /// Deepest `${a:-${b:-…}}`.
 const MAX_DEPTH: usize = 32;
@@ -20,6 +20,23 @@ pub(crate) fn word(text: &str, escape: char, lookup: Lookup<'_>) -> Result<Strin
 pub(crate) fn body(text: &str, escape: char, lookup: Lookup<'_>) -> Result<String, String> {
     let mut expander = Expander { chars: text.chars().peekable(), escape, lookup, depth: 0 };
     expander.until(None, Quotes::Kept)
+}
+
+/// What variables together may still take.
+pub(crate) struct Room(usize);
+
+impl Room {
+    pub(crate) fn new() -> Self {
+        Self(MAX_VARIABLE_BYTES)
+    }
+
+    pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let left = self.0.checked_sub(name.len() + value.len());
+        self.0 = left.ok_or_else(|| {
+            format!("variables, arguments and labels have more than {MAX_VARIABLE_BYTES} bytes together")
+        })?;
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

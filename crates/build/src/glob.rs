@@ -34,6 +34,17 @@ impl Pattern {
         Ok(Self { parts })
     }
 
+    /// The same for `COPY`, where `**` is no more than `*`.
+    pub fn of_copy(text: &str) -> Result<Self, String> {
+        let mut pattern = Self::parse(text)?;
+        for part in &mut pattern.parts {
+            if *part == Part::Any {
+                *part = Part::One(vec![Token::Many]);
+            }
+        }
+        Ok(pattern)
+    }
+
     /// Whether the whole path matches.
     pub fn matches(&self, path: &str) -> bool {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -216,6 +227,12 @@ mod tests {
         for bad in ["[", "[]a]", "[a", "a\\", "[a-"] {
             assert!(Pattern::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_copy_names_has_as_many_parts_as_the_pattern() {
+        let pattern = Pattern::of_copy("a/**").unwrap();
+        assert!(pattern.matches("a/b") && !pattern.matches("a/b/c") && !pattern.matches("a"));
     }
 
     #[test]

@@ -27,6 +27,15 @@ pub enum Command {
     Shell(String),
 }
 
+/// What a command of `RUN` may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Network {
+    /// As the build says.
+    #[default]
+    Default,
+    None,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyKind {
     Copy,
@@ -58,6 +67,7 @@ pub enum Instruction {
     Run {
         command: Command,
         heredocs: Vec<Heredoc>,
+        network: Network,
     },
     Copy(Box<Copy>),
     Env(Vec<(String, String)>),
@@ -228,11 +238,14 @@ impl Reading<'_> {
     }
 
     fn run(self) -> Result<Instruction> {
+        let mut network = Network::Default;
         for (name, value) in &self.flags {
             match (name.as_str(), value.as_deref()) {
-                ("network", Some("none" | "default")) => {}
+                ("network", Some("default")) => network = Network::Default,
+                ("network", Some("none")) => network = Network::None,
                 ("network", _) => {
-                    return Err(self.error("RUN --network takes none or default: sandboxes have no network"));
+                    let why = "sandboxes reach package indexes and no network";
+                    return Err(self.error(format!("RUN --network takes none or default: {why}")));
                 }
                 ("security", Some("sandbox")) => {}
                 (other, _) => return Err(self.unsupported(other, "a command")),
@@ -245,7 +258,7 @@ impl Reading<'_> {
         if command == Command::Exec(Vec::new()) {
             return Err(self.misfit());
         }
-        Ok(Instruction::Run { command, heredocs: self.line.heredocs.clone() })
+        Ok(Instruction::Run { command, heredocs: self.line.heredocs.clone(), network })
     }
 
     fn copy(self, kind: CopyKind) -> Result<Instruction> {

@@ -20,7 +20,7 @@ pub use crate::{
     error::{Error, Result},
     glob::Pattern,
     ignore::Ignore,
-    instruction::{Command, Copy, CopyKind, Heredoc, Instruction},
+    instruction::{Command, Copy, CopyKind, Heredoc, Instruction, Network},
     options::{BuildArgs, Target},
     scope::{Config, CopyStep, RunStep, Scope, Step},
 };
@@ -31,3 +31,6 @@ pub const MAX_DOCKERFILE_BYTES: usize = 1024 * 1024;
 pub const MAX_INSTRUCTIONS: usize = 2000;
 /// Longest text that variables may grow to, so that a few doublings do not fill the memory.
 pub const MAX_EXPANDED_BYTES: usize = 256 * 1024;
+/// Most that all variables, arguments and labels take together, so that many of them do not either. No kernel starts a program
+/// with more.
+pub const MAX_VARIABLE_BYTES: usize = 1024 * 1024;

@@ -7,6 +7,9 @@ use crate::{
     words,
 };
 
+/// Here-documents of one instruction.
+const MAX_HEREDOCS: usize = 64;
+
 /// One instruction with all its lines joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -136,6 +139,9 @@ impl<'a> Reader<'a> {
         let mut heredocs = Vec::new();
         for word in words::split(rest, self.escape) {
             let Some(mut heredoc) = opening(&word) else { continue };
+            if heredocs.len() == MAX_HEREDOCS {
+                return Err(Error::new(number, format!("more than {MAX_HEREDOCS} here-documents")));
+            }
             heredoc.content = self.read_body(number, &heredoc)?;
             heredocs.push(heredoc);
         }

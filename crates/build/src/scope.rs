@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 use crate::{
     dockerfile::{Located, Plan, StageRef},
     error::{Error, Result},
-    expand,
-    instruction::{Command, Copy, CopyKind, Heredoc, Instruction, is_remote},
+    expand::{self, Room},
+    instruction::{Command, Copy, CopyKind, Heredoc, Instruction, Network, is_remote},
     options::is_proxy,
 };
 
-/// Ports that one `EXPOSE` range may name.
-const MAX_PORT_RANGE: u32 = 1024;
+/// Ports that an image may name.
+const MAX_PORTS: usize = 1024;
+/// Volumes that an image may name.
+const MAX_VOLUMES: usize = 1024;
+/// Variables of an image.
+const MAX_VARIABLES: usize = 4096;
 
 /// What the image will say about how it is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +53,7 @@ pub struct RunStep {
     pub proxies: Vec<(String, String)>,
     pub user: Option<String>,
     pub workdir: String,
+    pub network: Network,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +98,21 @@ impl<'a> Scope<'a> {
 
     /// What the instruction comes to here.
     pub fn step(&mut self, located: &Located) -> Result<Step> {
-        self.apply(&located.instruction).map_err(|message| Error::new(located.line, message))
+        let step = self.apply(&located.instruction);
+        let step = step.and_then(|step| self.check_size().map(|()| step));
+        step.map_err(|message| Error::new(located.line, message))
+    }
+
+    /// What was said before counts too, so this comes on top of what each instruction looks at by itself.
+    fn check_size(&self) -> Result<(), String> {
+        let Config { env, labels, volumes, .. } = &self.config;
+        let mut room = Room::new();
+        let env = env.iter().map(|(name, value)| (name, value));
+        env.chain(labels).chain(&self.args).try_for_each(|(name, value)| room.take(name, value))?;
+        if volumes.len() > MAX_VOLUMES {
+            return Err(format!("more than {MAX_VOLUMES} volumes"));
+        }
+        Ok(())
     }
 
     fn lookup(&self, name: &str) -> Option<String> {
@@ -126,7 +145,9 @@ impl<'a> Scope<'a> {
 
     fn apply(&mut self, instruction: &Instruction) -> Result<Step, String> {
         match instruction {
-            Instruction::Run { command, heredocs } => return self.run(command, heredocs).map(Step::Run),
+            Instruction::Run { command, heredocs, network } => {
+                return self.run(command, heredocs, *network).map(Step::Run);
+            }
             Instruction::Copy(copy) => return self.copy(copy).map(|copy| Step::Copy(Box::new(copy))),
             Instruction::Workdir(path) => {
                 let path = self.absolute(&self.value("WORKDIR", path)?);
@@ -135,8 +156,10 @@ impl<'a> Scope<'a> {
             }
             Instruction::Env(pairs) => self.env(pairs)?,
             Instruction::Label(pairs) => {
+                let mut room = Room::new();
                 for (name, value) in pairs {
                     let (name, value) = (self.expand(name)?, self.expand(value)?);
+                    room.take(&name, &value)?;
                     self.config.labels.insert(name, value);
                 }
             }
@@ -159,7 +182,7 @@ impl<'a> Scope<'a> {
             Instruction::Shell(shell) => self.config.shell.clone_from(shell),
             Instruction::Expose(ports) => self.expose(ports)?,
             Instruction::Volume(volumes) => {
-                for volume in volumes {
+                for volume in volumes.iter().take(MAX_VOLUMES + 1) {
                     let volume = self.value("VOLUME", volume)?;
                     add(&mut self.config.volumes, volume);
                 }
@@ -171,13 +194,19 @@ impl<'a> Scope<'a> {
 
     fn env(&mut self, pairs: &[(String, String)]) -> Result<(), String> {
         // All values are those from before the instruction.
+        if pairs.len() + self.config.env.len() > MAX_VARIABLES {
+            return Err(format!("more than {MAX_VARIABLES} variables"));
+        }
+        let mut room = Room::new();
         let mut expanded = Vec::with_capacity(pairs.len());
         for (name, value) in pairs {
             let name = self.expand(name)?;
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(format!("ENV takes name=value; {name:?} is no name"));
             }
-            expanded.push((name, self.expand(value)?));
+            let value = self.expand(value)?;
+            room.take(&name, &value)?;
+            expanded.push((name, value));
         }
         for (name, value) in expanded {
             match self.config.env.iter_mut().find(|(own, _)| *own == name) {
@@ -189,6 +218,7 @@ impl<'a> Scope<'a> {
     }
 
     fn declare(&mut self, args: &[(String, Option<String>)]) -> Result<(), String> {
+        let mut room = Room::new();
         for (name, default) in args {
             let plan = self.plan;
             let value = match (plan.given.get(name), default) {
@@ -197,6 +227,7 @@ impl<'a> Scope<'a> {
                 (None, None) => plan.global_args.get(name).cloned(),
             };
             if let Some(value) = value {
+                room.take(name, &value)?;
                 self.args.insert(name.clone(), value);
             }
         }
@@ -221,7 +252,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn run(&self, command: &Command, heredocs: &[Heredoc]) -> Result<RunStep, String> {
+    fn run(&self, command: &Command, heredocs: &[Heredoc], network: Network) -> Result<RunStep, String> {
         let command = match (command, heredocs) {
             (Command::Shell(text), [only]) if *text == only.opening => {
                 if only.content.starts_with("#!") {
@@ -250,15 +281,17 @@ impl<'a> Scope<'a> {
         let given = self.plan.given.iter().filter(|(name, _)| is_proxy(name) && is_new(name, &env));
         let proxies = given.map(|(name, value)| (name.clone(), value.clone())).collect();
         let workdir = self.config.workdir.clone().unwrap_or_else(|| "/".to_owned());
-        Ok(RunStep { command, env, proxies, user: self.config.user.clone(), workdir })
+        Ok(RunStep { command, env, proxies, user: self.config.user.clone(), workdir, network })
     }
 
     fn copy(&self, copy: &Copy) -> Result<CopyStep, String> {
         let keyword = if copy.kind == CopyKind::Add { "ADD" } else { "COPY" };
         let from = copy.from.as_deref().map(|from| self.value("--from", from)).transpose()?;
+        let mut room = Room::new();
         let mut sources = Vec::with_capacity(copy.sources.len());
         for source in &copy.sources {
             let source = self.expand_in(source, copy.is_json)?;
+            room.take("", &source)?;
             if source.is_empty() {
                 return Err(format!("a source of {keyword} is empty once its variables are replaced"));
             }
@@ -273,6 +306,7 @@ impl<'a> Scope<'a> {
             } else {
                 heredoc.content.clone()
             };
+            room.take(&heredoc.name, &content)?;
             Ok((heredoc.name.clone(), content))
         });
         let files = files.collect::<Result<Vec<_>, String>>()?;
@@ -324,6 +358,7 @@ impl<'a> Scope<'a> {
     }
 
     fn expose(&mut self, ports: &[String]) -> Result<(), String> {
+        let mut n_ports = self.config.ports.len();
         for word in ports {
             let expanded = self.expand(word)?;
             for text in expanded.split_whitespace() {
@@ -336,8 +371,12 @@ impl<'a> Scope<'a> {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
                 let number = |text: &str| text.parse::<u16>().map(u32::from).map_err(|_bad| refuse());
                 let (first, last) = (number(first)?, number(last)?);
-                if first > last || last - first > MAX_PORT_RANGE {
+                if first > last {
                     return Err(refuse());
+                }
+                n_ports += (last - first + 1) as usize;
+                if n_ports > MAX_PORTS {
+                    return Err(format!("more than {MAX_PORTS} ports"));
                 }
                 for port in first..=last {
                     add(&mut self.config.ports, format!("{port}/{protocol}"));

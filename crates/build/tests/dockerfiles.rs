@@ -1,7 +1,9 @@
 //! Whole Dockerfiles: what they come to, and what is refused.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
-use build::{Base, BuildArgs, Config, CopyStep, Dockerfile, Plan, RunStep, Scope, StageRef, Step, Target};
+use build::{
+    Base, BuildArgs, Config, CopyStep, Dockerfile, Network, Plan, RunStep, Scope, StageRef, Step, Target,
+};
 use proptest::prelude::*;
 
 fn target() -> Target {
@@ -181,6 +183,13 @@ fn here_documents_are_scripts_for_the_shell() {
 }
 
 #[test]
+fn a_command_can_be_kept_from_the_network() {
+    let (steps, _) = walk("FROM a\nRUN x\nRUN --network=none x\nRUN --network=default x");
+    let networks: Vec<_> = steps.iter().map(|step| run(step).network).collect();
+    assert_eq!(networks, [Network::Default, Network::None, Network::Default]);
+}
+
+#[test]
 fn ports_and_volumes_are_kept_once() {
     let (_, config) = walk(
         "FROM a\nEXPOSE 80 53/UDP 8000-8002\nEXPOSE 80/tcp\nVOLUME [\"/a\", \"/b\"]\nVOLUME /b /c\nSTOPSIGNAL SIGINT\nUSER u:g",
@@ -241,7 +250,7 @@ fn refusals_name_the_line_and_what_was_expected() {
         ("FROM --link a", &["--link is not supported", "--platform"]),
         ("FROM $nothing", &["names no image"]),
         ("FROM a\nRUN --mount=type=cache,target=/x y", &["line 2", "--mount is not supported"]),
-        ("FROM a\nRUN --network=host y", &["no network"]),
+        ("FROM a\nRUN --network=host y", &["none or default"]),
         ("FROM a\nCOPY x", &["line 2", "sources and a destination"]),
         ("FROM a\nCOPY a b c", &["ends with /"]),
         ("FROM a\nCOPY --from= a b", &["--from takes a value"]),
@@ -257,6 +266,7 @@ fn refusals_name_the_line_and_what_was_expected() {
         ("FROM a\nSHELL /bin/sh", &["list in JSON"]),
         ("FROM a\nEXPOSE http", &["EXPOSE takes a port"]),
         ("FROM a\nEXPOSE 1-70000", &["EXPOSE takes a port"]),
+        ("FROM a\nEXPOSE 1-600\nEXPOSE 601-1025", &["line 3", "more than 1024 ports"]),
         ("FROM a\nWORKDIR $nothing", &["WORKDIR $nothing is empty"]),
         ("FROM a\nENV a=\"b", &["line 2", "closing \""]),
         ("FROM a\nRUN <<EOF\n#!/bin/python\nEOF", &["line 2", "#!"]),
@@ -265,6 +275,35 @@ fn refusals_name_the_line_and_what_was_expected() {
         for part in parts {
             assert!(message.contains(part), "{text:?}: {message}");
         }
+    }
+}
+
+/// What a few lines can grow to has an end, so that no Dockerfile fills the memory or keeps a thread for ever.
+#[test]
+fn a_small_dockerfile_does_not_become_large() {
+    let doubled = format!("{}\n", "ENV b=$b$b\n".repeat(12));
+    let many = |form: &str| (0..5000).map(|n| form.replace('#', &n.to_string())).collect::<String>();
+    for (text, part) in [
+        (format!("FROM a\nENV b=0123456789\n{doubled}ENV{}", many(" v#=$b")), "more than 4096 variables"),
+        (format!("FROM a\nENV b=0123456789\n{doubled}{}", many("ENV v#=$b\n")), "more than 1048576 bytes"),
+        (format!("FROM a\nENV b=0123456789\n{doubled}LABEL{}", many(" v#=$b")), "more than 1048576 bytes"),
+        (format!("FROM a\nENV b=0123456789\n{doubled}ARG{}", many(" v#=$b")), "more than 1048576 bytes"),
+        (
+            format!("ARG b=0123456789\n{}ARG{}\nFROM a", doubled.replace("ENV", "ARG"), many(" v#=$b")),
+            "bytes",
+        ),
+        (format!("FROM a\nENV b=0123456789\n{doubled}COPY{} /x/", many(" $b")), "more than 1048576 bytes"),
+        (format!("FROM a\nVOLUME{}", many(" /#")), "more than 1024 volumes"),
+        (format!("FROM a\nEXPOSE{}", many(" 1-1000")), "more than 1024 ports"),
+        (format!("FROM a\nCOPY{} /x/\n{}", many(" <<A#"), many("A#\n")), "more than 64 here-documents"),
+    ] {
+        let text = if text.matches('\n').count() > 1900 {
+            text.lines().take(1900).collect::<Vec<_>>().join("\n")
+        } else {
+            text
+        };
+        let message = refusal(&text);
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     outcome::ExitEntry,
     packages,
     pump::ExecTask,
+    replace,
     shared::{Life, Shared},
     snapshots, volumes,
 };
@@ -109,6 +110,7 @@ async fn take_up_all(
     // Those without a place first: they have nobody to wait for.
     found.sort_by_key(|found| !found.is_at_rest());
     stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
+    replace::settle(&core).await;
     sweep(&core, &unreadable).await;
     snapshots::sweep(&core, leftovers).await;
     core.is_settled.send_replace(true);

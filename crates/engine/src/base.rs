@@ -59,6 +59,7 @@ pub(crate) async fn find(
             check_host_path(who, path, *allowed)?;
             let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
             check_kind(path, Kind::Directory).await?;
+            crate::mounts::check_apart(path, &core.config)?;
             Ok(on_host_path(rootfs))
         }
         Some(RootfsSpec::Disk { path, allowed }) => {

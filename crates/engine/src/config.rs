@@ -24,6 +24,8 @@ pub const MAX_STOP_GRACE: Duration = Duration::from_secs(60 * 60);
 pub struct EngineConfig {
     /// `$WARREN_HOME`.
     pub home: PathBuf,
+    /// Where the daemon's sockets and those of the guests are: as private as `home`, to every sandbox.
+    pub run: Option<PathBuf>,
     /// What a sandbox gets where nothing was asked.
     pub defaults: Defaults,
     pub ledger: LedgerLimits,
@@ -46,6 +48,7 @@ impl EngineConfig {
     pub fn new(home: impl Into<PathBuf>) -> Self {
         Self {
             home: home.into(),
+            run: None,
             defaults: Defaults::default(),
             ledger: LedgerLimits::default(),
             max_sandboxes: DEFAULT_MAX_SANDBOXES,

@@ -124,7 +124,7 @@ impl Registry {
 
 /// A sandbox that this caller may change. Whatever changes one asks for this, so that nothing can forget to find out:
 /// it is made by [`Core::find_to_change`] alone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Changeable(Arc<Shared>);
 
 impl Deref for Changeable {
@@ -184,14 +184,20 @@ impl Core {
 
     /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step. Returns
     /// the sandbox of the same request instead where it has one already, or is about to: that needs no second place.
-    pub(crate) fn reserve(&self, who: &Principal, shared: Arc<Shared>) -> Result<Option<Arc<Shared>>> {
+    /// `instead_of`: one that goes for its sake, and does not count.
+    pub(crate) fn reserve(
+        &self,
+        who: &Principal,
+        shared: Arc<Shared>,
+        instead_of: Option<&SandboxId>,
+    ) -> Result<Option<Arc<Shared>>> {
         let mut registry = self.registry();
         if let Some(request) = &shared.request_id
             && let Some(known) = registry.requested(&shared.subject.namespace, request)
         {
             return Ok(Some(known));
         }
-        registry.check_room(self.config.max_sandboxes, who, shared.memory, None)?;
+        registry.check_room(self.config.max_sandboxes, who, shared.memory, instead_of)?;
         // With the registry locked: whoever removes a snapshot looks for its users in here afterwards.
         self.snapshots.check_trees(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
@@ -211,8 +217,9 @@ impl Core {
     /// Makes a sandbox findable; its record stands in the store.
     pub(crate) fn publish(&self, shared: &Arc<Shared>) {
         let subject = shared.subject.clone();
+        let name = shared.status.borrow().record.name.clone();
         let mut registry = self.registry();
-        registry.by_name.insert((subject.namespace, subject.name), subject.id.clone());
+        registry.by_name.insert((subject.namespace, name), subject.id.clone());
         registry.by_id.insert(subject.id, Place { shared: Arc::clone(shared), is_recorded: true });
     }
 
@@ -221,11 +228,26 @@ impl Core {
         let subject = &shared.subject;
         let mut registry = self.registry();
         registry.by_id.remove(&subject.id);
-        let key = (subject.namespace.clone(), subject.name.clone());
+        let key = (subject.namespace.clone(), shared.status.borrow().record.name.clone());
         // The name may be another's by now.
         if registry.by_name.get(&key) == Some(&subject.id) {
             registry.by_name.remove(&key);
         }
+    }
+
+    /// Its record has another name now.
+    pub(crate) fn renamed(&self, shared: &Shared, before: &SandboxName, after: &SandboxName) {
+        let (namespace, id) = (&shared.subject.namespace, &shared.subject.id);
+        let mut registry = self.registry();
+        let key = (namespace.clone(), before.clone());
+        if registry.by_name.get(&key) == Some(id) {
+            registry.by_name.remove(&key);
+        }
+        registry.by_name.insert((namespace.clone(), after.clone()), id.clone());
+    }
+
+    pub(crate) fn is_named(&self, namespace: &Namespace, name: &SandboxName) -> bool {
+        self.registry().by_name.contains_key(&(namespace.clone(), name.clone()))
     }
 
     /// The sandbox of that id, recorded or about to be.

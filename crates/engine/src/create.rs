@@ -48,7 +48,7 @@ impl Engine {
     ) -> Result<SandboxView> {
         let request = request.into();
         build::check_labels(&request.spec)?;
-        self.create_any(who, request, progress).await
+        self.create_any(who, request, progress, None).await
     }
 
     /// The same for a build too, whose sandboxes carry a label that nobody else may give.
@@ -57,13 +57,14 @@ impl Engine {
         who: &Principal,
         mut request: CreateRequest,
         progress: Progress,
+        instead_of: Option<&SandboxId>,
     ) -> Result<SandboxView> {
         self.check_caller(who, &request.spec)?;
         check_once(&request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
         let spec = request.spec;
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec, &pending, &progress).await? {
+            match attempt(self.core(), who, &spec, &pending, &progress, instead_of).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -109,6 +110,7 @@ async fn attempt(
     spec: &SandboxSpec,
     pending: &Pending,
     progress: &Progress,
+    instead_of: Option<&SandboxId>,
 ) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
@@ -119,10 +121,11 @@ async fn attempt(
     let found = base::find(core, who, spec, progress).await?;
     let mut record = new_record(core, who, spec, &found.base)?;
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
-        Conceived::New(birth) => birth,
-        Conceived::Known(shared) => return earlier(core, &shared).await,
-    };
+    let Birth { shared, recorded, made } =
+        match Driver::create(core, who, record, pending.clone(), instead_of)? {
+            Conceived::New(birth) => birth,
+            Conceived::Known(shared) => return earlier(core, &shared).await,
+        };
     drop(found);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {

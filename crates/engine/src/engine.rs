@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbox::{Backend, Capabilities, Result};
+use sandbox::{Backend, Capabilities, Result, SandboxState};
 use store::Store;
 use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
@@ -74,7 +74,8 @@ impl Engine {
                 drop(closed.await);
             }
         });
-        if timeout(CLOSE_WITHIN, futures_util::future::join_all(closed)).await.is_err() {
+        let is_late = timeout(CLOSE_WITHIN, futures_util::future::join_all(closed)).await.is_err();
+        if is_late {
             tracing::warn!("closing does not wait any longer for work under way");
         }
         // Nobody would end them until the next daemon comes.
@@ -83,8 +84,17 @@ impl Engine {
         self.core.drivers.close();
         self.core.drivers.wait().await;
         for shared in drivers {
-            let life = shared.status.borrow().life.clone();
+            let (life, state) = {
+                let status = shared.status.borrow();
+                (status.life.clone(), status.record.state)
+            };
             if let Some(life) = life {
+                // One that was held for a copy is not to stand still until the next daemon comes.
+                if is_late && state == SandboxState::Running {
+                    life.instance.resume().await.unwrap_or_else(|error| {
+                        tracing::warn!(sandbox = shared.label(), %error, "it may stand still");
+                    });
+                }
                 life.pumps.close();
                 life.pumps.wait().await;
             }

@@ -271,11 +271,7 @@ impl Core {
                 uses(digest, shared.label());
             }
         });
-        self.snapshots.each(|snapshot| {
-            if let Some(digest) = &snapshot.manifest.image_digest {
-                uses(digest, snapshot.label());
-            }
-        });
+        self.snapshots.each_image(&mut uses);
         users.values_mut().for_each(|users| users.sort_unstable());
         users
     }

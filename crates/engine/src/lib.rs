@@ -36,6 +36,7 @@ mod packages;
 mod patches;
 mod pump;
 mod reference;
+mod replace;
 mod rich;
 mod secret;
 mod shared;
@@ -44,7 +45,7 @@ mod view;
 mod volume_files;
 mod volumes;
 
-pub use ::build::Ignore as BuildIgnore;
+pub use ::build::{Ignore as BuildIgnore, Network as BuildNetwork};
 pub use ::images::{
     Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,

@@ -9,6 +9,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use rustix::fs::{Mode, OFlags};
 use sandbox::{
     ByteSize, Error, ErrorKind, FileIdentity, LimitsPlan, MAX_MOUNTS, MountOrigin, MountPlan, MountSource,
     MountSpec, Result, SandboxPlan, SandboxSpec, VolumeStorage, check_guest_path,
@@ -16,7 +17,7 @@ use sandbox::{
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
 
-use crate::{Principal, core::Core, volumes::origin_of};
+use crate::{EngineConfig, Principal, core::Core, volumes::origin_of};
 
 const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
 const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
@@ -205,9 +206,9 @@ async fn look(
     allowed: Option<FileIdentity>,
     wanted: Wanted,
 ) -> Result<FileIdentity> {
-    let (asked, home) = (path.to_owned(), core.config.home.clone());
+    let (asked, config) = (path.to_owned(), core.config.clone());
     // A path on a network may take its time.
-    let found = spawn_blocking(move || look_at(&asked, &home, wanted)).await;
+    let found = spawn_blocking(move || look_at(&asked, &config, wanted)).await;
     let found = found.map_err(|error| {
         Error::new(ErrorKind::Internal, format!("{} could not be looked at", path.display()))
             .with_source(error)
@@ -223,7 +224,7 @@ async fn look(
     }
 }
 
-fn look_at(path: &Path, home: &Path, wanted: Wanted) -> Result<FileIdentity> {
+fn look_at(path: &Path, config: &EngineConfig, wanted: Wanted) -> Result<FileIdentity> {
     let failed = |error: io::Error| {
         let shown = path.display();
         let (kind, hint) = match error.kind() {
@@ -239,9 +240,7 @@ fn look_at(path: &Path, home: &Path, wanted: Wanted) -> Result<FileIdentity> {
         let message = format!("the host path {} cannot be mounted: {why}", path.display());
         Err(Error::invalid(message).with_hint(hint))
     };
-    if is_within(path, home) {
-        return refused("it is one of the daemon's own", "Use a volume for what sandboxes share.");
-    }
+    check_apart(path, config)?;
     match wanted {
         Wanted::Any if !(metadata.is_dir() || metadata.is_file()) => {
             return refused("it is neither a directory nor a file", "Name a directory or a plain file.");
@@ -261,14 +260,35 @@ fn identity(metadata: &Metadata) -> FileIdentity {
 fn has_ext4(path: &Path) -> io::Result<bool> {
     let (at, magic) = EXT4_MAGIC;
     let mut found = [0; 2];
-    match File::open(path)?.read_exact_at(&mut found, at) {
+    // Whoever can write beside it may put a pipe in its place at any time: that must not let us wait.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    match file.read_exact_at(&mut found, at) {
         Err(error) if error.kind() == IoKind::UnexpectedEof => Ok(false),
         read => read.map(|()| found == magic),
     }
 }
 
-/// Whether it is the daemon's home or in it: what lies there belongs to all sandboxes.
-fn is_within(path: &Path, home: &Path) -> bool {
+/// Refuses what is the daemon's own, and every directory in which that lies: its records and secrets, the files of all
+/// sandboxes, and its sockets, on which without root a sandbox's processes would count as the owner.
+pub(crate) fn check_apart(path: &Path, config: &EngineConfig) -> Result<()> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_gone| PathBuf::from(path));
-    real(path).starts_with(real(home))
+    let shown = real(path);
+    for own in [Some(&config.home), config.run.as_ref()].into_iter().flatten() {
+        let own = real(own);
+        let (why, hint) = if shown.starts_with(&own) {
+            ("it is one of the daemon's own".to_owned(), "Use a volume for what sandboxes share.")
+        } else if own.starts_with(&shown) {
+            let why = format!("the daemon's own directory {} lies in it", own.display());
+            (why, "Name those directories in it that the sandbox needs.")
+        } else {
+            continue;
+        };
+        let message = format!("the host path {} cannot be shown to a sandbox: {why}", path.display());
+        return Err(Error::invalid(message).with_hint(hint));
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Files that a new sandbox gets before anything runs in it: patches and scripts, through its guest, in their order.
 
+mod fence;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -11,6 +13,7 @@ use futures_util::{StreamExt, stream};
 use guest_protocol::{Request, Response, WriteMode};
 use sandbox::{Error, ErrorKind, Patch, Result, SandboxSpec};
 
+use self::fence::Fence;
 use crate::{ByteStream, Principal, client::GuestClient, core::Core, error};
 
 /// A sandbox that is to be made, with the bytes that belong into no record.
@@ -58,6 +61,8 @@ pub(crate) struct Pending(Arc<Mutex<Option<Patches>>>);
 pub(crate) struct Patches {
     who: Principal,
     steps: Vec<Step>,
+    /// Where something is mounted: nothing of that is the new sandbox's own.
+    mounts: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -82,7 +87,8 @@ impl Pending {
             let place = format!("scripts.{name}");
             steps.push(Step { place, patch: Patch::script(&name, text), source: None });
         }
-        let patches = (!steps.is_empty()).then(|| Patches { who: who.clone(), steps });
+        let mounts = spec.mounts.iter().map(|mount| mount.guest_path.clone()).collect();
+        let patches = (!steps.is_empty()).then(|| Patches { who: who.clone(), steps, mounts });
         Ok(Self(Arc::new(Mutex::new(patches))))
     }
 
@@ -113,11 +119,14 @@ fn check_source(place: &str, patch: &Patch, source: Option<&PatchSource>) -> Res
 impl Patches {
     /// Applies them in their order; the first that fails is told by its place.
     pub(crate) async fn apply(self, core: &Core, client: &GuestClient) -> Result<()> {
+        let work = Work { core, client };
+        let fence = Fence::around(&work, &self.mounts).await?;
         for Step { place, patch, source } in self.steps {
             let applied = async {
                 // Whoever may nothing any more may not fill a sandbox either.
                 core.keys.admit(&self.who, core.clock.now())?;
-                Work { core, client }.apply(patch, source).await
+                fence.check(&work, &patch).await?;
+                work.apply(patch, source).await
             };
             applied.await.map_err(|error| at_place(&place, error))?;
         }

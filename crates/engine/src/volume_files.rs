@@ -13,7 +13,7 @@ use crate::{
     access::changes,
     error,
     files::{self, Answer},
-    volumes::Held,
+    volumes::{Claim, Held},
 };
 
 /// What every new file or directory counts as at least, as where disks are measured.
@@ -61,13 +61,7 @@ impl Engine {
         let read = held.client().download(&request, length).await;
         let (answer, bytes) = read.map_err(|error| error::from_guest(error, &label))?;
         match answer {
-            Response::Reading { entry } => {
-                // The place stays until the stream is dropped.
-                let bytes = bytes.inspect(move |_| {
-                    let _held = &held;
-                });
-                Ok((files::file_entry(entry), bytes.boxed()))
-            }
+            Response::Reading { entry } => Ok((files::file_entry(entry), kept_open(bytes, held))),
             other => Err(Answer(other, label).wrong()),
         }
     }
@@ -83,7 +77,7 @@ impl Engine {
     ) -> Result<u64> {
         let request = files::write_request(path, options)?;
         let (volume, held) = self.enter_volume(who, which, &request).await?;
-        let bytes = match self.room_in(&volume).await? {
+        let bytes = match self.room_in(&volume, &held).await? {
             Some(room) => bounded(bytes, room.less(LEAST_BYTES)?),
             None => bytes,
         };
@@ -101,9 +95,10 @@ impl Engine {
     ) -> Result<()> {
         let request = files::mkdir_request(path, parents, mode)?;
         let (volume, held) = self.enter_volume(who, which, &request).await?;
-        if let Some(room) = self.room_in(&volume).await? {
-            room.less(LEAST_BYTES)?;
-        }
+        let _room = match self.room_in(&volume, &held).await? {
+            Some(room) => Some(room.less(LEAST_BYTES)?),
+            None => None,
+        };
         done(ask(&held, &request).await?)
     }
 
@@ -128,9 +123,10 @@ impl Engine {
     ) -> Result<()> {
         let request = Request::Copy { from: files::checked(from)?, to: files::checked(to)?, recursive };
         let (volume, held) = self.enter_volume(who, which, &request).await?;
-        if let Some(room) = self.room_in(&volume).await? {
-            room.less(size_of(&held, from).await?)?;
-        }
+        let _room = match self.room_in(&volume, &held).await? {
+            Some(room) => Some(room.less(size_of(&held, from).await?)?),
+            None => None,
+        };
         done(ask(&held, &request).await?)
     }
 
@@ -144,6 +140,36 @@ impl Engine {
     ) -> Result<()> {
         let request = Request::Rename { from: files::checked(from)?, to: files::checked(to)?, replace };
         done(self.ask_volume(who, which, &request).await?)
+    }
+
+    /// A tar stream of `path`.
+    pub async fn volume_pack(&self, who: &Principal, which: &VolumeRef, path: &str) -> Result<ByteStream> {
+        let request = Request::TarOut { path: files::checked(path)? };
+        let (_, held) = self.enter_volume(who, which, &request).await?;
+        let label = held.client().label().to_owned();
+        let packed = held.client().download(&request, None).await;
+        match packed.map_err(|error| error::from_guest(error, &label))? {
+            (Response::Packing, bytes) => Ok(kept_open(bytes, held)),
+            (other, _) => Err(Answer(other, label).wrong()),
+        }
+    }
+
+    /// Unpacks a tar stream into the directory `path`; returns the bytes it read. Under a quota that is only measured, the
+    /// stream's own bytes count, and what is unpacked by then stays.
+    pub async fn volume_unpack(
+        &self,
+        who: &Principal,
+        which: &VolumeRef,
+        path: &str,
+        bytes: ByteStream,
+    ) -> Result<u64> {
+        let request = Request::TarIn { path: files::checked(path)?, keep_ids: false };
+        let (volume, held) = self.enter_volume(who, which, &request).await?;
+        let bytes = match self.room_in(&volume, &held).await? {
+            Some(room) => bounded(bytes, room.less(LEAST_BYTES)?),
+            None => bytes,
+        };
+        upload(&held, &request, bytes, self.core().config.deadlines.long_answer).await
     }
 
     async fn enter_volume(
@@ -166,36 +192,43 @@ impl Engine {
     }
 
     /// What may still be written to a volume whose quota only measuring holds; `None` for all others.
-    async fn room_in(&self, volume: &VolumeRecord) -> Result<Option<Room>> {
+    async fn room_in(&self, volume: &VolumeRecord, held: &Held) -> Result<Option<Room>> {
         let Some(quota) = volume.spec.quota.filter(|_| volume.storage == Some(VolumeStorage::Directory))
         else {
             return Ok(None);
         };
+        let claim = held.claim();
         let used = self.core().measure_volume(volume).await.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("volume {} cannot be measured", volume.spec.name))
                 .with_hint("Try again; without that its quota would not be held.")
         })?;
-        let left = quota.bytes().saturating_sub(used.bytes());
-        Ok(Some(Room { left, quota, name: volume.spec.name.to_string() }))
+        let free = quota.bytes().saturating_sub(used.bytes());
+        Ok(Some(Room { free, claim, quota, name: volume.spec.name.to_string() }))
     }
 }
 
+/// The place stays until the stream is dropped.
+fn kept_open(bytes: ByteStream, held: Held) -> ByteStream {
+    bytes
+        .inspect(move |_| {
+            let _held = &held;
+        })
+        .boxed()
+}
+
+/// What may still be written; kept until that is done.
 #[derive(Debug)]
 struct Room {
-    left: u64,
+    /// As it was measured.
+    free: u64,
+    claim: Claim,
     quota: ByteSize,
     name: String,
 }
 
 impl Room {
     fn less(mut self, bytes: u64) -> Result<Self> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(self)
-            }
-            None => Err(self.passed()),
-        }
+        if self.claim.take(bytes, self.free) { Ok(self) } else { Err(self.passed()) }
     }
 
     fn passed(&self) -> Error {

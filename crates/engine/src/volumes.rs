@@ -16,16 +16,20 @@ use serde::{Deserialize, Serialize};
 use store::{VolumeRecord, VolumeState};
 use tokio::{sync::oneshot, time::timeout};
 
-pub(crate) use self::{making::take_up, open::Held, registry::Volumes};
+pub(crate) use self::{
+    making::take_up,
+    open::{Claim, Held},
+    registry::Volumes,
+};
 use crate::{
     Engine, Principal, Scope,
     core::{Core, until},
     error, names,
 };
 
-/// How long a listing measures; what is not measured by then is listed without.
+/// How long whoever looks at volumes waits for measurements; what is not measured by then is told without.
 const MEASURE_WITHIN: Duration = Duration::from_secs(2);
-/// Volumes that one listing measures at once.
+/// Volumes that are measured at once, each by a process, however many callers ask.
 const MEASURE_AT_ONCE: usize = 4;
 
 /// How a caller points at a volume: a name in a namespace, the principal's own when not said.
@@ -81,7 +85,7 @@ impl Engine {
         };
         core.volumes.reserve(record.clone())?;
         let made = self.finish_volume(making::make(Arc::clone(core), record)).await?;
-        Ok(core.volume_view(&made, core.measure_volume(&made).await))
+        Ok(core.volume_view(&made, core.measure_in_time(&made).await))
     }
 
     /// Oldest first; those of one namespace, or of all that the caller sees.
@@ -108,7 +112,7 @@ impl Engine {
 
     pub async fn volume(&self, who: &Principal, which: &VolumeRef) -> Result<VolumeView> {
         let record = self.core().find_volume(who, which)?;
-        Ok(self.core().volume_view(&record, self.core().measure_volume(&record).await))
+        Ok(self.core().volume_view(&record, self.core().measure_in_time(&record).await))
     }
 
     /// Removes a volume with everything in it. Refused while a sandbox mounts it, running or not.
@@ -177,10 +181,22 @@ impl Core {
         (is_corrupt && who.scope == Scope::All).then_some(id)
     }
 
+    async fn measure_in_time(&self, record: &VolumeRecord) -> Option<ByteSize> {
+        timeout(MEASURE_WITHIN, self.measure_volume(record)).await.ok().flatten()
+    }
+
     /// Bytes that it takes, where that can be told.
     pub(crate) async fn measure_volume(&self, record: &VolumeRecord) -> Option<ByteSize> {
         let origin = origin_of(self, record).ok()?;
-        match self.backend.volume_used(&origin).await {
+        let turn = Arc::clone(&self.volumes.measuring).acquire_owned().await.ok()?;
+        let backend = Arc::clone(&self.backend);
+        // In a task of its own: a caller who goes away does not end the measurement, which keeps its turn until then.
+        let measured = tokio::spawn(async move {
+            let measured = backend.volume_used(&origin).await;
+            drop(turn);
+            measured
+        });
+        match measured.await.ok()? {
             Ok(bytes) => Some(ByteSize(bytes)),
             Err(error) => {
                 tracing::warn!(volume = %record.id, %error, "a volume cannot be measured");

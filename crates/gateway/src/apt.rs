@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use hyper::{HeaderMap, Response};
+use hyper::{HeaderMap, Response, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use url::Url;
 
 use crate::{
-    Inner,
+    Inner, Scope,
     clients::Client,
     config::Manager,
     digest::{Algorithm, Stated},
     error::Refusal,
     files::{Change, Wanted},
     reply::Body,
+    route::{self, Route},
     upstream::Ask,
 };
+
+/// Of a host's name, in a refusal.
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// As apt writes paths.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
@@ -25,6 +30,32 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'+')
     .remove(b':')
     .remove(b'=');
+
+/// What an address stands for: a file of a configured source, and nothing else.
+pub(crate) fn at_address(inner: &Inner, scope: Scope, uri: &Uri) -> Result<Route, Refusal> {
+    if !scope.apt || uri.scheme_str() != Some("http") {
+        return Err(Refusal::bad_request("This is not a proxy. Ask for a path, not for an address."));
+    }
+    let host = uri.host().unwrap_or_default();
+    // A source that is asked by TLS may be named without.
+    let is_there = |base: &Url| {
+        base.host_str().is_some_and(|own| own.eq_ignore_ascii_case(host)) && base.port() == port(uri)
+    };
+    let found = inner.apt_sources.iter().enumerate().filter(|(_, base)| is_there(base));
+    let found = found.filter_map(|(number, base)| Some((number, uri.path().strip_prefix(base.path())?)));
+    // The one that says most.
+    let Some((number, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
+        let shown: String = host.chars().take(MAX_SHOWN_CHARS).collect();
+        let sentence =
+            format!("No apt source of this host is there: {shown}. Its operator sets apt.sources.");
+        return Err(Refusal::new(StatusCode::FORBIDDEN, sentence));
+    };
+    route::apt_file(number, rest)
+}
+
+fn port(uri: &Uri) -> Option<u16> {
+    uri.port_u16().filter(|port| *port != 80)
+}
 
 pub(crate) async fn file(
     inner: &Inner,

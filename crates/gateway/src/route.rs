@@ -77,8 +77,18 @@ fn npm_named(package: String, file: Option<&&str>) -> Result<Route, Refusal> {
     }
 }
 
+/// A file of an apt source, by the path beneath it as it was sent.
+pub(crate) fn apt_file(source: usize, rest: &str) -> Result<Route, Refusal> {
+    let segments = rest.split('/').map(decoded).collect::<Result<Vec<_>, _>>()?;
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    apt_path(source, &segments)
+}
+
 fn apt(number: &str, rest: &[&str]) -> Result<Route, Refusal> {
-    let source = number.parse().map_err(|_error: std::num::ParseIntError| nowhere())?;
+    apt_path(number.parse().map_err(|_error: std::num::ParseIntError| nowhere())?, rest)
+}
+
+fn apt_path(source: usize, rest: &[&str]) -> Result<Route, Refusal> {
     if rest.len() > MAX_APT_DEPTH {
         return Err(Refusal::bad_request("The path has too many parts."));
     }

@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::{Body as _, Incoming},
+    ext::ReasonPhrase,
     header::{ALLOW, CONNECTION, HOST},
     server::conn::http1,
     service::service_fn,
@@ -65,7 +66,16 @@ async fn answer(
     let mut response = match check(&request) {
         Ok(base) => match dispatch(inner, scope, client, &request, &base).await {
             Ok(response) => response,
-            Err(refusal) => reply::refusal(&refusal),
+            Err(refusal) => {
+                let mut response = reply::refusal(&refusal);
+                // All that apt shows of an answer.
+                if request.uri().authority().is_some()
+                    && let Ok(reason) = ReasonPhrase::try_from(refusal.sentence.as_bytes())
+                {
+                    response.extensions_mut().insert(reason);
+                }
+                response
+            }
         },
         Err(refusal) => {
             // Who speaks like this is not spoken to again.
@@ -96,9 +106,6 @@ fn check(request: &Request<Incoming>) -> Result<String, Refusal> {
         // Older clients could not tell a body that broke off from one that is complete.
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Only HTTP/1.1 is spoken here."));
     }
-    if request.uri().authority().is_some() || request.uri().scheme().is_some() {
-        return Err(Refusal::bad_request("This is not a proxy. Ask for a path, not for an address."));
-    }
     if !request.body().is_end_stream() {
         return Err(Refusal::bad_request("A request for a package has no body."));
     }
@@ -120,7 +127,13 @@ async fn dispatch(
     request: &Request<Incoming>,
     base: &str,
 ) -> Result<Response<Body>, Refusal> {
-    let route = route(request.uri().path())?;
+    let uri = request.uri();
+    // As a proxy is asked. Only apt is told to, so that sources which an image brings along are found by their own names.
+    let route = if uri.authority().is_some() || uri.scheme().is_some() {
+        apt::at_address(inner, scope, uri)?
+    } else {
+        route(uri.path())?
+    };
     let (may, manager) = match route {
         Route::PipProject(_) | Route::PipFile { .. } => (scope.pip, "pip"),
         Route::NpmPackage(_) | Route::NpmTarball { .. } => (scope.npm, "npm"),

@@ -46,7 +46,7 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
             if !file.metadata()?.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
             }
-            let mounted = image::mount_shared(&file, writes)?;
+            let mounted = image::mount_shared(&file, writes, *is_ours)?;
             if *is_ours {
                 // Of use to a repair of the file system only, which makes it again.
                 let _gone = rustix::fs::unlinkat(&mounted, "lost+found", AtFlags::REMOVEDIR);

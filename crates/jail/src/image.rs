@@ -54,46 +54,44 @@ fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<O
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    let device = attach(&file, Writes::Refused)?;
+    mount_ext4(&attach(&file, Writes::Refused)?, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)
+}
+
+/// What is in the image is anybody's: its devices and set-user-id programs do not work, and a broken one is only read from
+/// then on, whatever it asks for itself (it could ask for a panic of the host).
+fn mount_ext4(device: &LoopDevice, options: &[&str], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
-    for flag in ["ro", "noload"] {
-        fsconfig_set_flag(&context, flag)?;
+    fsconfig_set_string(&context, "errors", "remount-ro")?;
+    for option in options {
+        fsconfig_set_flag(&context, *option)?;
     }
     fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
 fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = attach(&file, Writes::Allowed)?;
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", &device.path)?;
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let mount = mount_ext4(&attach(&file, Writes::Allowed)?, &[], MountAttrFlags::empty())?;
     fill(mount.as_fd(), directories, files)?;
     Ok(mount)
 }
 
 /// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
 /// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
-pub(crate) fn mount_shared(file: &File, writes: Writes) -> io::Result<OwnedFd> {
+/// What is removed from one of `ours` gives its space back to the host.
+pub(crate) fn mount_shared(file: &File, writes: Writes, is_ours: bool) -> io::Result<OwnedFd> {
     let device = match find_attached(file, writes)? {
         Some(device) => device,
         None => attach(file, writes)?,
     };
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", &device.path)?;
-    if writes == Writes::Refused {
-        fsconfig_set_flag(&context, "ro")?;
-    }
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    let options: &[&str] = match (writes, is_ours) {
+        (Writes::Refused, _) => &["ro"],
+        (Writes::Allowed, true) => &["discard"],
+        (Writes::Allowed, false) => &[],
+    };
+    mount_ext4(&device, options, MountAttrFlags::empty())
 }
 
 /// The loop device that shows this file already, and lets us write as we want.

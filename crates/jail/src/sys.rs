@@ -268,7 +268,9 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 struct LoopInfo {
     device: u64,
     inode: u64,
-    between: [u64; 3],
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
     number: u32,
     encrypt_type: u32,
     encrypt_key_size: u32,
@@ -308,13 +310,16 @@ pub(crate) fn configure_loop_device(
     check(c_long::from(rc)).map(drop)
 }
 
-/// The file that a loop device shows, and whether it can only be read through it.
+/// The file that a loop device shows from end to end, and whether it can only be read through it.
 pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(FileIdentity, bool)> {
     // SAFETY: `LoopInfo` is plain numbers, for which all zeroes is a value.
     let mut info: LoopInfo = unsafe { mem::zeroed() };
     // SAFETY: LOOP_GET_STATUS64 writes one `loop_info64`, which lives through the call and is laid out as the kernel's.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
     check(c_long::from(rc))?;
+    if (info.offset, info.size_limit) != (0, 0) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it shows only a part of its file"));
+    }
     let file = FileIdentity { device: info.device, inode: info.inode };
     Ok((file, info.flags & LO_FLAGS_READ_ONLY != 0))
 }

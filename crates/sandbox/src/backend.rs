@@ -4,6 +4,7 @@ use std::{
     fmt,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    pin::Pin,
     time::Duration,
 };
 
@@ -44,6 +45,9 @@ pub type GuestStream = Box<dyn GuestIo>;
 pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
+
+/// What makes a sandbox stand still for a copy; see [`Backend::copy_files`].
+pub type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send + 'a>>;
 
 /// Something a back end can or cannot do on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -161,8 +165,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Copies what the sandbox changed over the layers it is made on into the empty directory `into`, as a tree that
-    /// [`SandboxPlan::above`] takes. The caller has paused or stopped it.
-    async fn copy_files(&self, _plan: &SandboxPlan, _into: PathBuf) -> Result<TreeCopy, BackendError> {
+    /// [`SandboxPlan::above`] takes. `hold` is awaited when all else is ready, and at most once: nothing in the sandbox moves
+    /// after it, until the caller lets it go on. When it fails nothing is copied, and that is the error.
+    async fn copy_files(
+        &self,
+        _plan: &SandboxPlan,
+        _into: PathBuf,
+        _hold: Holding<'_>,
+    ) -> Result<TreeCopy, BackendError> {
         Err(no_trees(self.kind()))
     }
 

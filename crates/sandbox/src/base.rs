@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::RootfsPlan;
+use crate::{Error, Result, RootfsPlan};
+
+/// Longest directory to begin in, by the kernel.
+const MAX_CWD_BYTES: usize = 4095;
 
 /// What the engine found behind an image reference, a snapshot or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,30 @@ pub struct BaseConfig {
     pub stop_signal: Option<String>,
     pub shell: Vec<String>,
     pub labels: std::collections::BTreeMap<String, String>,
+}
+
+impl BaseConfig {
+    /// Whether something could be run as this says. It may come from strangers.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |why: String| Err(Error::invalid(format!("what is to be run cannot be: {why}")));
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let name: String = name.chars().take(80).collect();
+                return refuse(format!("the variable {name:?} cannot be set"));
+            }
+        }
+        if let Some(cwd) =
+            self.cwd.as_deref().filter(|cwd| !cwd.starts_with('/') || cwd.len() > MAX_CWD_BYTES)
+        {
+            let cwd: String = cwd.chars().take(80).collect();
+            return refuse(format!("{cwd:?} is no absolute path to begin in"));
+        }
+        let words = [&self.entrypoint, &self.cmd, &self.shell].into_iter().flatten();
+        if words.chain(&self.cwd).chain(&self.user).any(|word| word.contains('\0')) {
+            return refuse("a word holds a zero byte".to_owned());
+        }
+        Ok(())
+    }
 }
 
 /// Signals by name, as Linux numbers them on every processor that we run on.

@@ -29,7 +29,7 @@ mod usage;
 mod volume;
 
 pub use backend::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Instance,
+    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Holding, Instance,
 };
 pub use base::{Base, BaseConfig};
 pub use call::{Call, Frontend};
@@ -52,7 +52,7 @@ pub use name::{
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
-pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches};
+pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath};
 pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{

@@ -161,6 +161,12 @@ impl Patch {
             return Err(Error::invalid(format!("{place}: {shown:?} lies in the mount {mount}"))
                 .with_hint("Patches change the sandbox's own files; write to a mount once it runs."));
         }
+        if let (Self::Remove { .. }, Some(mount)) =
+            (self, mounted.iter().find(|mount| is_beneath(mount, path)))
+        {
+            return Err(Error::invalid(format!("{place}: the mount {mount} lies in {shown:?}"))
+                .with_hint("Patches change the sandbox's own files; remove files of a mount once it runs."));
+        }
         if let Self::Symlink { target, .. } = self
             && (target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains('\0'))
         {
@@ -175,10 +181,11 @@ impl Patch {
     }
 }
 
-fn is_beneath(path: &str, mount: &str) -> bool {
-    let plain = path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-    let mount = mount.trim_start_matches('/');
-    plain == mount || plain.strip_prefix(mount).is_some_and(|rest| rest.starts_with('/'))
+/// Whether `path` is `place` or lies in it, by name alone.
+pub fn is_beneath(path: &str, place: &str) -> bool {
+    let parts =
+        |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    parts(path).starts_with(&parts(place))
 }
 
 /// Refuses what cannot be applied, by its place in the request.
@@ -294,6 +301,14 @@ mod tests {
         };
         assert!(patched("/database") && patched("/da") && patched("/x/data"));
         assert!(!patched("/data") && !patched("//data/a") && !patched("/data//b/c"));
+        // What is taken away goes with all that is in it.
+        let mount: MountSpec = serde_json::from_str(r#"{"kind":"tmpfs","guestPath":"/srv/data"}"#).unwrap();
+        let removed = |path: &str| {
+            let patch = Patch::Remove { path: path.to_owned() };
+            check_patches(&[patch], &BTreeMap::new(), std::slice::from_ref(&mount)).is_ok()
+        };
+        assert!(removed("/srv/other") && removed("/srv/data-old") && removed("/sr"));
+        assert!(!removed("/srv") && !removed("/srv//") && !removed("/srv/data/x"));
     }
 
     #[test]

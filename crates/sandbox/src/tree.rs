@@ -1,5 +1,7 @@
 //! Trees: what sandboxes changed, as snapshots keep it. Words only; back ends do the work.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// What a tree is, found by reading all of it.
@@ -28,9 +30,8 @@ pub struct TreeCopy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffQuery {
-    /// How many trees of [`crate::SandboxPlan::above`], counted from the lowest, belong to what it is compared with: 0 is the
-    /// image itself, all of them is what it was made from.
-    pub since: usize,
+    /// Trees, the topmost first, that make what it is compared with, above the image that both have: none is the image itself.
+    pub against: Vec<PathBuf>,
     /// Only what is beneath this path; `/` is everything.
     pub under: String,
     /// Whether changes of text files are told as a patch.

@@ -1,4 +1,4 @@
-//! What the upper layers of an overlay change in what the layers below show.
+//! What an overlay shows that another one of the same lower layers does not, or shows otherwise.
 //!
 //! Layers are merged as the kernel does it: the topmost one that has a name decides; directories of one name are one, down to the
 //! first that is opaque, is hidden by a whiteout or is none. Only what the upper layers have is looked at, so a diff costs what was
@@ -33,10 +33,10 @@ const MAX_PATHS_BYTES: usize = 64 * 1024 * 1024;
 pub struct Overlay<'a> {
     /// Where it is seen; empty for `/`.
     pub at: Vec<Vec<u8>>,
-    /// Topmost first.
+    /// Topmost first: those that only what is there now has, then those that only what it is compared with has, then those of both.
     pub layers: Vec<BorrowedFd<'a>>,
-    /// How many of them, from the top, are the change; the rest is what it is a change of.
     pub n_new: usize,
+    pub n_old: usize,
 }
 
 /// What to tell.
@@ -163,9 +163,10 @@ struct Comparison<'a, 't, 'o> {
 impl Comparison<'_, '_, '_> {
     fn run(mut self) -> Result<()> {
         let count = self.overlay.layers.len();
-        let n_new = self.overlay.n_new.min(count);
+        let old = self.overlay.n_new.min(count)..count;
+        let new = (0..old.start).chain(self.first_shared().min(count)..count);
         // The tops of all layers are one directory, whatever marks they have.
-        let mut frames = vec![self.frame((0..count).collect(), (n_new..count).collect())?];
+        let mut frames = vec![self.frame(new.collect(), old.collect())?];
         while let Some(frame) = frames.last_mut() {
             if self.told.diff.changes_cut {
                 return Ok(());
@@ -195,13 +196,16 @@ impl Comparison<'_, '_, '_> {
             let names = CString::new(wanted.clone()).into_iter().collect();
             return Ok(Frame { names, new, old });
         }
-        let n_new = self.overlay.n_new;
-        let mut listed: Stack = new.iter().copied().filter(|&layer| layer < n_new).collect();
-        // What was there before is looked through only where it does not show any more.
-        if listed.len() == new.len() {
-            listed.extend(&old);
-        }
+        let is_shared = |layer: &&usize| **layer >= self.first_shared();
+        let is_alike = new.iter().filter(is_shared).eq(old.iter().filter(is_shared));
+        // What both have is looked through only where one of them does not show it.
+        let listed = new.iter().chain(&old).filter(|layer| !is_alike || !is_shared(layer));
+        let listed: Stack = listed.copied().collect();
         Ok(Frame { names: self.layers.names(&self.path, &listed)?, new, old })
+    }
+
+    fn first_shared(&self) -> usize {
+        self.overlay.n_new + self.overlay.n_old
     }
 
     /// Tells what became of one name. Where there is a directory to look into: the layers that have it.
@@ -213,7 +217,7 @@ impl Comparison<'_, '_, '_> {
     ) -> Result<Option<(Stack, Stack)>> {
         match (new, old) {
             (None, None) => Ok(None),
-            (Some(new), _) if new.layer() >= self.overlay.n_new => Ok(None),
+            (Some(new), Some(old)) if new.layer() >= self.first_shared() && new.is_same_as(&old) => Ok(None),
             (Some(new), None) => {
                 if !self.is_given(name, &new)? {
                     self.tell(name, ChangeKind::Added, Some(&new), None, false)?;

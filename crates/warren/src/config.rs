@@ -1,7 +1,8 @@
-//! The daemon's configuration file: which package indexes sandboxes reach, and where images come from. Optional; without it
-//! the host's own settings hold.
+//! The daemon's configuration file: which package indexes sandboxes reach, where images come from, how many snapshots there
+//! may be. Optional; without it the host's own settings hold.
 
 mod images;
+mod snapshots;
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 use toml::{Table, Value};
 
-pub(crate) use self::images::ImagesConfig;
+pub(crate) use self::{images::ImagesConfig, snapshots::SnapshotsConfig};
 use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
@@ -36,6 +37,9 @@ const KEYS: &[&str] = &[
     "images.mirrors",
     "images.insecure",
     "images.ca_files",
+    "snapshots.max_count",
+    "snapshots.max_count_per_key",
+    "snapshots.max_archive",
 ];
 
 /// What the file says.
@@ -51,6 +55,7 @@ pub(crate) struct Config {
     pub(crate) packages_disabled: bool,
     pub(crate) max_cache: Option<ByteSize>,
     pub(crate) images: ImagesConfig,
+    pub(crate) snapshots: SnapshotsConfig,
 }
 
 // By hand, since addresses may hold passwords.
@@ -106,8 +111,9 @@ impl Config {
             // Its own message would quote the line, in which a password may stand.
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
-            Error::invalid(format!("{place}, line {line}: {}", error.message()))
-                .with_hint("Correct the file; docs/packages.md and docs/images.md show one.")
+            Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
+                "Correct the file; docs/packages.md, docs/images.md and docs/snapshots.md show one.",
+            )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
         for (section, value) in &table {
@@ -155,6 +161,11 @@ impl Config {
             },
             _ if key.starts_with("images.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.images.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("snapshots.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.snapshots.set(key, value) {
                     return wrong(wanted);
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, IsTerminal as _, Write as _},
     time::Duration,
 };
@@ -81,14 +82,24 @@ pub(crate) fn short(digest: &str) -> String {
     digest.strip_prefix("sha256:").unwrap_or(digest).chars().take(SHORT_DIGEST).collect()
 }
 
-enum Display {
+pub(crate) enum Display {
     Bars(Bars),
     Lines(Lines),
     Nothing,
 }
 
+impl fmt::Debug for Display {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bars(_) => "Bars",
+            Self::Lines(_) => "Lines",
+            Self::Nothing => "Nothing",
+        })
+    }
+}
+
 impl Display {
-    fn new(show: Show) -> Self {
+    pub(crate) fn new(show: Show) -> Self {
         match show {
             Show::People if io::stderr().is_terminal() => Self::Bars(Bars::new()),
             Show::People => Self::Lines(Lines::default()),
@@ -96,7 +107,7 @@ impl Display {
         }
     }
 
-    fn take(&mut self, event: &PullEvent) {
+    pub(crate) fn take(&mut self, event: &PullEvent) {
         match self {
             Self::Bars(bars) => bars.take(event),
             Self::Lines(lines) => lines.take(event),
@@ -107,7 +118,7 @@ impl Display {
 
 /// One line for each step of each layer.
 #[derive(Default)]
-struct Lines {
+pub(crate) struct Lines {
     states: BTreeMap<String, PullState>,
 }
 
@@ -149,7 +160,7 @@ fn retrying(why: &str, wait_ms: u64) -> String {
     output::printable(&format!("{why}; asking again in {seconds} s"))
 }
 
-struct Bars {
+pub(crate) struct Bars {
     all: MultiProgress,
     layers: BTreeMap<String, ProgressBar>,
     /// Shown until it is known what the image consists of.

@@ -30,8 +30,8 @@ use std::{
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
-    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
+    Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -223,7 +223,13 @@ impl Backend for FakeBackend {
         Ok(swept.into_iter().collect())
     }
 
-    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
+    async fn copy_files(
+        &self,
+        plan: &SandboxPlan,
+        into: PathBuf,
+        hold: Holding<'_>,
+    ) -> Result<TreeCopy, BackendError> {
+        hold.await?;
         self.switches.copying().await;
         if let Some(error) = self.switches.take_copy_failure() {
             return Err(error);

@@ -75,8 +75,7 @@ pub(super) fn unpack(archive: OwnedFd, into: &Path) -> Result<TreeFacts, Backend
 
 /// What differs from the tree that `query` means, or from a sandbox that is new.
 pub(super) fn diff(plan: &SandboxPlan, now: &Nodes, query: &DiffQuery) -> Result<DiffReport, BackendError> {
-    let at = plan.above.len().checked_sub(query.since).filter(|_| query.since > 0);
-    let before = match at.and_then(|at| plan.above.get(at)) {
+    let before = match query.against.first() {
         Some(tree) => read(tree)?,
         None => Files::new(&plan.hostname, plan.limits.disk.bytes()).nodes,
     };

@@ -2,7 +2,11 @@
 //!
 //! Pure: what is true of the host comes in as [`Ground`].
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use jail::{Cage, HandedLayer, IdMap, MountFlag, Namespace, PtsOptions, Step, WORKLOAD_CAPABILITIES};
 use sandbox::{RootfsPlan, SandboxPlan};
@@ -349,14 +353,16 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A directory of the host which is no parent of anything that we need to see.
+/// A directory of the host which is no parent of anything that we need to see, and which the children of the spawner can enter
+/// as strangers. What lies there is hidden from us and cannot be mounted, so first those that hardly anybody mounts.
 pub(crate) fn choose_stage(needed: &[&Path]) -> Option<PathBuf> {
-    ["/mnt", "/media", "/srv", "/opt", "/boot", "/tmp", "/var/tmp", "/run"]
+    ["/dev/shm", "/boot", "/media", "/mnt", "/srv", "/opt", "/tmp", "/var/tmp", "/run"]
         .map(PathBuf::from)
         .into_iter()
         .find(|candidate| {
             let is_free = needed.iter().all(|path| !path.starts_with(candidate));
-            is_free && candidate.symlink_metadata().is_ok_and(|found| found.is_dir())
+            let is_open = |found: fs::Metadata| found.is_dir() && found.mode() & 0o001 != 0;
+            is_free && candidate.symlink_metadata().is_ok_and(is_open)
         })
 }
 

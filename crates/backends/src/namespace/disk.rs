@@ -11,7 +11,10 @@ use std::{
 use rustix::fs::SeekFrom;
 use sandbox::ByteSize;
 
-use super::skeleton::unique_name;
+use super::{
+    remains::{self, KEPT_TEMPLATES},
+    skeleton::unique_name,
+};
 
 /// Below this a journal does not fit, or fills the disk.
 const SMALLEST_WITH_JOURNAL: ByteSize = ByteSize::mib(64);
@@ -33,14 +36,25 @@ pub(crate) fn find_tools() -> Result<PathBuf, String> {
         .ok_or_else(|| "mkfs.ext4 is not installed (package e2fsprogs)".to_owned())
 }
 
-/// Makes the image of a new sandbox: a copy of an empty file system of that size, which is made once and kept in `layers`.
+/// Makes an image with an empty file system of that size: a copy of a template, which is made once and kept in `layers`. There
+/// are only so many of those, whatever sizes callers think of.
 pub(crate) fn make_image(mkfs: &Path, layers: &Path, size: ByteSize, image: &Path) -> io::Result<()> {
     let template = layers.join(format!("ext4-{}.img", size.bytes()));
     if !template.exists() {
+        if remains::n_templates(layers) >= KEPT_TEMPLATES {
+            File::create_new(image)?.set_len(size.bytes())?;
+            return format(mkfs, size, image);
+        }
         let unfinished = layers.join(format!(".ext4-{}-{}.img", size.bytes(), unique_name()));
-        File::create(&unfinished)?.set_len(size.bytes())?;
-        format(mkfs, size, &unfinished)?;
-        fs::rename(&unfinished, &template)?;
+        let made = File::create(&unfinished)
+            .and_then(|file| file.set_len(size.bytes()))
+            .and_then(|()| format(mkfs, size, &unfinished))
+            .and_then(|()| fs::rename(&unfinished, &template));
+        if let Err(error) = made {
+            // What a full disk had no room for must not keep what room it has.
+            let _gone = fs::remove_file(&unfinished);
+            return Err(error);
+        }
     }
     copy_sparse(&template, image)
 }
@@ -63,6 +77,10 @@ fn format(mkfs: &Path, size: ByteSize, file: &Path) -> io::Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().chars().take(500).collect::<String>();
+    // It says it this way or that.
+    if said.contains("No space left on device") || said.contains("short write") {
+        return Err(rustix::io::Errno::NOSPC.into());
+    }
     Err(io::Error::other(format!("mkfs.ext4 failed: {said}")))
 }
 
@@ -95,6 +113,22 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    #[test]
+    fn there_are_only_so_many_templates_whatever_sizes_are_asked_for() {
+        let Ok(mkfs) = find_tools() else { return };
+        let layers = tempfile::tempdir().unwrap();
+        for number in 0..KEPT_TEMPLATES as u64 + 2 {
+            let (size, image) = (ByteSize::mib(4 + number), layers.path().join(format!("image-{number}")));
+            make_image(&mkfs, layers.path(), size, &image).unwrap();
+            assert_eq!(fs::metadata(&image).unwrap().len(), size.bytes());
+            let mut magic = [0; 2];
+            std::os::unix::fs::FileExt::read_exact_at(&File::open(&image).unwrap(), &mut magic, 1080)
+                .unwrap();
+            assert_eq!(magic, [0x53, 0xef]);
+        }
+        assert_eq!(remains::n_templates(layers.path()), KEPT_TEMPLATES);
+    }
 
     #[test]
     fn holes_stay_holes() {

@@ -40,9 +40,10 @@ pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> B
 pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> BackendError {
     let what = format!("{}: {failure}", what.into());
     match failure {
-        trees::Error::Refused { .. } | trees::Error::Damaged(_) | trees::Error::TooLarge { .. } => {
+        trees::Error::Refused { .. } | trees::Error::Damaged(_) => {
             BackendError::Unsupported { what, hint: None }
         }
+        trees::Error::TooLarge { .. } => BackendError::Exhausted { what, hint: None },
         failure => sort(what, failure.errno(), failure.into()),
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use images::PackOptions;
-use sandbox::{BackendError, RootfsPlan, SandboxPlan};
+use sandbox::{BackendError, ByteSize, RootfsPlan, SandboxPlan};
 
 use super::{
     Host, error,
@@ -16,6 +16,19 @@ use super::{
 
 /// In the names of a sandbox's own files, what stands before the path inside.
 const UPPER: &str = "root/upper/";
+
+/// What a layer may have beyond its sandbox's disk: names and the like.
+const HEADROOM: ByteSize = ByteSize::gib(1);
+
+fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
+    let what = format!("the layer of sandbox {} was not written: {error}", plan.id);
+    let hint = match &error {
+        images::Error::NoSpace { .. } => "Free space on the disk, or prune images that are not needed.",
+        images::Error::TooLarge { .. } => "Write less: files with holes count in full.",
+        _ => return BackendError::failed(what, error),
+    };
+    BackendError::Exhausted { what, hint: Some(hint.to_owned()) }
+}
 
 pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
     let files = FileNames::of(&plan.directory);
@@ -35,14 +48,13 @@ pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd)
         own_files: own.into_iter().map(|(name, text)| (name.replacen(UPPER, "", 1), text)).collect(),
         ..PackOptions::default()
     };
-    let job = Job::PackLayer { upper: files.own.join("root/upper"), options };
+    let max_bytes = plan.limits.disk.bytes().saturating_add(HEADROOM.bytes());
+    let job = Job::PackLayer { upper: files.own.join("root/upper"), options, max_bytes };
     let host = Arc::clone(host);
     let answer = tokio::task::spawn_blocking(move || host.work(&job, &[archive.as_fd()]));
     match answer.await.map_err(error::from_join)?? {
         Answer::LayerPacked(Ok(_n_entries)) => Ok(()),
-        Answer::LayerPacked(Err(error)) => {
-            Err(BackendError::failed(format!("the layer of sandbox {} was not written", plan.id), error))
-        }
+        Answer::LayerPacked(Err(error)) => Err(not_packed(plan, error)),
         other => Err(BackendError::Failed { what: format!("the worker answered {other:?}"), source: None }),
     }
 }

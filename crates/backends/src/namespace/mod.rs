@@ -35,8 +35,8 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Instance,
-    MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
+    Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -131,11 +131,11 @@ impl Host {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
-        let stage = cage::choose_stage(&[&directories.home, &directories.run, Path::new("/usr")])
-            .ok_or_else(|| {
-                let what = "no directory of the host is free to work over".to_owned();
-                BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
-            })?;
+        let needed = [directories.home.as_path(), &directories.run, Path::new("/usr")];
+        let stage = cage::choose_stage(&needed).ok_or_else(|| {
+            let what = "no directory of the host is free to work over".to_owned();
+            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+        })?;
         let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
         let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
         let is_root = rustix::process::geteuid().is_root();
@@ -412,8 +412,13 @@ impl Backend for NamespaceBackend {
         Ok(Box::new(volume::open(&self.0, id, origin).await?))
     }
 
-    async fn copy_files(&self, plan: &SandboxPlan, into: PathBuf) -> Result<TreeCopy, BackendError> {
-        trees::copy_files(&self.0, plan, into).await
+    async fn copy_files(
+        &self,
+        plan: &SandboxPlan,
+        into: PathBuf,
+        hold: Holding<'_>,
+    ) -> Result<TreeCopy, BackendError> {
+        trees::copy_files(&self.0, plan, into, hold).await
     }
 
     async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {

@@ -58,6 +58,11 @@ pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> O
     Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
 }
 
+/// Links lead there as well as names do.
+fn is_hidden(path: &Path, stage: &Path) -> bool {
+    path.canonicalize().as_deref().unwrap_or(path).starts_with(stage)
+}
+
 /// Why a mount cannot be had on this host, found before anything is made.
 pub(crate) fn check(
     mounts: &[MountPlan],
@@ -68,7 +73,7 @@ pub(crate) fn check(
         let (path, why) = match (&mount.source, disk_tools) {
             (MountOrigin::Image { path, .. }, Err(why)) => (path, why.clone()),
             (MountOrigin::Path { path, .. } | MountOrigin::Image { path, .. }, _)
-                if path.starts_with(&ground.stage) =>
+                if is_hidden(path, &ground.stage) =>
             {
                 (path, format!("sandboxes are put together over {}, which hides it", ground.stage.display()))
             }

@@ -10,7 +10,7 @@ use std::{
 use super::{Directories, record::Record, sweep};
 
 /// Templates of disk images that are kept, the newest.
-const KEPT_TEMPLATES: usize = 8;
+pub(crate) const KEPT_TEMPLATES: usize = 8;
 /// Layers of image `host` that are kept besides those in use, the newest.
 const KEPT_SKELETONS: usize = 4;
 
@@ -29,6 +29,10 @@ pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
         found.extend(all_but_newest(named(&layers, "host-"), KEPT_SKELETONS).into_iter().filter(is_unused));
     }
     found
+}
+
+pub(crate) fn n_templates(layers: &Path) -> usize {
+    named(layers, "ext4-").len()
 }
 
 /// The layers beneath live sandboxes. `None`: one does not tell, so any may be in use.

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::Arc,
@@ -9,7 +10,12 @@ use std::{
 
 use jail::{Reply, Request};
 use rustix::fs::{MemfdFlags, memfd_create};
-use sandbox::{BackendError, DiffQuery, DiffReport, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
+use sandbox::{BackendError, DiffQuery, DiffReport, Holding, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    task::{JoinError, JoinHandle},
+};
 
 use super::{
     Host,
@@ -29,13 +35,43 @@ pub(crate) async fn copy_files(
     host: &Arc<Host>,
     plan: &SandboxPlan,
     into: PathBuf,
+    hold: Holding<'_>,
 ) -> Result<TreeCopy, BackendError> {
     let job = TreeJob::Copy { own: own(plan), parts: parts(plan), into };
     let what = format!("could not copy the files of sandbox {}", plan.id);
-    match ask_in_turn(host, plan, job, None, what).await? {
+    let no_gate = |error| error::from_io("could not talk to a worker", error);
+    let (mut gate, theirs) = gate().map_err(no_gate)?;
+    let mut copying = ask_in_turn(host, plan, job, Arc::new(theirs), what).await;
+    let is_ready = tokio::select! {
+        // It could not even begin.
+        answer = &mut copying => return copied(answer),
+        ready = gate.read_u8() => ready.is_ok(),
+    };
+    // Not given up once begun: who is half held could not be let go of.
+    let held = if is_ready { hold.await } else { Ok(()) };
+    match held {
+        // A worker that is gone has answered by that.
+        Ok(()) => drop(gate.write_u8(0).await),
+        Err(_) => drop(gate),
+    }
+    let answer = copying.await;
+    held?;
+    copied(answer)
+}
+
+fn copied(answer: Result<Result<TreeAnswer, BackendError>, JoinError>) -> Result<TreeCopy, BackendError> {
+    match answer.map_err(error::from_join)?? {
         TreeAnswer::Copied(copied) => Ok(copied),
         other => Err(strange(&other)),
     }
+}
+
+/// Between us and a worker that copies: it says when it is ready, we say when nothing moves any more. So all that takes time
+/// and needs no stillness is done before.
+fn gate() -> io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs.into()))
 }
 
 /// Asks about a sandbox's own files. Its turn is held until the worker has answered, though nobody may wait any more: an image
@@ -44,17 +80,15 @@ async fn ask_in_turn(
     host: &Arc<Host>,
     plan: &SandboxPlan,
     job: TreeJob,
-    beside: Option<Arc<OwnedFd>>,
+    beside: Arc<OwnedFd>,
     what: String,
-) -> Result<TreeAnswer, BackendError> {
+) -> JoinHandle<Result<TreeAnswer, BackendError>> {
     let (turn, host) = (host.turn(&plan.id).await, Arc::clone(host));
-    let asking = async move {
-        let descriptors: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
-        let answer = ask(&host, job, &descriptors, what).await;
+    tokio::spawn(async move {
+        let answer = ask(&host, job, &[beside.as_fd()], what).await;
         drop(turn);
         answer
-    };
-    tokio::spawn(asking).await.map_err(error::from_join)?
+    })
 }
 
 pub(crate) async fn facts(host: &Host, tree: PathBuf) -> Result<TreeFacts, BackendError> {
@@ -95,7 +129,8 @@ pub(crate) async fn diff(
     let no_memory = |errno: rustix::io::Errno| error::from_io("could not make room for a diff", errno.into());
     let report = Arc::new(memfd_create("diff", MemfdFlags::CLOEXEC).map_err(no_memory)?);
     let what = format!("could not compare the files of sandbox {}", plan.id);
-    match ask_in_turn(host, plan, TreeJob::Diff(job), Some(Arc::clone(&report)), what).await? {
+    let told = ask_in_turn(host, plan, TreeJob::Diff(job), Arc::clone(&report), what).await;
+    match told.await.map_err(error::from_join)?? {
         TreeAnswer::Told => {}
         other => return Err(strange(&other)),
     }
@@ -121,20 +156,25 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
         }
     };
     let sources = Sources::of(plan, &ground, &names::above(plan));
-    let n_since = plan.above.len().saturating_sub(query.since);
+    let n_shared =
+        plan.above.iter().rev().zip(query.against.iter().rev()).take_while(|(a, b)| a == b).count();
+    let only = |trees: &[PathBuf], name: &str| -> Vec<PathBuf> {
+        let uppers = trees[..trees.len() - n_shared].iter().map(|tree| tree.join(name).join("upper"));
+        uppers.filter(|upper| upper.is_dir()).collect()
+    };
     let overlay = |name: &str, at: &str, below: Vec<Source>| {
-        let newer = plan.above[..n_since].iter().filter(|tree| tree.join(name).join("upper").is_dir());
+        let (new, old) = (only(&plan.above, name), only(&query.against, name));
         let below = below.into_iter().filter_map(|source| match source {
             Source::Directory { path, identity } => {
                 Some(Layer::Directory { path, identity: identity.map(|found| (found.device, found.inode)) })
             }
             Source::Disk { .. } | Source::Nothing => None,
         });
-        OverlayJob {
-            at: at.to_owned(),
-            n_new: 1 + newer.count(),
-            layers: std::iter::once(Layer::Own(name.to_owned())).chain(below).collect(),
-        }
+        let mut layers: Vec<_> = std::iter::once(Layer::Own(name.to_owned())).chain(below).collect();
+        let (n_new, n_old) = (1 + new.len(), old.len());
+        let old = old.into_iter().map(|path| Layer::Directory { path, identity: None });
+        layers.splice(n_new..n_new, old);
+        OverlayJob { at: at.to_owned(), layers, n_new, n_old }
     };
     let mut overlays = vec![overlay("root", "/", sources.root)];
     if !sources.usr.is_empty() {

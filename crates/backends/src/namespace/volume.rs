@@ -50,7 +50,7 @@ pub(crate) fn make(
         }
         _ => make_data(&path),
     };
-    made.map_err(|error| error::from_io(format!("could not make {}", path.display()), error))?;
+    made.map_err(|error| error::from_io(format!("could not make {}: {error}", path.display()), error))?;
     Ok(storage)
 }
 

@@ -27,6 +27,11 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Whoever is to be copied stands still already.
+fn as_it_is() -> sandbox::Holding<'static> {
+    Box::pin(async { Ok(()) })
+}
+
 const CHANGES: &str = "echo new > /root/new && ln /root/new /root/again && ln -s new /root/link \
     && rm /etc/hosts && mkdir /srv/made && chmod 0711 /srv/made && mkfifo /srv/pipe && dd if=/dev/zero of=/srv/holes bs=1 count=1 seek=10M 2>/dev/null";
 
@@ -37,7 +42,7 @@ pub(crate) async fn a_copy_is_what_the_sandbox_changed(world: Arc<World>) {
     assert_eq!(done.code(), Some(0), "{}", done.stderr);
 
     let tree = new_tree(&world, "changed");
-    let copied = world.backend.copy_files(&plan, tree.clone()).await.unwrap();
+    let copied = world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
     let upper = tree.join("root/upper");
     assert!(copied.n_entries >= 6 && copied.bytes > 10 << 20, "{copied:?}");
     assert_eq!(text(&upper.join("etc/hostname")), "box\n");
@@ -50,11 +55,11 @@ pub(crate) async fn a_copy_is_what_the_sandbox_changed(world: Arc<World>) {
     let facts = world.backend.tree_facts(tree.clone()).await.unwrap();
     assert_eq!((facts.bytes, facts.n_entries >= copied.n_entries), (copied.bytes, true));
     let again = new_tree(&world, "changed-again");
-    world.backend.copy_files(&plan, again.clone()).await.unwrap();
+    world.backend.copy_files(&plan, again.clone(), as_it_is()).await.unwrap();
     assert_eq!(world.backend.tree_facts(again.clone()).await.unwrap(), facts);
     sh(&*instance, "echo more >> /root/new").await;
     let third = new_tree(&world, "changed-third");
-    world.backend.copy_files(&plan, third.clone()).await.unwrap();
+    world.backend.copy_files(&plan, third.clone(), as_it_is()).await.unwrap();
     assert_ne!(world.backend.tree_facts(third.clone()).await.unwrap().digest, facts.digest);
 
     for tree in [tree, again, third] {
@@ -85,7 +90,7 @@ pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_
         instance.pause().await.unwrap();
     }
     let paused = new_tree(&world, "paused");
-    world.backend.copy_files(&plan, paused.clone()).await.unwrap();
+    world.backend.copy_files(&plan, paused.clone(), as_it_is()).await.unwrap();
     if can_pause {
         instance.resume().await.unwrap();
     }
@@ -97,7 +102,7 @@ pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_
     instance.stop().await.unwrap();
 
     let stopped = new_tree(&world, "stopped");
-    world.backend.copy_files(&plan, stopped.clone()).await.unwrap();
+    world.backend.copy_files(&plan, stopped.clone(), as_it_is()).await.unwrap();
     assert_eq!(text(&stopped.join("root/upper/root/again")), "new\n");
     let later = world.backend.tree_facts(stopped.clone()).await.unwrap();
     assert_eq!(later.n_entries, facts.n_entries);
@@ -123,7 +128,7 @@ pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>)
     instance.stop().await.unwrap();
     for number in 0..3 {
         let tree = new_tree(&world, &format!("given-up-{number}"));
-        let copying = world.backend.copy_files(&plan, tree.clone());
+        let copying = world.backend.copy_files(&plan, tree.clone(), as_it_is());
         // Asked for, and let go of at once.
         drop(tokio::time::timeout(std::time::Duration::ZERO, copying).await);
         let instance = world.create(&plan).await;
@@ -147,7 +152,7 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
     for number in 0..20 {
         let tree = new_tree(&world, &format!("quick-{number}"));
         let began = Instant::now();
-        world.backend.copy_files(&plan, tree.clone()).await.unwrap();
+        world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
         took.push(began.elapsed().as_micros());
         assert_eq!(text(&tree.join("root/upper/srv/app/file-10")), "10\n");
         world.backend.remove_tree(tree).await.unwrap();
@@ -163,7 +168,13 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
 }
 
 fn query(under: &str) -> DiffQuery {
-    DiffQuery { since: 0, under: under.to_owned(), patch: true, max_changes: 1000, max_patch_bytes: 1 << 20 }
+    DiffQuery {
+        against: Vec::new(),
+        under: under.to_owned(),
+        patch: true,
+        max_changes: 1000,
+        max_patch_bytes: 1 << 20,
+    }
 }
 
 fn told(report: &DiffReport) -> Vec<String> {
@@ -222,7 +233,7 @@ pub(crate) async fn what_is_packed_is_a_tree_again(world: Arc<World>) {
     sh(&*instance, CHANGES).await;
     sh(&*instance, "chown 1:2 /srv/made; chmod 4755 /root/new; rm -r /var/lib/* 2>/dev/null; true").await;
     let (tree, again) = (new_tree(&world, "packed"), new_tree(&world, "unpacked"));
-    world.backend.copy_files(&plan, tree.clone()).await.unwrap();
+    world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
     let facts = world.backend.tree_facts(tree.clone()).await.unwrap();
     let archive = tree.with_extension("tar");
     let file = fs::File::create_new(&archive).unwrap();

@@ -6,7 +6,6 @@ use std::{
     io::{self, BufReader, Read, Seek as _, SeekFrom},
 };
 
-use ::images::Digest;
 use build::Pattern;
 use sandbox::{Error, ErrorKind, Result};
 use sha2::{Digest as _, Sha256};
@@ -16,6 +15,8 @@ use tar::{Archive, EntryType};
 const MAX_ENTRIES: usize = 500_000;
 /// Longest name, as the kernel has it.
 const MAX_NAME_BYTES: usize = 4095;
+/// All names of one archive and what its links lead to, which are held in memory.
+const MAX_NAMES_BYTES: usize = 128 * 1024 * 1024;
 /// Links that are followed on the way to one source.
 const MAX_HOPS: usize = 40;
 /// Largest header with its extensions, which the reader of archives holds in memory.
@@ -24,11 +25,32 @@ const MAX_HEADER_BYTES: u64 = 1024 * 1024;
 /// What is read of an archive at once.
 const READ_BYTES: usize = 256 * 1024;
 
+/// How an archive is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    /// What it is called in errors.
+    pub(super) what: &'a str,
+    pub(super) odd: Odd,
+    /// Fails once nobody waits for it any more.
+    pub(super) wanted: &'a dyn Fn() -> Result<()>,
+}
+
+/// What is done with members that are no files, directories or links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Odd {
+    Refused,
+    /// Whole systems have some, and work without.
+    LeftOut,
+}
+
 /// An archive in a file, and where everything is in it.
 #[derive(Debug)]
 pub(super) struct Context {
     file: File,
     entries: BTreeMap<String, Entry>,
+    names_bytes: usize,
+    /// Devices and the like.
+    pub(super) n_left_out: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,18 +81,44 @@ pub(super) struct Found {
     pub(super) top: Option<Entry>,
 }
 
+/// What one instruction may still copy.
+#[derive(Debug)]
+pub(super) struct Budget {
+    entries: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { entries: MAX_ENTRIES }
+    }
+}
+
+impl Budget {
+    fn take(&mut self, n_entries: usize) -> Result<()> {
+        let left = self.entries.checked_sub(n_entries);
+        self.entries = left.ok_or_else(|| {
+            let message = format!("more than {MAX_ENTRIES} files are copied at once");
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy less, or by several instructions.")
+        })?;
+        Ok(())
+    }
+}
+
 fn refused(message: String) -> Error {
-    Error::invalid(message)
-        .with_hint("Send the context as a tar of files, directories and links with relative names.")
+    Error::invalid(message).with_hint("A tar of files, directories and links with relative names is taken.")
+}
+
+fn broken(what: &str, error: &io::Error) -> Error {
+    refused(format!("{what} cannot be read as a tar: {error}"))
 }
 
 impl Context {
     /// Reads an archive through. On a thread that may block.
-    pub(super) fn read(mut file: File) -> Result<Self> {
-        let broken = |error: io::Error| refused(format!("the context cannot be read as a tar: {error}"));
+    pub(super) fn read(mut file: File, reading: Reading<'_>) -> Result<Self> {
+        let broken = |error: io::Error| broken(reading.what, &error);
         file.seek(SeekFrom::Start(0)).map_err(broken)?;
         let reader = file.try_clone().map_err(broken)?;
-        let mut context = Self { file, entries: BTreeMap::new() };
+        let mut context = Self { file, entries: BTreeMap::new(), names_bytes: 0, n_left_out: 0 };
         let (reader, bound) = Bounded::new(BufReader::with_capacity(READ_BYTES, reader));
         let mut archive = Archive::new(reader);
         let mut members = archive.entries().map_err(broken)?;
@@ -78,19 +126,20 @@ impl Context {
             bound.set(Some(MAX_HEADER_BYTES));
             let Some(member) = members.next() else { break };
             bound.set(None);
-            context.take(&mut member.map_err(broken)?)?;
+            (reading.wanted)()?;
+            context.take(&mut member.map_err(broken)?, reading)?;
         }
         Ok(context)
     }
 
-    fn take(&mut self, member: &mut tar::Entry<'_, impl Read>) -> Result<()> {
-        let broken = |error: io::Error| refused(format!("the context cannot be read as a tar: {error}"));
+    fn take(&mut self, member: &mut tar::Entry<'_, impl Read>, reading: Reading<'_>) -> Result<()> {
+        let what = reading.what;
         let header = member.header();
         let kind = header.entry_type();
         if kind == EntryType::XGlobalHeader {
             return Ok(());
         }
-        let name = plain(&member.path_bytes())?;
+        let name = plain(what, &member.path_bytes())?;
         let id = |id: io::Result<u64>| id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
         let mut entry = Entry {
             mode: header.mode().unwrap_or(0o644) & 0o7777,
@@ -103,27 +152,20 @@ impl Context {
             EntryType::Directory => {}
             EntryType::Regular | EntryType::Continuous => {
                 let (offset, size) = (member.raw_file_position(), member.size());
-                let mut hasher = Sha256::new();
-                let mut buffer = vec![0; 64 * 1024];
-                let mut left = size;
-                while left > 0 {
-                    let n = member.read(&mut buffer).map_err(broken)?;
-                    if n == 0 {
-                        return Err(refused(format!("the context ends in the middle of {name}")));
-                    }
-                    hasher.update(&buffer[..n]);
-                    left = left.saturating_sub(n as u64);
-                }
-                entry.kind = Kind::File { offset, size, sha256: hasher.finalize().into() };
+                let sha256 = hash(member, &name, reading)?;
+                entry.kind = Kind::File { offset, size, sha256 };
             }
             EntryType::Symlink => {
                 let target = member.link_name_bytes().unwrap_or_default();
                 let target = String::from_utf8(target.into_owned())
                     .map_err(|_bad| refused(format!("the link {name} leads to a name that is not UTF-8")))?;
+                if target.len() > MAX_NAME_BYTES {
+                    return Err(refused(format!("what the link {name} leads to is no path")));
+                }
                 entry.kind = Kind::Symlink { target };
             }
             EntryType::Link => {
-                let target = plain(&member.link_name_bytes().unwrap_or_default())?;
+                let target = plain(what, &member.link_name_bytes().unwrap_or_default())?;
                 let Some(linked) = self.entries.get(&target) else {
                     return Err(refused(format!(
                         "the hard link {name} leads to {target}, which is not there"
@@ -131,15 +173,30 @@ impl Context {
                 };
                 entry = linked.clone();
             }
-            other => return Err(refused(format!("{name} is of a kind that no context has: {other:?}"))),
+            _ if reading.odd == Odd::LeftOut => {
+                self.n_left_out += 1;
+                return Ok(());
+            }
+            other => return Err(refused(format!("{name} is of a kind that {what} cannot have: {other:?}"))),
         }
         if name.is_empty() {
             return Ok(());
         }
+        self.insert(what, name, entry)
+    }
+
+    fn insert(&mut self, what: &str, name: String, entry: Entry) -> Result<()> {
+        let target = if let Kind::Symlink { target } = &entry.kind { target.len() } else { 0 };
+        self.names_bytes += name.len() + target;
+        let refused = |message: String| {
+            Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Leave out what the build does not need with a .dockerignore."))
+        };
         if self.entries.len() >= MAX_ENTRIES {
-            let message = format!("the context has more than {MAX_ENTRIES} entries");
-            return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Leave out what the build does not need with a .dockerignore."));
+            return refused(format!("{what} has more than {MAX_ENTRIES} entries"));
+        }
+        if self.names_bytes > MAX_NAMES_BYTES {
+            return refused(format!("the names in {what} have more than {MAX_NAMES_BYTES} bytes together"));
         }
         self.entries.insert(name, entry);
         Ok(())
@@ -150,8 +207,17 @@ impl Context {
         self.entries.remove(name);
     }
 
-    pub(super) fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
-        self.entries.retain(|name, _| keeps(name));
+    pub(super) fn retain(
+        &mut self,
+        wanted: &dyn Fn() -> Result<()>,
+        keeps: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let mut is_wanted = Ok(());
+        self.entries.retain(|name, _| {
+            is_wanted = std::mem::replace(&mut is_wanted, Ok(())).and_then(|()| wanted());
+            is_wanted.is_err() || keeps(name)
+        });
+        is_wanted
     }
 
     pub(super) fn file(&self) -> &File {
@@ -220,21 +286,21 @@ impl Context {
     }
 
     /// What a source of `COPY` stands for, in order.
-    pub(super) fn find(&self, source: &str) -> Result<Vec<Found>> {
+    pub(super) fn find(&self, source: &str, budget: &mut Budget) -> Result<Vec<Found>> {
         let cleaned = clean(source);
         let missing = || {
             Error::new(ErrorKind::NotFound, format!("{source} is not in the context"))
                 .with_hint("Check the name, and whether .dockerignore leaves it out.")
         };
         if !Pattern::is_wild(&cleaned) {
-            return Ok(vec![self.found(&cleaned, &self.resolve(&cleaned).ok_or_else(missing)?)]);
+            return Ok(vec![self.found(&cleaned, &self.resolve(&cleaned).ok_or_else(missing)?, budget)?]);
         }
-        let pattern = Pattern::parse(&cleaned).map_err(Error::invalid)?;
+        let pattern = Pattern::of_copy(&cleaned).map_err(Error::invalid)?;
         let found: Vec<Found> = self
             .names()
             .filter(|name| pattern.matches(name))
-            .filter_map(|name| Some(self.found(name, &self.resolve(name)?)))
-            .collect();
+            .filter_map(|name| Some(self.found(name, &self.resolve(name)?, budget)))
+            .collect::<Result<_>>()?;
         if found.is_empty() { Err(missing()) } else { Ok(found) }
     }
 
@@ -243,36 +309,59 @@ impl Context {
         self.entries.keys().map(String::as_str)
     }
 
-    fn found(&self, asked: &str, path: &str) -> Found {
+    fn found(&self, asked: &str, path: &str, budget: &mut Budget) -> Result<Found> {
         let name = asked.rsplit('/').next().unwrap_or_default().to_owned();
+        budget.take(1)?;
         if self.is_directory(path) {
-            let entries = self.beneath(path).map(|(name, entry)| (name.to_owned(), entry.clone())).collect();
-            return Found { name, is_directory: true, entries, top: self.entries.get(path).cloned() };
+            let entries = self.beneath(path).map(|(name, entry)| {
+                budget.take(1)?;
+                Ok((name.to_owned(), entry.clone()))
+            });
+            let entries = entries.collect::<Result<_>>()?;
+            return Ok(Found { name, is_directory: true, entries, top: self.entries.get(path).cloned() });
         }
         let entries = self.entries.get(path).map(|entry| (String::new(), entry.clone()));
-        Found { name, is_directory: false, entries: entries.into_iter().collect(), top: None }
+        Ok(Found { name, is_directory: false, entries: entries.into_iter().collect(), top: None })
     }
 }
 
-/// Describes what is copied, so that the same content gives the same digest whenever it was written.
-pub(super) fn digest(found: &[Found], owners: Owners) -> Digest {
-    let mut text = String::new();
-    for found in found {
-        text.push_str(&format!("{:?} {}\n", found.name, found.is_directory));
-        let top = found.top.iter().map(|top| (&found.name, top));
-        for (name, entry) in found.entries.iter().map(|(name, entry)| (name, entry)).chain(top) {
-            text.push_str(&format!("{name:?} {:o} ", entry.mode));
-            if owners == Owners::Kept {
-                text.push_str(&format!("{}:{} ", entry.uid, entry.gid));
-            }
-            match &entry.kind {
-                Kind::File { size, sha256, .. } => text.push_str(&format!("{size} {sha256:?}\n")),
-                Kind::Directory => text.push_str("directory\n"),
-                Kind::Symlink { target } => text.push_str(&format!("-> {target:?}\n")),
-            }
+fn hash(member: &mut tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<[u8; 32]> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    let mut left = member.size();
+    while left > 0 {
+        (reading.wanted)()?;
+        let n = member.read(&mut buffer).map_err(|error| broken(reading.what, &error))?;
+        if n == 0 {
+            return Err(refused(format!("{} ends in the middle of {name}", reading.what)));
         }
+        hasher.update(&buffer[..n]);
+        left = left.saturating_sub(n as u64);
     }
-    Digest::of(text.as_bytes())
+    Ok(hasher.finalize().into())
+}
+
+/// Describes what is copied, so that the same content gives the same digest whenever it was written.
+pub(super) fn digest(found: &Found, owners: Owners) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(format!("{:?} {}\n", found.name, found.is_directory));
+    let top = found.top.iter().map(|top| (&found.name, top));
+    for (name, entry) in found.entries.iter().map(|(name, entry)| (name, entry)).chain(top) {
+        hasher.update(format!("{name:?} {:o} ", entry.mode));
+        if owners == Owners::Kept {
+            hasher.update(format!("{}:{} ", entry.uid, entry.gid));
+        }
+        match &entry.kind {
+            Kind::File { size, sha256, .. } => {
+                hasher.update(format!("{size} "));
+                hasher.update(sha256);
+            }
+            Kind::Directory => hasher.update("directory"),
+            Kind::Symlink { target } => hasher.update(format!("-> {target:?}")),
+        }
+        hasher.update("\n");
+    }
+    hasher.finalize().into()
 }
 
 /// Whose the copies are: what comes from the caller's machine belongs to root, what comes from an image to whom it belonged.
@@ -298,15 +387,15 @@ pub(super) fn clean(path: &str) -> String {
 }
 
 /// The name of a member. One that is absolute or climbs out is no mistake but an attack.
-fn plain(name: &[u8]) -> Result<String> {
+fn plain(what: &str, name: &[u8]) -> Result<String> {
     let shown: String = String::from_utf8_lossy(name).chars().take(100).collect();
-    let name =
-        std::str::from_utf8(name).map_err(|_bad| refused(format!("the name {shown:?} is not UTF-8")))?;
+    let name = std::str::from_utf8(name)
+        .map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))?;
     if name.len() > MAX_NAME_BYTES || name.contains('\0') {
         return Err(refused(format!("the name {shown:?} is no path")));
     }
     if name.starts_with('/') || name.split('/').any(|part| part == "..") {
-        return Err(refused(format!("the name {shown:?} leads out of the context")));
+        return Err(refused(format!("the name {shown:?} leads out of {what}")));
     }
     Ok(clean(name))
 }
@@ -334,5 +423,113 @@ impl<R: Read> Read for Bounded<R> {
             self.left.set(Some(left));
         }
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::Header;
+
+    use super::*;
+
+    struct Archive(tar::Builder<File>);
+
+    impl Archive {
+        fn new() -> Self {
+            Self(tar::Builder::new(tempfile::tempfile().unwrap()))
+        }
+
+        fn put(mut self, kind: EntryType, name: &str, link: &str, data: &[u8]) -> Self {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(0o640);
+            header.set_size(data.len() as u64);
+            if !link.is_empty() {
+                header.set_link_name_literal(link).unwrap();
+            }
+            // By hand: the library refuses to write what we want to read.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            self.0.append(&header, data).unwrap();
+            self
+        }
+
+        fn read(self, odd: Odd) -> Result<Context> {
+            Context::read(self.0.into_inner().unwrap(), Reading { what: "it", odd, wanted: &|| Ok(()) })
+        }
+    }
+
+    fn names(context: &Context, source: &str) -> Vec<String> {
+        let found = context.find(source, &mut Budget::default()).unwrap();
+        let named = found.iter().flat_map(|found| {
+            found.entries.iter().map(|(name, _)| format!("{}:{name}", found.name)).collect::<Vec<_>>()
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn sources_are_found_as_docker_finds_them() {
+        let context = Archive::new()
+            .put(EntryType::Directory, "d/", "", b"")
+            .put(EntryType::Regular, "d/a.c", "", b"a")
+            .put(EntryType::Regular, "d/sub/b.c", "", b"b")
+            .put(EntryType::Symlink, "into", "d/sub", b"")
+            .put(EntryType::Symlink, "out", "../../../../etc", b"")
+            .put(EntryType::Symlink, "around", "around", b"")
+            .put(EntryType::Link, "hard", "d/a.c", b"")
+            .read(Odd::Refused)
+            .unwrap();
+        assert_eq!(names(&context, "d"), ["d:a.c", "d:sub/b.c"]);
+        assert_eq!(names(&context, "./d/../d/a.c"), ["a.c:"]);
+        assert_eq!(names(&context, "/d/*.c"), ["a.c:"]);
+        // Deeper ones are not meant: for COPY, two stars are one.
+        assert!(
+            context
+                .find("**", &mut Budget::default())
+                .unwrap()
+                .iter()
+                .all(|found| !found.name.ends_with(".c"))
+        );
+        assert_eq!(names(&context, "into"), ["into:b.c"]);
+        assert_eq!(names(&context, "hard"), ["hard:"]);
+        for missing in ["none", "out", "around", "../etc", "d/none*"] {
+            let error = context.find(missing, &mut Budget::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{missing}");
+        }
+    }
+
+    #[test]
+    fn one_instruction_copies_only_so_much() {
+        let context = Archive::new()
+            .put(EntryType::Regular, "a/b", "", b"1")
+            .put(EntryType::Regular, "a/c", "", b"2")
+            .read(Odd::Refused)
+            .unwrap();
+        let mut budget = Budget { entries: 5 };
+        context.find("a", &mut budget).unwrap();
+        assert_eq!(context.find("a", &mut budget).unwrap_err().kind(), ErrorKind::LimitReached);
+    }
+
+    #[test]
+    fn whole_systems_leave_their_devices_behind() {
+        let archive = || {
+            Archive::new()
+                .put(EntryType::Char, "dev/null", "", b"")
+                .put(EntryType::Fifo, "pipe", "", b"")
+                .put(EntryType::Regular, "file", "", b"1")
+        };
+        let context = archive().read(Odd::LeftOut).unwrap();
+        assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
+        assert!(archive().read(Odd::Refused).unwrap_err().message().contains("dev/null is of a kind"));
+    }
+
+    #[test]
+    fn who_has_gone_is_not_read_on_for() {
+        let file = Archive::new().put(EntryType::Regular, "a", "", b"1").0.into_inner().unwrap();
+        let gone = || Err(Error::new(ErrorKind::Cancelled, "gone"));
+        let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &gone });
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::Cancelled);
+        let mut context = Archive::new().put(EntryType::Regular, "a", "", b"1").read(Odd::Refused).unwrap();
+        assert!(context.retain(&gone, |_| panic!("nobody wants to know")).is_err());
     }
 }

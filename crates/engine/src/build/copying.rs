@@ -10,11 +10,12 @@ use sandbox::{Error, ErrorKind, FileKind, Result};
 
 use super::{
     Builder, MAX_CONTEXT,
-    context::{self, Context, Entry, Found, Kind, Owners},
+    context::{self, Budget, Context, Entry, Found, Kind, Odd, Owners, Reading},
     pieces::{self, Piece, Section, Source},
     place::Place,
-    spool::too_large,
+    spool::Limit,
 };
+use crate::disk::may_block;
 
 /// Largest `/etc/passwd` or `/etc/group` that is looked into.
 const MAX_ACCOUNTS_BYTES: u64 = 1024 * 1024;
@@ -23,10 +24,17 @@ const MAX_HOPS: usize = 40;
 /// Sources that one pattern may stand for in another stage.
 const MAX_GLOB: u32 = 10_000;
 
+/// Directories of a sandbox that are no part of its image: nothing is copied from them, nor into them.
+const NOT_OF_IMAGE: [&str; 4] = ["dev", "proc", "run", "sys"];
+/// Files that every sandbox is given its own of.
+const OF_SANDBOX: [&str; 2] = ["etc/hostname", "etc/hosts"];
+
 /// Everything that one instruction copies.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     items: Vec<Item>,
+    /// What is not copied, as sentences.
+    pub(super) notes: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -41,27 +49,33 @@ impl Load {
     pub(super) fn from_context(builder: &Arc<Builder>, context: &Context, step: &CopyStep) -> Result<Self> {
         let file = Arc::new(context.file().try_clone().map_err(unreadable)?);
         let mut load = Self::default();
+        let mut room = Room { builder, budget: Budget::default(), bytes: MAX_CONTEXT.bytes() };
         for source in &step.sources {
-            for found in context.find(source)? {
-                let unpacked = if step.unpack { unpacked(builder, &file, &found)? } else { None };
-                load.items.push(unpacked.unwrap_or_else(|| Item {
-                    found,
-                    bytes: Source::Archive(Arc::clone(&file)),
-                    owners: Owners::Root,
-                }));
+            for found in context.find(source, &mut room.budget)? {
+                let archive = if step.unpack { unpacked(&mut room, &file, &found)? } else { None };
+                let item = match archive {
+                    Some((item, n_left_out)) => {
+                        load.note_left_out(n_left_out, &found.name);
+                        item
+                    }
+                    None => Item { found, bytes: Source::Archive(Arc::clone(&file)), owners: Owners::Root },
+                };
+                load.items.push(item);
             }
         }
         load.items.extend(step.files.iter().map(|(name, content)| in_dockerfile(name, content)));
         Ok(load)
     }
 
-    pub(super) fn digest(&self) -> Digest {
-        let mut text = String::new();
-        for item in &self.items {
-            let digest = context::digest(std::slice::from_ref(&item.found), item.owners);
-            text.push_str(digest.as_str());
+    fn note_left_out(&mut self, n_left_out: usize, what: &str) {
+        if n_left_out > 0 {
+            self.notes.push(format!("left out {n_left_out} devices, pipes or the like of {what}"));
         }
-        Digest::of(text.as_bytes())
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        let digests = self.items.iter().flat_map(|item| context::digest(&item.found, item.owners));
+        Digest::of(&digests.collect::<Vec<u8>>())
     }
 
     /// From the files of an image, which is looked into from a sandbox of its own.
@@ -74,19 +88,26 @@ impl Load {
 
     async fn from_place(builder: &Arc<Builder>, place: &Place<'_>, step: &CopyStep) -> Result<Self> {
         let mut load = Self::default();
+        let mut room = Room { builder, budget: Budget::default(), bytes: MAX_CONTEXT.bytes() };
         for source in &step.sources {
             for path in sources(builder, place, source).await? {
                 let path = followed(builder, place, path).await?;
                 let bytes = builder.engine.pack(&builder.who, &place.which, &path).await?;
-                let file = builder.spool.take(bytes, MAX_CONTEXT, "what is copied").await?;
-                let packed = tokio::task::spawn_blocking(move || Context::read(file)).await;
-                let packed = packed.map_err(|error| unreadable(std::io::Error::other(error)))??;
+                let file = builder.spool.take(bytes, &mut room.bytes, "what is copied").await?;
+                let wanted = || builder.still_wanted();
+                let reading = Reading { what: source, odd: Odd::LeftOut, wanted: &wanted };
+                let packed = may_block(|| Context::read(file, reading))?;
+                load.note_left_out(packed.n_left_out, source);
                 // The members begin with the last part of the path.
                 let name = path.rsplit('/').next().unwrap_or_default();
                 let asked = source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
                 let keeps_name = Pattern::is_wild(asked) || asked.is_empty();
-                for mut found in packed.find(if name.is_empty() { "." } else { name })? {
+                let name_or_top = if name.is_empty() { "." } else { name };
+                for mut found in packed.find(name_or_top, &mut room.budget)? {
                     found.name = if keeps_name { name.to_owned() } else { asked.to_owned() };
+                    if found.is_directory {
+                        found.entries.retain(|(name, _)| is_of_image(&format!("{path}/{name}")));
+                    }
                     let file = Arc::new(packed.file().try_clone().map_err(unreadable)?);
                     load.items.push(Item { found, bytes: Source::Archive(file), owners: Owners::Kept });
                 }
@@ -119,18 +140,45 @@ impl Load {
         };
         let (directory, name) = into;
         engine.mkdir(who, &place.which, &directory, true, None).await?;
-        if there.is_none()
-            && name.is_none()
-            && let Some((uid, gid)) = owner
-        {
-            engine.chown(who, &place.which, &directory, Some(uid), Some(gid), false).await?;
+        if there.is_none() && name.is_none() {
+            self.dress(builder, place, step, &directory, owner).await?;
         }
-        let pieces = self.pieces(step, name.as_deref(), owner);
+        let pieces = self.pieces(step, &directory, name.as_deref(), owner);
         let bytes = pieces::stream_of(pieces);
         engine.unpack(who, &place.which, &directory, true, bytes).await.map(drop)
     }
 
-    fn pieces(self, step: &CopyStep, name: Option<&str>, owner: Option<(u32, u32)>) -> Vec<Piece> {
+    /// A directory that was made for the copy is as the one that is copied, where that is one.
+    async fn dress(
+        &self,
+        builder: &Builder,
+        place: &Place<'_>,
+        step: &CopyStep,
+        directory: &str,
+        owner: Option<(u32, u32)>,
+    ) -> Result<()> {
+        let Builder { engine, who, .. } = builder;
+        let (top, owners) = match &self.items[..] {
+            [Item { found: Found { top: Some(top), .. }, owners, .. }] => (Some(top), *owners),
+            _ => (None, Owners::Root),
+        };
+        let kept = top.filter(|_| owners == Owners::Kept).map(|top| (top.uid, top.gid));
+        if let Some((uid, gid)) = owner.or(kept) {
+            engine.chown(who, &place.which, directory, Some(uid), Some(gid), false).await?;
+        }
+        if let Some(mode) = top.map(|top| step.chmod.unwrap_or(top.mode)) {
+            engine.chmod(who, &place.which, directory, mode, false).await?;
+        }
+        Ok(())
+    }
+
+    fn pieces(
+        self,
+        step: &CopyStep,
+        directory: &str,
+        name: Option<&str>,
+        owner: Option<(u32, u32)>,
+    ) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for item in self.items {
             let Item { found, bytes, owners } = item;
@@ -140,6 +188,9 @@ impl Load {
                     (true, None) => found.name.clone(),
                     (false, _) => relative,
                 };
+                if !can_be_kept(&format!("{directory}/{name}")) {
+                    continue;
+                }
                 (entry.uid, entry.gid) = match (owner, owners) {
                     (Some(owner), _) => owner,
                     (None, Owners::Root) => (0, 0),
@@ -175,8 +226,30 @@ fn in_dockerfile(name: &str, content: &str) -> Item {
     Item { found, bytes: Source::Memory(Bytes::copy_from_slice(content.as_bytes())), owners: Owners::Root }
 }
 
-/// An archive as `ADD` has it: what is in it, in place of itself.
-fn unpacked(builder: &Arc<Builder>, file: &Arc<File>, found: &Found) -> Result<Option<Item>> {
+/// What one instruction may still take.
+struct Room<'a> {
+    builder: &'a Builder,
+    budget: Budget,
+    bytes: u64,
+}
+
+fn first_part(cleaned: &str) -> &str {
+    cleaned.split('/').next().unwrap_or_default()
+}
+
+/// Whether what is at this path of a sandbox came from its image, or from what ran in it.
+fn is_of_image(path: &str) -> bool {
+    let cleaned = context::clean(path);
+    can_be_kept(path) && !OF_SANDBOX.contains(&cleaned.as_str())
+}
+
+/// Whether what is put there will be in the layer.
+fn can_be_kept(path: &str) -> bool {
+    !NOT_OF_IMAGE.contains(&first_part(&context::clean(path)))
+}
+
+/// An archive as `ADD` has it: what is in it, in place of itself; and how many of its members stay out.
+fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &Found) -> Result<Option<(Item, usize)>> {
     let [(name, Entry { kind: Kind::File { offset, size, .. }, .. })] = &found.entries[..] else {
         return Ok(None);
     };
@@ -186,27 +259,27 @@ fn unpacked(builder: &Arc<Builder>, file: &Arc<File>, found: &Found) -> Result<O
     let mut start = Vec::new();
     let section = || Section { file, at: *offset, left: *size };
     section().take(512).read_to_end(&mut start).map_err(unreadable)?;
-    let reader: Box<dyn Read + '_> = match &start[..] {
+    let mut reader: Box<dyn Read + '_> = match &start[..] {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(section())),
         [b'B', b'Z', b'h', ..] => return Err(unsupported(&found.name, "bzip2")),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(unsupported(&found.name, "xz")),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(unsupported(&found.name, "zstd")),
         _ => Box::new(section()),
     };
-    let mut reader = reader;
     let mut head = Vec::new();
     if reader.by_ref().take(512).read_to_end(&mut head).is_err() || !is_tar(&head) {
         return Ok(None);
     }
-    let mut plain = builder.spool.file()?;
-    let whole = head.as_slice().chain(reader);
-    let copied = std::io::copy(&mut whole.take(MAX_CONTEXT.bytes() + 1), &mut plain).map_err(unreadable)?;
-    if copied > MAX_CONTEXT.bytes() {
-        return Err(too_large(&found.name, MAX_CONTEXT));
-    }
-    let archive = Context::read(plain)?;
+    let builder = room.builder;
+    let wanted = || builder.still_wanted();
+    let mut limit = Limit { what: &found.name, left: room.bytes, wanted: &wanted };
+    let plain = builder.spool.fill(head.as_slice().chain(reader), &mut limit)?;
+    room.bytes = limit.left;
+    let archive = Context::read(plain, Reading { what: &found.name, odd: Odd::LeftOut, wanted: &wanted })?;
     let bytes = Source::Archive(Arc::new(archive.file().try_clone().map_err(unreadable)?));
-    let mut all = archive.find(".")?;
-    Ok(all.pop().map(|found| Item { found, bytes, owners: Owners::Kept }))
+    let mut all = archive.find(".", &mut room.budget)?;
+    let item = all.pop().map(|found| Item { found, bytes, owners: Owners::Kept });
+    Ok(item.map(|item| (item, archive.n_left_out)))
 }
 
 fn is_tar(head: &[u8]) -> bool {

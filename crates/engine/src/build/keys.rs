@@ -1,20 +1,23 @@
 //! What an instruction is made of, as a digest: the same key means that the layer can be used again.
 
 use ::images::Digest;
-use build::{CopyStep, RunStep};
+use build::{CopyStep, Network, RunStep};
 use serde_json::json;
 
 /// Grows when what a build does for the same words changes, so that no older layer is taken for a new one.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn key(parent: &Digest, what: serde_json::Value) -> Digest {
     Digest::of(json!({ "version": VERSION, "parent": parent, "what": what }).to_string().as_bytes())
 }
 
-/// Proxies say where things are fetched, not what is built.
-pub(super) fn of_run(parent: &Digest, step: &RunStep) -> Digest {
-    let RunStep { command, env, proxies: _, user, workdir } = step;
-    key(parent, json!({ "run": command, "env": env, "user": user, "workdir": workdir }))
+/// Proxies say where things are fetched, not what is built. Whether anything could be fetched does count: a command may get
+/// along without, and make something else. `network` is what it was in the end.
+pub(super) fn of_run(parent: &Digest, step: &RunStep, network: Network) -> Digest {
+    let RunStep { command, env, proxies: _, user, workdir, network: _ } = step;
+    let is_cut_off = network == Network::None;
+    let what = json!({ "run": command, "env": env, "user": user, "workdir": workdir, "cutOff": is_cut_off });
+    key(parent, what)
 }
 
 pub(super) fn of_workdir(parent: &Digest, path: &str) -> Digest {
@@ -46,23 +49,29 @@ mod tests {
             proxies: Vec::new(),
             user: None,
             workdir: "/".to_owned(),
+            network: Network::Default,
         }
     }
 
     #[test]
     fn a_key_changes_with_everything_that_counts() {
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
-        let base = of_run(&one, &run("x"));
+        let base = of_run(&one, &run("x"), Network::Default);
         assert_eq!(
             base,
-            of_run(&one, &RunStep { proxies: vec![("http_proxy".into(), "p".into())], ..run("x") })
+            of_run(
+                &one,
+                &RunStep { proxies: vec![("http_proxy".into(), "p".into())], ..run("x") },
+                Network::Default
+            )
         );
         let changed = [
-            of_run(&other, &run("x")),
-            of_run(&one, &run("y")),
-            of_run(&one, &RunStep { env: Vec::new(), ..run("x") }),
-            of_run(&one, &RunStep { user: Some("u".into()), ..run("x") }),
-            of_run(&one, &RunStep { workdir: "/w".into(), ..run("x") }),
+            of_run(&other, &run("x"), Network::Default),
+            of_run(&one, &run("y"), Network::Default),
+            of_run(&one, &RunStep { env: Vec::new(), ..run("x") }, Network::Default),
+            of_run(&one, &RunStep { user: Some("u".into()), ..run("x") }, Network::Default),
+            of_run(&one, &RunStep { workdir: "/w".into(), ..run("x") }, Network::Default),
+            of_run(&one, &run("x"), Network::None),
             of_workdir(&one, "x"),
         ];
         for key in changed {

@@ -7,6 +7,7 @@
 mod context;
 mod copying;
 mod keys;
+mod network;
 mod pieces;
 mod place;
 mod spool;
@@ -22,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-use ::images::{Digest, Platform, Reference};
+use ::build::Network;
+use ::images::{Digest, Platform, Progress, Reference};
 use sandbox::{ByteSize, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -31,7 +33,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::spool::sweep;
-use self::{context::Context, spool::Spool};
+use self::{
+    context::{Context, Odd, Reading},
+    spool::Spool,
+};
 use crate::{ByteStream, Engine, Principal, SandboxRef, disk::may_block, error};
 
 /// Largest context, and largest copy from another stage.
@@ -41,6 +46,8 @@ const MAX_STEPS: usize = 500;
 /// Longest build, also when more is asked for.
 pub const MAX_BUILD_TIME: Duration = Duration::from_secs(6 * 60 * 60);
 const DEFAULT_BUILD_TIME: Duration = Duration::from_secs(60 * 60);
+/// Arguments that one build may be given.
+const MAX_BUILD_ARGS: usize = 256;
 /// Most names of one image.
 const MAX_TAGS: usize = 64;
 /// Events that wait for the caller; a slow one slows the build.
@@ -64,6 +71,8 @@ pub struct BuildSpec {
     pub platform: Option<Platform>,
     /// For the images of `FROM`.
     pub pull: PullPolicy,
+    /// Whether commands of `RUN` reach package indexes.
+    pub network: Network,
     pub timeout: Option<Duration>,
 }
 
@@ -104,6 +113,10 @@ pub enum BuildEvent {
         number: usize,
         bytes: u64,
     },
+    /// An image is asked for at its registry. How far it is, the build's `pulls` are told.
+    Pull {
+        reference: String,
+    },
     Warning {
         message: String,
     },
@@ -143,32 +156,37 @@ impl Engine {
         spec: BuildSpec,
         context: ByteStream,
         events: mpsc::Sender<BuildEvent>,
+        pulls: Progress,
     ) -> Result<BuiltImage> {
         self.core().images_to_name(who).await?;
         let time = check(&spec)?;
         let engine = self.clone();
         let id = crate::names::random_exec_id()?.to_string();
+        let gone = self.core().closing.child_token();
         let builder = Arc::new(Builder {
             spool: Spool::make(&engine.core().config.home)?,
             engine,
             who: who.clone(),
             id,
             events,
+            pulls,
             places: Mutex::default(),
             n_places: AtomicUsize::new(0),
             deadline: Instant::now() + time,
+            time,
+            gone: gone.clone(),
         });
-        let gone = CancellationToken::new();
         let _ends_with_us = gone.clone().drop_guard();
         let (done, result) = oneshot::channel();
         let closing = self.core().closing.clone();
         self.core().drivers.spawn(async move {
             let built = tokio::select! {
-                built = stage::build(&builder, spec, context) => built,
-                () = gone.cancelled() => Err(Error::new(ErrorKind::Cancelled, "the build was given up")),
-                () = tokio::time::sleep_until(builder.deadline) => Err(out_of_time(time)),
+                biased;
                 // The next daemon clears away.
                 () = closing.cancelled() => return,
+                () = gone.cancelled() => Err(given_up()),
+                () = tokio::time::sleep_until(builder.deadline) => Err(out_of_time(time)),
+                built = stage::build(&builder, spec, context) => built,
             };
             tokio::select! {
                 () = place::clear(&builder) => {}
@@ -189,12 +207,20 @@ fn check(spec: &BuildSpec) -> Result<Duration> {
         return Err(Error::invalid(format!("{tag} has a digest, and so cannot be given as a name"))
             .with_hint("Name the image as in team/app:1.2."));
     }
+    if spec.args.len() > MAX_BUILD_ARGS {
+        let message = format!("{} build arguments; at most {MAX_BUILD_ARGS} fit", spec.args.len());
+        return Err(Error::invalid(message));
+    }
     let time = spec.timeout.unwrap_or(DEFAULT_BUILD_TIME);
     if time.is_zero() || time > MAX_BUILD_TIME {
         let message = format!("a build of {time:?} cannot be; it takes up to {MAX_BUILD_TIME:?}");
         return Err(Error::invalid(message).with_hint("Leave the time limit out for the default."));
     }
     Ok(time)
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::Cancelled, "the build was given up")
 }
 
 fn out_of_time(time: Duration) -> Error {
@@ -228,10 +254,14 @@ struct Builder {
     id: String,
     spool: Spool,
     events: mpsc::Sender<BuildEvent>,
+    pulls: Progress,
     /// Sandboxes that are there or about to be.
     places: Mutex<Vec<SandboxRef>>,
     n_places: AtomicUsize,
     deadline: Instant,
+    time: Duration,
+    /// The caller has gone, or the daemon is about to.
+    gone: CancellationToken,
 }
 
 impl Builder {
@@ -260,10 +290,22 @@ impl Builder {
 
     /// The context, in whatever compression it came.
     async fn read_context(&self, bytes: ByteStream) -> Result<Context> {
-        let file = self.spool.take(bytes, MAX_CONTEXT, "the context").await?;
+        let file = self.spool.take(bytes, &mut MAX_CONTEXT.bytes(), "the context").await?;
+        let wanted = || self.still_wanted();
         may_block(|| {
-            let plain = spool::decompressed(&self.spool, file, MAX_CONTEXT)?;
-            Context::read(plain)
+            let plain = spool::decompressed(&self.spool, file, &wanted)?;
+            Context::read(plain, Reading { what: "the context", odd: Odd::Refused, wanted: &wanted })
         })
+    }
+
+    /// For work that takes long on a thread, and would not notice otherwise that nobody waits any more.
+    fn still_wanted(&self) -> Result<()> {
+        if self.gone.is_cancelled() {
+            return Err(given_up());
+        }
+        if Instant::now() >= self.deadline {
+            return Err(out_of_time(self.time));
+        }
+        Ok(())
     }
 }

@@ -47,7 +47,7 @@ impl<'a> Place<'a> {
         let worker = Arc::clone(builder);
         // Goes on to its end when nobody waits any more, since only then it is known what there is to take away.
         builder.engine.core().drivers.spawn(async move {
-            let made = worker.engine.create_any(&worker.who, spec.into(), Progress::none()).await;
+            let made = worker.engine.create_any(&worker.who, spec.into(), Progress::none(), None).await;
             let which = made.as_ref().ok().map(|view| SandboxRef::from(&view.id));
             if let Some(which) = &which {
                 worker.remember(which.clone());
@@ -73,7 +73,14 @@ impl<'a> Place<'a> {
         let mut entries = engine.exec_entries(who, &self.which, &exec.id, 1, Follow::Yes).await?;
         let mut decoders = (Decoder::default(), Decoder::default());
         while let Some(item) = entries.next().await {
-            let Item::Entry(entry) = item? else { continue };
+            let entry = match item? {
+                Item::Entry(entry) => entry,
+                Item::Trimmed { .. } => {
+                    let text = "\n[some of the output is left out]\n".to_owned();
+                    self.builder.tell(BuildEvent::Output { stream: OutputStream::Stderr, text }).await;
+                    continue;
+                }
+            };
             let (stream, decoder) = match entry.kind {
                 EntryKind::Stdout => (OutputStream::Stdout, &mut decoders.0),
                 EntryKind::Stderr => (OutputStream::Stderr, &mut decoders.1),

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, DirBuilder, File},
-    io::{self, Write as _},
+    io::{self, Read, Seek as _, Write as _},
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
@@ -10,10 +10,22 @@ use std::{
 use futures_util::StreamExt as _;
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 
+use super::MAX_CONTEXT;
 use crate::{ByteStream, disk::may_block, error, names};
 
 /// Below the home.
 const BUILDS: &str = "builds";
+
+/// What is copied at once.
+const COPY_BYTES: usize = 256 * 1024;
+
+/// How much is taken, from what, and whether somebody still waits for it.
+pub(super) struct Limit<'a> {
+    pub(super) what: &'a str,
+    pub(super) left: u64,
+    /// Fails once nobody does.
+    pub(super) wanted: &'a dyn Fn() -> Result<()>,
+}
 
 /// A private directory that goes with this value; what a killed daemon left goes at the next start.
 #[derive(Debug)]
@@ -37,24 +49,43 @@ impl Spool {
         Ok(Self { directory, n_files: Default::default() })
     }
 
-    /// An empty file that can be read again.
+    /// An empty file that can be read again, without a name: its space comes back when it is closed, however that happens.
     pub(super) fn file(&self) -> Result<File> {
         let number = self.n_files.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = self.directory.join(number.to_string());
         let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.and_then(|file| fs::remove_file(&path).map(|()| file));
         file.map_err(|error| error::from_io("make the file", &path, error))
     }
 
-    /// Takes in a whole stream of at most `most` bytes.
-    pub(super) async fn take(&self, mut bytes: ByteStream, most: ByteSize, what: &str) -> Result<File> {
+    /// Takes in all that a reader gives. On a thread that may block.
+    pub(super) fn fill(&self, mut reader: impl Read, limit: &mut Limit<'_>) -> Result<File> {
         let mut file = self.file()?;
-        let mut total = 0_u64;
+        let mut buffer = vec![0; COPY_BYTES];
+        loop {
+            (limit.wanted)()?;
+            let n = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::invalid(format!("{} cannot be read: {error}", limit.what))),
+            };
+            limit.left =
+                limit.left.checked_sub(n as u64).ok_or_else(|| too_large(limit.what, MAX_CONTEXT))?;
+            file.write_all(&buffer[..n])
+                .map_err(|error| error::from_io("write to", &self.directory, error))?;
+        }
+        file.rewind().map_err(|error| error::from_io("read again in", &self.directory, error))?;
+        Ok(file)
+    }
+
+    /// Takes in a whole stream; `left` is what may still come.
+    pub(super) async fn take(&self, mut bytes: ByteStream, left: &mut u64, what: &str) -> Result<File> {
+        let mut file = self.file()?;
         while let Some(chunk) = bytes.next().await {
             let chunk = chunk?;
-            total += chunk.len() as u64;
-            if total > most.bytes() {
-                return Err(too_large(what, most));
-            }
+            let rest = left.checked_sub(chunk.len() as u64);
+            *left = rest.ok_or_else(|| too_large(what, MAX_CONTEXT))?;
             may_block(|| file.write_all(&chunk))
                 .map_err(|error| error::from_io("write to", &self.directory, error))?;
         }
@@ -70,7 +101,7 @@ impl Drop for Spool {
     }
 }
 
-pub(super) fn too_large(what: &str, most: ByteSize) -> Error {
+fn too_large(what: &str, most: ByteSize) -> Error {
     let message = format!("{what} has more than {most}, the most that a build takes");
     Error::new(ErrorKind::LimitReached, message)
         .with_hint("Leave out what the build does not need with a .dockerignore.")
@@ -88,7 +119,7 @@ pub(crate) fn sweep(home: &Path) {
 }
 
 /// The archive as it is without compression by gzip; by others it is refused.
-pub(super) fn decompressed(spool: &Spool, file: File, most: ByteSize) -> Result<File> {
+pub(super) fn decompressed(spool: &Spool, file: File, wanted: &dyn Fn() -> Result<()>) -> Result<File> {
     use std::os::unix::fs::FileExt as _;
     let unreadable = |error: io::Error| Error::invalid(format!("the context cannot be read: {error}"));
     let mut start = [0; 6];
@@ -104,14 +135,9 @@ pub(super) fn decompressed(spool: &Spool, file: File, most: ByteSize) -> Result<
         }
         _ => return Ok(file),
     }
-    use std::io::{Read as _, Seek as _};
     let mut file = file;
     file.rewind().map_err(unreadable)?;
-    let mut plain = spool.file()?;
     let reader = flate2::read::MultiGzDecoder::new(io::BufReader::new(file));
-    let copied = io::copy(&mut reader.take(most.bytes() + 1), &mut plain).map_err(unreadable)?;
-    if copied > most.bytes() {
-        return Err(too_large("the context, uncompressed,", most));
-    }
-    Ok(plain)
+    let what = "the context, uncompressed,";
+    spool.fill(reader, &mut Limit { what, left: MAX_CONTEXT.bytes(), wanted })
 }

@@ -1,19 +1,24 @@
 //! From the first instruction to the last.
 
-use std::{fs::File, io::Seek as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, io::Seek as _, sync::Arc, time::Duration};
 
 use ::build::{
-    Base, Config, CopyStep, Dockerfile, Ignore, Located, Plan, RunStep, Scope, Stage, StageRef, Step, Target,
+    Base, Config, CopyStep, Dockerfile, Ignore, Located, Network, Plan, RunStep, Scope, Stage, StageRef,
+    Step, Target,
 };
 use ::images::{
-    Commit, Digest, History, Image, ImageConfig, Images, Origin, Platform, Progress, PullOptions, Reference,
+    Commit, Digest, History, Image, ImageConfig, Images, Origin, Platform, PullOptions, Reference,
 };
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, PullPolicy, Result};
 use tokio::time::Instant;
 
 use super::{
     BuildEvent, BuildSpec, Builder, BuiltImage, DockerfileSource, MAX_STEPS, OUTSIDE_DOCKERFILE,
-    context::Context, copying::Load, keys, place::Place,
+    context::Context,
+    copying::Load,
+    keys,
+    network::{self, Reach},
+    place::Place,
 };
 use crate::{ByteStream, disk::may_block, images::from_images};
 
@@ -45,6 +50,7 @@ struct Walk<'a> {
     number: usize,
     total: usize,
     n_cached: usize,
+    warnings: Vec<String>,
 }
 
 pub(super) async fn build(
@@ -57,7 +63,7 @@ pub(super) async fn build(
     let platform = platform(spec.platform.clone())?;
     let mut context = builder.read_context(context).await?;
     let dockerfile = Dockerfile::parse(&dockerfile(&context, &spec.dockerfile)?).map_err(from_build)?;
-    leave_out(&mut context)?;
+    may_block(|| leave_out(&mut context, &|| builder.still_wanted()))?;
     let target = Target {
         os: platform.os.clone(),
         architecture: platform.architecture.clone(),
@@ -87,12 +93,13 @@ pub(super) async fn build(
         number: 0,
         total,
         n_cached: 0,
+        warnings,
     };
     for (index, stage) in plan.stages.iter().enumerate().filter(|(index, _)| plan.needed[*index]) {
         let end = walk.stage(index, stage).await?;
         walk.ends[index] = Some(end);
     }
-    walk.finish(warnings).await
+    walk.finish().await
 }
 
 /// Sandboxes run on the machine's own processor.
@@ -121,12 +128,11 @@ fn dockerfile(context: &Context, source: &DockerfileSource) -> Result<Vec<u8>> {
 }
 
 /// What `.dockerignore` names does not exist for `COPY`, whoever packed the context.
-fn leave_out(context: &mut Context) -> Result<()> {
+fn leave_out(context: &mut Context, wanted: &dyn Fn() -> Result<()>) -> Result<()> {
     context.remove(OUTSIDE_DOCKERFILE);
     let Some(bytes) = context.read_file(".dockerignore", MAX_IGNORE_BYTES)? else { return Ok(()) };
     let ignore = Ignore::parse(&String::from_utf8_lossy(&bytes)).map_err(Error::invalid)?;
-    context.retain(|name| !ignore.excludes(name));
-    Ok(())
+    context.retain(wanted, |name| !ignore.excludes(name))
 }
 
 fn from_build(error: ::build::Error) -> Error {
@@ -161,6 +167,12 @@ impl<'a> Walk<'a> {
         self.number += 1;
         let (number, total, stage, text) = (self.number, self.total, stage.name.clone(), text.to_owned());
         self.builder.tell(BuildEvent::Step { number, total, stage, line, text }).await;
+    }
+
+    async fn warn(&mut self, located: &Located, note: &str) {
+        let message = format!("line {}: {note}", located.line);
+        self.warnings.push(message.clone());
+        self.builder.tell(BuildEvent::Warning { message }).await;
     }
 
     async fn begin(&mut self, index: usize, stage: &'a Stage) -> Result<State<'a>> {
@@ -207,7 +219,8 @@ impl<'a> Walk<'a> {
         }
         let reference: Reference = name.parse().map_err(from_images)?;
         let options = PullOptions { platform: self.platform.clone(), ..PullOptions::default() };
-        self.images.pull(&reference, options, Progress::none()).await.map_err(from_images)
+        self.builder.tell(BuildEvent::Pull { reference: reference.to_string() }).await;
+        self.images.pull(&reference, options, self.builder.pulls.clone()).await.map_err(from_images)
     }
 
     async fn perform(&mut self, state: &mut State<'a>, located: &Located, step: Step) -> Result<()> {
@@ -299,7 +312,7 @@ impl<'a> Walk<'a> {
 
     async fn run(&mut self, state: &mut State<'a>, located: &Located, step: &RunStep) -> Result<()> {
         let ground = self.ground(state).await?;
-        let key = keys::of_run(&ground.digest, step);
+        let key = keys::of_run(&ground.digest, step, self.network(step));
         if self.reuse(state, &key).await? {
             return Ok(());
         }
@@ -309,8 +322,22 @@ impl<'a> Walk<'a> {
         self.keep(state, &ground, located, key, layer?).await
     }
 
+    fn network(&self, step: &RunStep) -> Network {
+        match (self.spec.network, step.network) {
+            (Network::Default, Network::Default) if network::is_offered(self.builder) => Network::Default,
+            _ => Network::None,
+        }
+    }
+
     async fn run_in(&self, place: &Place<'_>, step: &RunStep) -> Result<Option<File>> {
-        let env = step.env.iter().chain(&step.proxies).cloned().collect();
+        let mut env: BTreeMap<_, _> = step.env.iter().chain(&step.proxies).cloned().collect();
+        let reach = match self.network(step) {
+            Network::Default => Reach::open(self.builder, place).await?,
+            Network::None => None,
+        };
+        if let Some(reach) = &reach {
+            reach.tell(&mut env);
+        }
         let left = self.builder.deadline.saturating_duration_since(Instant::now());
         let spec = ExecSpec {
             command: step.command.clone(),
@@ -320,8 +347,16 @@ impl<'a> Walk<'a> {
             timeout: Some(left.max(Duration::from_millis(1))),
             ..ExecSpec::default()
         };
-        match place.run(spec).await? {
-            ExecOutcome::Exited { code: 0, .. } => place.layer().await,
+        let work = place.run(spec);
+        let (outcome, cleared) = match reach {
+            Some(reach) => reach.during(self.builder, place, work).await,
+            None => (work.await, Ok(())),
+        };
+        match outcome? {
+            ExecOutcome::Exited { code: 0, .. } => {
+                cleared?;
+                place.layer().await
+            }
             outcome => Err(Error::invalid(format!("the command did not succeed: {outcome}")).with_hint(
                 "Look at its output, correct the instruction and build again: earlier layers are kept.",
             )),
@@ -373,6 +408,9 @@ impl<'a> Walk<'a> {
             (None, Some(image)) => Load::from_image(self.builder, image, step).await?,
             (None, None) => Load::default(),
         };
+        for note in &load.notes {
+            self.warn(located, note).await;
+        }
         let place = Place::make(self.builder, &ground).await?;
         let layer = match load.put(self.builder, &place, step).await {
             Ok(()) => place.layer().await,
@@ -383,7 +421,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The image as it is named.
-    async fn finish(mut self, warnings: Vec<String>) -> Result<BuiltImage> {
+    async fn finish(mut self) -> Result<BuiltImage> {
         let missing = || Error::new(ErrorKind::Internal, "the last stage was not built");
         let end = self.ends[self.plan.target].take().ok_or_else(missing)?;
         let ground = self.ground(&end).await?;
@@ -401,7 +439,7 @@ impl<'a> Walk<'a> {
             names: image.names.clone(),
             n_steps: self.total,
             n_cached: self.n_cached,
-            warnings,
+            warnings: self.warnings,
         })
     }
 }

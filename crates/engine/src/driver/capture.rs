@@ -5,12 +5,14 @@
 
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
-use sandbox::{Action, Capability, Error, ErrorKind, Result, SandboxState, TreeCopy};
+use sandbox::{
+    Action, BackendError, Capability, Error, ErrorKind, Result, SandboxPlan, SandboxState, TreeCopy,
+};
 use store::SandboxRecord;
 use tokio::time::timeout;
 
@@ -63,14 +65,14 @@ impl Driver {
             // Nobody writes files through the guest meanwhile; what has begun is given some time to end.
             let patience = core.config.deadlines.last_words;
             let still = timeout(patience, Arc::clone(&shared.still).write_owned()).await;
-            let copy = async {
-                let copied = core.backend.copy_files(&plan, into).await;
-                copied.map_err(|error| error::from_backend(error, &label))
-            };
             let (copied, still_paused) = match life {
-                None => (copy.await.map(|copy| (copy, None)), None),
-                Some(life) => paused(&core, &shared, &life, copy).await,
+                None => {
+                    let copied = core.backend.copy_files(&plan, into, Box::pin(async { Ok(()) })).await;
+                    (copied.map(|copy| (copy, None)), None)
+                }
+                Some(life) => while_held(&core, &shared, &life, &plan, into).await,
             };
+            let copied = copied.map_err(|error| error::from_backend(error, &label));
             drop(still);
             Done::Captured(Box::new(Capture { reply, copied, still_paused }))
         });
@@ -92,13 +94,14 @@ impl Driver {
     }
 }
 
-/// Runs `copy` while nothing inside moves, and lets it go on whatever came of that.
-async fn paused(
+/// Copies while nothing inside moves, and lets it go on whatever came of that.
+async fn while_held(
     core: &Core,
     shared: &Shared,
     life: &Life,
-    copy: impl Future<Output = Result<TreeCopy>>,
-) -> (Result<(TreeCopy, Option<Duration>)>, Option<Error>) {
+    plan: &SandboxPlan,
+    into: PathBuf,
+) -> (Result<(TreeCopy, Option<Duration>), BackendError>, Option<Error>) {
     let label = shared.label();
     // As in a pause that was asked for: a command that is frozen before it runs would keep its caller waiting.
     let starting = shared.execs.starting();
@@ -106,18 +109,18 @@ async fn paused(
     if timeout(core.config.deadlines.last_words, begun).await.is_err() {
         tracing::warn!(sandbox = label, "copied although a command is still starting");
     }
-    let since = Instant::now();
-    let copied = match life.instance.pause().await {
-        Ok(()) => copy.await,
-        Err(error) => Err(error::from_backend(error, &label)),
-    };
-    match life.instance.resume().await {
-        Ok(()) => (copied.map(|copy| (copy, Some(since.elapsed()))), None),
+    let since = OnceLock::new();
+    let hold = Box::pin(async {
+        since.get_or_init(Instant::now);
+        life.instance.pause().await
+    });
+    let copied = core.backend.copy_files(plan, into, hold).await;
+    let Some(since) = since.get() else { return (copied.map(|copy| (copy, None)), None) };
+    let resumed = life.instance.resume().await;
+    let copied = copied.map(|copy| (copy, Some(since.elapsed())));
+    match resumed {
         // It ended meanwhile, as the driver finds out next.
-        Err(sandbox::BackendError::Gone(_)) => (copied.map(|copy| (copy, Some(since.elapsed()))), None),
-        Err(error) => {
-            let error = error::from_backend(error, &label);
-            (copied.map(|copy| (copy, Some(since.elapsed()))), Some(error))
-        }
+        Ok(()) | Err(BackendError::Gone(_)) => (copied, None),
+        Err(error) => (copied, Some(error::from_backend(error, &label))),
     }
 }

@@ -15,7 +15,8 @@ use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxState,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxId,
+    SandboxName, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -91,6 +92,11 @@ pub(crate) enum Command {
     Capture {
         into: PathBuf,
         reply: Reply<Captured>,
+    },
+    /// Go by another name.
+    Rename {
+        name: SandboxName,
+        reply: Reply<()>,
     },
     /// Let go of the sandbox; it lives on.
     Close {
@@ -201,12 +207,13 @@ impl Driver {
         who: &Principal,
         record: SandboxRecord,
         pending: Pending,
+        instead_of: Option<&SandboxId>,
     ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
         let shared = Arc::clone(&driver.shared);
-        if let Some(known) = core.reserve(who, Arc::clone(&shared))? {
+        if let Some(known) = core.reserve(who, Arc::clone(&shared), instead_of)? {
             return Ok(Conceived::Known(known));
         }
         let closing = core.closing.clone();
@@ -376,8 +383,25 @@ impl Driver {
             }
             Command::Exec { spec, reply } => self.exec(*spec, reply),
             Command::Capture { into, reply } => self.capture(into, reply),
+            Command::Rename { name, reply } => {
+                reply.send(self.rename(name).await).unwrap_or(());
+            }
             Command::Close { reply } => self.close(reply).await,
         }
+    }
+
+    /// What it was asked for by stays in its spec, so that it can be told which name is its own.
+    async fn rename(&mut self, name: SandboxName) -> Result<()> {
+        let before = self.record.clone();
+        self.record.spec.name.get_or_insert_with(|| before.name.clone());
+        self.record.name = name;
+        if let Err(error) = self.save().await {
+            self.record = before;
+            return Err(error);
+        }
+        self.core.renamed(&self.shared, &before.name, &self.record.name);
+        self.publish();
+        Ok(())
     }
 
     /// The one question before every change.
@@ -533,6 +557,7 @@ impl Command {
             | Self::Remove { reply, .. }
             | Self::Drain { reply, .. }
             | Self::Renew { reply, .. }
+            | Self::Rename { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),

@@ -12,6 +12,7 @@ mod look;
 mod recipe;
 mod run;
 mod serve;
+mod within;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use store::PackageJobRecord;
 
 pub use self::gateway::PackageGateway;
-pub(crate) use self::{jobs::Jobs, run::take_up};
+pub(crate) use self::{jobs::Jobs, run::take_up, within::Indexes};
 use self::{jobs::LiveJob, run::Order};
 use crate::{
     Engine, Principal, SandboxRef, error,

@@ -17,7 +17,7 @@ const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
 pub enum Since {
     #[default]
     Image,
-    /// One that it was made from, directly or not.
+    /// One of the same image: of itself, of another sandbox, or one that it was made from.
     Snapshot(String),
     /// What it was made from: its image, or the snapshot.
     Start,
@@ -36,7 +36,7 @@ pub struct DiffSpec {
 }
 
 impl Engine {
-    /// Compares a sandbox's files with what it was made on. What changes meanwhile may be told either way.
+    /// Compares a sandbox's files with its image or a snapshot. What changes meanwhile may be told either way.
     pub async fn diff_sandbox(
         &self,
         who: &Principal,
@@ -57,22 +57,26 @@ impl Engine {
             return Err(Error::invalid(format!("{:?} is not an absolute path", shorten(&under)))
                 .with_hint("Give a path that begins with /."));
         }
-        let since = match &spec.since {
-            Since::Image => 0,
-            Since::Start => plan.above.len(),
+        // Held until it was compared.
+        let (against, _held) = match &spec.since {
+            Since::Image => (Vec::new(), None),
+            Since::Start => (plan.above.clone(), None),
             Since::Snapshot(text) => {
                 let which = SnapshotRef::new(text, Some(shared.subject.namespace.clone()))?;
                 let snapshot = core.find_snapshot(who, &which)?;
-                let at = plan.above.iter().position(|tree| *tree == snapshot.tree);
-                let at = at.ok_or_else(|| {
-                    Error::invalid(format!("{} was not made from {}", shared.label(), snapshot.label()))
-                        .with_hint("Compare with the image, or with a snapshot it was made from.")
-                })?;
-                plan.above.len() - at
+                if snapshot.manifest.image_digest != plan.image_digest {
+                    let message =
+                        format!("{} and {} have different images", shared.label(), snapshot.label());
+                    return Err(Error::invalid(message)
+                        .with_hint("Compare with the sandbox's image, or with a snapshot on the same one."));
+                }
+                let held = core.hold_snapshot(&snapshot)?;
+                let chain = core.snapshots.chain(&snapshot)?;
+                (chain.iter().map(|snapshot| snapshot.tree.clone()).collect(), Some(held))
             }
         };
         let query = DiffQuery {
-            since,
+            against,
             under,
             patch: spec.patch,
             max_changes: spec.max_changes.unwrap_or(DEFAULT_CHANGES).min(MAX_CHANGES),

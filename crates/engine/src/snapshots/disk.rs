@@ -68,12 +68,11 @@ impl Making {
     }
 
     /// Gives it the place under which others find it; its record stands.
-    pub(crate) fn publish(&self) -> Result<PathBuf> {
-        let place = self.all.join(self.id.as_str());
-        fs::rename(&self.directory, &place)
+    pub(crate) fn publish(&self) -> Result<()> {
+        fs::rename(&self.directory, self.all.join(self.id.as_str()))
             .map_err(|error| error::from_io("give its name to", &self.directory, error))?;
         sync_directory(&self.all);
-        Ok(place)
+        Ok(())
     }
 
     /// Takes all of it away again.
@@ -115,7 +114,7 @@ pub(crate) fn look_around(all: &Path) -> Leftovers {
 /// Finishes what has a record: everything of it was there before that.
 pub(crate) fn finish_making(all: &Path, id: &SnapshotId) -> Result<()> {
     let making = Making { id: id.clone(), directory: all.join(format!("{MAKING}{id}")), all: all.to_owned() };
-    making.publish().map(drop)
+    making.publish()
 }
 
 pub(crate) async fn remove_making(core: &Core, id: &SnapshotId) {

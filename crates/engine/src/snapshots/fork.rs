@@ -1,6 +1,9 @@
 //! New sandboxes from one that exists: one snapshot without a name, and as many creates from it as are asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use futures_util::{StreamExt, stream};
 use sandbox::{
@@ -8,8 +11,18 @@ use sandbox::{
     check_snapshot_labels,
 };
 
-use super::make::{self, Wish};
-use crate::{Engine, Force, Principal, SandboxRef, SandboxView, mounts, snapshots::remove};
+use store::SandboxRecord;
+use tokio::sync::oneshot;
+
+use super::{
+    make::{self, Wish},
+    remove,
+};
+use crate::{
+    Engine, Force, Principal, SandboxRef, SandboxView,
+    core::{Changeable, until},
+    error, mounts,
+};
 
 /// Most sandboxes of one fork.
 pub const MAX_FORKS: usize = 256;
@@ -35,7 +48,7 @@ pub struct ForkSpec {
 
 impl Engine {
     /// Makes sandboxes with the files that `which` has now, running or stopped. All of them or none; they share the files
-    /// until they change them. In the order of their names.
+    /// until they change them. In the order of their names. A caller who goes away before they are all there leaves none.
     pub async fn fork_sandbox(
         &self,
         who: &Principal,
@@ -48,38 +61,19 @@ impl Engine {
         check_snapshot_labels(&spec.labels)?;
         let of = source.status.borrow().record.clone();
         self.check_names(who, &of.namespace, &names).await?;
-        let label = source.label();
-        let wish = Wish { name: None, labels: BTreeMap::new(), replace: false };
-        // Held until all are made: nobody uses it before the first one does.
-        let held = make::make(core, who, source, wish).await?;
-        let snapshot = held.snapshot.record.id.to_string();
-        let new = |name: Option<SandboxName>| {
-            let mut forked = SandboxSpec {
-                name,
-                rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.clone() }),
-                image: ImageRef::default(),
-                request_id: None,
-                hostname: None,
-                // With what a front end allowed its source.
-                mounts: mounts::asked_again(&of),
-                ..of.spec.clone()
+        let (tell, told) = oneshot::channel();
+        let forks = Forks { engine: self.clone(), who: who.clone(), source, of, spec };
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            let work = async {
+                let made = forks.make(names, || tell.is_closed()).await;
+                if let Err(Ok(unwanted)) = tell.send(made) {
+                    forks.unmake(unwanted).await;
+                }
             };
-            forked.env.extend(spec.env.clone());
-            forked.labels.extend(spec.labels.clone());
-            forked.limits = spec.limits.clone().unwrap_or(forked.limits);
-            forked.lifetime = spec.lifetime.clone().unwrap_or_else(|| of.lifetime.clone());
-            forked
-        };
-        let n_asked = names.len();
-        let creates = names.into_iter().map(|name| self.create_sandbox(who, new(name)));
-        let results: Vec<_> = stream::iter(creates).buffered(FORKS_AT_ONCE).collect().await;
-        drop(held);
-        let (made, failed) = split(results);
-        let Some(error) = failed.into_iter().next() else { return Ok(made) };
-        let n_made = made.len();
-        let left = self.unmake(who, made).await;
-        remove::collect(core).await;
-        Err(not_all(&label, n_asked, n_made, &left, error))
+            until(&closing, work).await;
+        });
+        told.await.map_err(|_dropped| error::closing())?
     }
 
     /// Before anything is copied: a name that is taken is the likeliest failure.
@@ -99,18 +93,87 @@ impl Engine {
         }
         Ok(())
     }
+}
 
-    /// Removes what was made; returns the names of what could not be.
-    async fn unmake(&self, who: &Principal, made: Vec<SandboxView>) -> Vec<String> {
+/// All that one call is about.
+struct Forks {
+    engine: Engine,
+    who: Principal,
+    source: Changeable,
+    /// As the source was when it was asked for.
+    of: SandboxRecord,
+    spec: ForkSpec,
+}
+
+impl Forks {
+    /// All of them or none; none where they turn out to be unwanted.
+    async fn make(
+        &self,
+        names: Vec<Option<SandboxName>>,
+        is_unwanted: impl Fn() -> bool + Sync,
+    ) -> Result<Vec<SandboxView>> {
+        let core = self.engine.core();
+        let wish = Wish { name: None, labels: BTreeMap::new(), replace: false };
+        // Held until all are made: nobody uses it before the first one does.
+        let held = make::make(core, &self.who, self.source.clone(), wish).await?;
+        let snapshot = held.snapshot.record.id.to_string();
+        let n_asked = names.len();
+        let is_over = AtomicBool::new(false);
+        let creates = names.into_iter().map(|name| async {
+            if is_over.load(Relaxed) || is_unwanted() {
+                return None;
+            }
+            let made = self.engine.create_sandbox(&self.who, self.spec_of(name, &snapshot)).await;
+            is_over.fetch_or(made.is_err(), Relaxed);
+            Some(made)
+        });
+        let results: Vec<_> = stream::iter(creates).buffered(FORKS_AT_ONCE).collect().await;
+        drop(held);
+        let (made, failed) = split(results.into_iter().flatten());
+        let n_made = made.len();
+        if n_made == n_asked {
+            return Ok(made);
+        }
+        let left = self.unmake(made).await;
+        let unwanted = || Error::new(ErrorKind::Cancelled, "nobody waits for the forks any more");
+        let error = failed.into_iter().next().unwrap_or_else(unwanted);
+        Err(not_all(&self.source.label(), n_asked, n_made, &left, error))
+    }
+
+    fn spec_of(&self, name: Option<SandboxName>, snapshot: &str) -> SandboxSpec {
+        let (of, spec) = (&self.of, &self.spec);
+        let mut forked = SandboxSpec {
+            name,
+            rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.to_owned() }),
+            image: ImageRef::default(),
+            request_id: None,
+            hostname: None,
+            // With what a front end allowed its source.
+            mounts: mounts::asked_again(of),
+            ..of.spec.clone()
+        };
+        forked.env.extend(spec.env.clone());
+        forked.labels.extend(spec.labels.clone());
+        forked.limits = spec.limits.clone().unwrap_or(forked.limits);
+        forked.lifetime = spec.lifetime.clone().unwrap_or_else(|| of.lifetime.clone());
+        forked
+    }
+
+    /// Removes what was made, and what it was made on; returns the names of what could not be.
+    async fn unmake(&self, made: Vec<SandboxView>) -> Vec<String> {
         let removals = made.into_iter().map(|view| async move {
-            let removed = self.remove_sandbox(who, &SandboxRef::from(&view.id), Force::Yes).await;
+            let which = SandboxRef::from(&view.id);
+            let removed = self.engine.remove_sandbox(&self.who, &which, Force::Yes).await;
             removed.err().map(|_why| view.name.to_string())
         });
-        stream::iter(removals).buffer_unordered(FORKS_AT_ONCE).filter_map(std::future::ready).collect().await
+        let left = stream::iter(removals).buffer_unordered(FORKS_AT_ONCE).filter_map(std::future::ready);
+        let left = left.collect().await;
+        remove::collect(self.engine.core()).await;
+        left
     }
 }
 
-fn split(results: Vec<Result<SandboxView>>) -> (Vec<SandboxView>, Vec<Error>) {
+fn split(results: impl Iterator<Item = Result<SandboxView>>) -> (Vec<SandboxView>, Vec<Error>) {
     let (mut made, mut failed) = (Vec::new(), Vec::new());
     for result in results {
         match result {

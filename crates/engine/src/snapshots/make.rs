@@ -58,8 +58,9 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    async fn run(&self, wish: Wish, _room: Room) -> Result<Hold> {
+    async fn run(&self, wish: Wish, room: Room) -> Result<Hold> {
         let plan = self.sandbox.status.borrow().record.plan.clone();
+        room.keep_image(plan.image_digest.as_ref());
         let label = self.sandbox.label();
         if plan.above.len() >= MAX_SNAPSHOT_CHAIN {
             return Err(too_deep(&label));
@@ -136,6 +137,8 @@ pub(super) async fn publish(
     record: SnapshotRecord,
     replace: bool,
 ) -> Result<Hold> {
+    // Whatever could not be read again is never recorded.
+    let snapshot = Arc::new(Snapshot::new(record.clone(), core.snapshots.directory_of(&record.id))?);
     may_block(|| making.describe(&record))?;
     let before = match &record.name {
         Some(name) if replace => core.snapshots.named(&record.namespace, name),
@@ -147,19 +150,19 @@ pub(super) async fn publish(
         None => core.store.insert_snapshot(record.clone()).await,
     };
     recorded.map_err(error::from_store)?;
+    if let Err(error) = may_block(|| making.publish()) {
+        core.store.remove_snapshot(record.id).await.map_err(error::from_store)?;
+        if let Some(before) = &before {
+            // Nobody else knows yet that it had lost its name.
+            core.store.update_snapshot(before.record.clone()).await.map_err(error::from_store)?;
+        }
+        return Err(error);
+    }
+    core.snapshots.insert(Arc::clone(&snapshot));
     if let Some(before) = &before {
         let nameless = SnapshotRecord { name: None, ..before.record.clone() };
-        remove::lost_name(core, before, nameless)?;
+        remove::renamed(core, before, nameless)?;
     }
-    let place = match may_block(|| making.publish()) {
-        Ok(place) => place,
-        Err(error) => {
-            core.store.remove_snapshot(record.id.clone()).await.map_err(error::from_store)?;
-            return Err(error);
-        }
-    };
-    let snapshot = Arc::new(Snapshot::new(record, place)?);
-    core.snapshots.insert(Arc::clone(&snapshot));
     let gone = || Error::new(ErrorKind::WrongState, format!("{} was removed meanwhile", snapshot.label()));
     let hold = core.snapshots.hold(&snapshot).ok_or_else(gone)?;
     if before.is_some() {

@@ -40,9 +40,14 @@ pub(crate) use self::{
 };
 use self::{
     make::Wish,
-    registry::{Hold, Snapshot},
+    registry::{Hold, Snapshot, Users},
 };
-use crate::{Engine, Force, Principal, core::Core, disk::may_block, error, names};
+use crate::{
+    Engine, Force, Principal,
+    core::{Core, until},
+    disk::may_block,
+    error, names,
+};
 
 /// Longest part of a sandbox's name in a made-up name of a snapshot.
 const MAX_NAME_PART: usize = 48;
@@ -82,8 +87,8 @@ impl Engine {
             who.sees(its) && namespace.is_none_or(|namespace| namespace == its)
         };
         let all = core.snapshots.all().into_iter().filter(is_meant);
-        let users = core.tree_users();
-        Ok(all.map(|snapshot| SnapshotView::new(&snapshot, users_of(core, &users, &snapshot))).collect())
+        let users = core.snapshots_users();
+        Ok(all.map(|snapshot| SnapshotView::new(&snapshot, users.of(&snapshot))).collect())
     }
 
     pub async fn snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<SnapshotView> {
@@ -143,9 +148,14 @@ impl Core {
         self.snapshots.hold(snapshot).ok_or_else(gone)
     }
 
+    /// Sandboxes and snapshots that are made on snapshots.
+    fn snapshots_users(&self) -> Users {
+        Users { of_trees: self.tree_users(), children: self.snapshots.children() }
+    }
+
     /// Sandboxes and snapshots that are made on it.
-    pub(crate) fn snapshot_users(&self, snapshot: &Snapshot) -> Vec<String> {
-        users_of(self, &self.tree_users(), snapshot)
+    fn snapshot_users(&self, snapshot: &Snapshot) -> Vec<String> {
+        self.snapshots_users().of(snapshot)
     }
 
     fn snapshot_view(&self, snapshot: &Snapshot) -> SnapshotView {
@@ -187,13 +197,6 @@ impl Core {
         };
         self.events.emit(event).await;
     }
-}
-
-fn users_of(core: &Core, users: &TreeUsers, snapshot: &Snapshot) -> Vec<String> {
-    let mut all = users.get(&snapshot.tree).cloned().unwrap_or_default();
-    all.sort();
-    all.extend(core.snapshots.children(snapshot));
-    all
 }
 
 /// `<sandbox>-<4 digits>`.
@@ -259,6 +262,14 @@ pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Leftovers) {
         disk::remove_directory(core, directory).await;
     }
     remove::collect(core).await;
+    let (task_core, closing) = (Arc::clone(core), core.closing.clone());
+    let collecting = async move {
+        loop {
+            task_core.snapshots.let_go.notified().await;
+            remove::collect(&task_core).await;
+        }
+    };
+    core.drivers.spawn(async move { until(&closing, collecting).await });
 }
 
 /// A sandbox is gone: perhaps it was the last that used some snapshot.
@@ -268,6 +279,6 @@ pub(crate) fn user_gone(core: &Arc<Core>, plan: &SandboxPlan) {
     }
     let (task_core, closing) = (Arc::clone(core), core.closing.clone());
     core.drivers.spawn(async move {
-        crate::core::until(&closing, remove::collect(&task_core)).await;
+        until(&closing, remove::collect(&task_core)).await;
     });
 }

@@ -8,12 +8,18 @@ use std::{
 
 use sandbox::{Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest};
 use store::SnapshotRecord;
+use tokio::sync::Notify;
 
 use super::{
     manifest,
     reference::{SnapshotRef, Which},
 };
 use crate::{Principal, config::EngineConfig};
+
+/// Archives that are read or written at the same time, and those of one key. Each has a thread, and whoever is at its other
+/// end may be slow on purpose: threads are few, and others need them.
+const MAX_ARCHIVES: usize = 64;
+const MAX_ARCHIVES_EACH: usize = 8;
 
 /// One snapshot that is all there.
 #[derive(Debug)]
@@ -58,13 +64,24 @@ pub(crate) struct Snapshots {
     most: usize,
     most_each: usize,
     inner: Mutex<Inner>,
+    /// Somebody let go of one without a name.
+    pub(crate) let_go: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     by_id: BTreeMap<SnapshotId, Kept>,
-    /// Owners of those that are being made: they count.
-    making: Vec<Option<sandbox::KeyId>>,
+    /// Those that are being made count, and so does their use of images.
+    making: BTreeMap<u64, BeingMade>,
+    /// By whom archives are being read or written.
+    archiving: BTreeMap<u64, Option<sandbox::KeyId>>,
+    n_begun: u64,
+}
+
+#[derive(Debug)]
+struct BeingMade {
+    owner: Option<sandbox::KeyId>,
+    image_digest: Option<String>,
 }
 
 #[derive(Debug)]
@@ -86,6 +103,10 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(kept) = self.all.inner().by_id.get_mut(&self.snapshot.record.id) {
             kept.n_holds -= 1;
+            // It may have lost its name meanwhile, and been kept for us only.
+            if kept.n_holds == 0 && kept.snapshot.record.name.is_none() {
+                self.all.let_go.notify_one();
+            }
         }
     }
 }
@@ -94,15 +115,34 @@ impl Drop for Hold {
 #[derive(Debug)]
 pub(crate) struct Room {
     all: Arc<Snapshots>,
-    owner: Option<sandbox::KeyId>,
+    number: u64,
+}
+
+impl Room {
+    /// The image that it will lie on: whoever it is made from may be gone before it is there.
+    pub(crate) fn keep_image(&self, digest: Option<&String>) {
+        if let Some(being_made) = self.all.inner().making.get_mut(&self.number) {
+            being_made.image_digest = digest.cloned();
+        }
+    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut inner = self.all.inner();
-        if let Some(at) = inner.making.iter().position(|owner| *owner == self.owner) {
-            inner.making.swap_remove(at);
-        }
+        self.all.inner().making.remove(&self.number);
+    }
+}
+
+/// One archive that is being read or written.
+#[derive(Debug)]
+pub(crate) struct ArchiveTurn {
+    all: Arc<Snapshots>,
+    number: u64,
+}
+
+impl Drop for ArchiveTurn {
+    fn drop(&mut self) {
+        self.all.inner().archiving.remove(&self.number);
     }
 }
 
@@ -113,6 +153,7 @@ impl Snapshots {
             most: config.max_snapshots,
             most_each: config.max_snapshots_each,
             inner: Mutex::default(),
+            let_go: Notify::new(),
         })
     }
 
@@ -137,21 +178,48 @@ impl Snapshots {
         }
         if let Some(key) = &who.key {
             let has = inner.by_id.values().map(|kept| &kept.snapshot.record.owner);
-            let n_has = has.chain(&inner.making).filter(|owner| owner.as_ref() == Some(key)).count();
+            let makes = inner.making.values().map(|being_made| &being_made.owner);
+            let n_has = has.chain(makes).filter(|owner| owner.as_ref() == Some(key)).count();
             if n_has >= self.most_each {
                 return refuse(format!("{} may have {} snapshots and has {n_has}", who.name, self.most_each));
             }
         }
-        inner.making.push(who.key.clone());
-        Ok(Room { all: Arc::clone(self), owner: who.key.clone() })
+        inner.n_begun += 1;
+        let number = inner.n_begun;
+        inner.making.insert(number, BeingMade { owner: who.key.clone(), image_digest: None });
+        Ok(Room { all: Arc::clone(self), number })
+    }
+
+    /// A turn of `who` to read or write an archive, or why there is none.
+    pub(crate) fn begin_archive(self: &Arc<Self>, who: &Principal) -> Result<ArchiveTurn> {
+        let mut inner = self.inner();
+        let refuse = |message: String| {
+            Err(Error::new(ErrorKind::LimitReached, message).with_hint("Wait until one of them is done."))
+        };
+        if inner.archiving.len() >= MAX_ARCHIVES {
+            return refuse(format!("{MAX_ARCHIVES} archives of snapshots are being read or written already"));
+        }
+        let n_has = inner.archiving.values().filter(|owner| owner.is_some() && **owner == who.key).count();
+        if n_has >= MAX_ARCHIVES_EACH {
+            let name = &who.name;
+            return refuse(format!("{name} reads or writes {n_has} archives of snapshots already"));
+        }
+        inner.n_begun += 1;
+        let number = inner.n_begun;
+        inner.archiving.insert(number, who.key.clone());
+        Ok(ArchiveTurn { all: Arc::clone(self), number })
     }
 
     pub(crate) fn insert(&self, snapshot: Arc<Snapshot>) {
         let id = snapshot.record.id.clone();
-        let mut inner = self.inner();
-        // One that replaces another under the same id keeps whoever holds it.
-        let n_holds = inner.by_id.get(&id).map_or(0, |kept| kept.n_holds);
-        inner.by_id.insert(id, Kept { snapshot, n_holds, is_going: false });
+        self.inner().by_id.insert(id, Kept { snapshot, n_holds: 0, is_going: false });
+    }
+
+    /// Changes what is known of one, unless it is gone; who holds it or removes it goes on.
+    pub(crate) fn replace(&self, snapshot: Arc<Snapshot>) {
+        if let Some(kept) = self.inner().by_id.get_mut(&snapshot.record.id) {
+            kept.snapshot = snapshot;
+        }
     }
 
     pub(crate) fn remove(&self, id: &SnapshotId) {
@@ -284,20 +352,29 @@ impl Snapshots {
         }
     }
 
-    /// Names of the snapshots that are made directly on this one.
-    pub(crate) fn children(&self, of: &Snapshot) -> Vec<String> {
-        let inner = self.inner();
-        let children = inner.by_id.values().filter(|kept| {
-            let other = &kept.snapshot;
-            other.record.namespace == of.record.namespace
-                && other.manifest.parent.as_ref() == Some(&of.record.digest)
-        });
-        children.map(|kept| kept.snapshot.label()).collect()
+    /// Labels of the snapshots that are made directly on others, by namespace and digest of those.
+    pub(crate) fn children(&self) -> Children {
+        let mut children = Children::new();
+        for kept in self.inner().by_id.values() {
+            let child = &kept.snapshot;
+            if let Some(parent) = child.manifest.parent.clone() {
+                children.entry((child.record.namespace.clone(), parent)).or_default().push(child.label());
+            }
+        }
+        children
     }
 
-    /// Calls `look` with every snapshot.
-    pub(crate) fn each(&self, mut look: impl FnMut(&Snapshot)) {
-        self.inner().by_id.values().for_each(|kept| look(&kept.snapshot));
+    /// Calls `uses` with every image that a snapshot lies on, or will, and with what that is called.
+    pub(crate) fn each_image(&self, mut uses: impl FnMut(&str, String)) {
+        let inner = self.inner();
+        for kept in inner.by_id.values() {
+            if let Some(digest) = &kept.snapshot.manifest.image_digest {
+                uses(digest, kept.snapshot.label());
+            }
+        }
+        for digest in inner.making.values().filter_map(|being_made| being_made.image_digest.as_ref()) {
+            uses(digest, "a snapshot that is being made".to_owned());
+        }
     }
 }
 
@@ -318,6 +395,26 @@ pub(crate) fn too_deep(label: &str) -> Error {
     let message = format!("{label} lies on {MAX_SNAPSHOT_CHAIN} snapshots already, which is the most");
     Error::new(ErrorKind::LimitReached, message)
         .with_hint("Save an archive of its files (`warren cp`), and begin again from the image with those.")
+}
+
+type Children = HashMap<(Namespace, String), Vec<String>>;
+
+/// Who is made on what: looked up once for any number of snapshots.
+#[derive(Debug)]
+pub(crate) struct Users {
+    pub(crate) of_trees: TreeUsers,
+    pub(crate) children: Children,
+}
+
+impl Users {
+    /// Sandboxes and snapshots that are made on this one.
+    pub(crate) fn of(&self, snapshot: &Snapshot) -> Vec<String> {
+        let mut all = self.of_trees.get(&snapshot.tree).cloned().unwrap_or_default();
+        all.sort();
+        let key = (snapshot.record.namespace.clone(), snapshot.record.digest.clone());
+        all.extend(self.children.get(&key).into_iter().flatten().cloned());
+        all
+    }
 }
 
 /// Which sandboxes use which trees.

@@ -53,15 +53,17 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
     let mut record = snapshot.record.clone();
     record.name = None;
     core.store.update_snapshot(record.clone()).await.map_err(error::from_store)?;
-    lost_name(core, snapshot, record)
+    renamed(core, snapshot, record)
 }
 
 /// Tells the rest of us what the store knows.
-pub(super) fn lost_name(core: &Core, snapshot: &Snapshot, record: SnapshotRecord) -> Result<()> {
-    may_block(|| disk::write_about(&snapshot.directory, &record)).unwrap_or_else(|error| {
-        tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its name stays on disk");
-    });
-    core.snapshots.insert(Arc::new(Snapshot::new(record, snapshot.directory.clone())?));
+pub(super) fn renamed(core: &Core, snapshot: &Snapshot, record: SnapshotRecord) -> Result<()> {
+    if let Err(error) = may_block(|| disk::write_about(&snapshot.directory, &record))
+        && core.snapshots.is_known(&record.id)
+    {
+        tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its earlier name stays on disk");
+    }
+    core.snapshots.replace(Arc::new(Snapshot::new(record, snapshot.directory.clone())?));
     Ok(())
 }
 
@@ -93,14 +95,15 @@ pub(crate) async fn collect(core: &Arc<Core>) {
         return;
     }
     loop {
-        let unnamed = core.snapshots.all().into_iter().filter(|snapshot| snapshot.record.name.is_none());
+        let users = core.snapshots_users();
+        let all = core.snapshots.all().into_iter();
+        let unused = all.filter(|snapshot| snapshot.record.name.is_none() && users.of(snapshot).is_empty());
         let mut is_done = true;
-        for snapshot in unnamed {
-            if !core.snapshot_users(&snapshot).is_empty()
-                || core.snapshots.begin_going(&snapshot.record.id) != Going::Begun
-            {
+        for snapshot in unused {
+            if core.snapshots.begin_going(&snapshot.record.id) != Going::Begun {
                 continue;
             }
+            // Whoever comes now is refused; who came before that is seen here.
             if !core.snapshot_users(&snapshot).is_empty() {
                 core.snapshots.stay(&snapshot.record.id);
                 continue;

@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,6 +42,38 @@ pub(crate) struct Place {
     instance: Arc<dyn Instance>,
     client: Arc<GuestClient>,
     used: Mutex<Used>,
+    claims: Arc<Claims>,
+}
+
+/// What callers write to a volume whose quota is only measured: bytes on their way are in no measurement yet.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// All bytes that were ever claimed, and those of claims that are over.
+    claimed: AtomicU64,
+    over: AtomicU64,
+}
+
+/// One caller's share, from before the measurement that it goes by until its last byte is written.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    all: Arc<Claims>,
+    over_before: u64,
+    own: u64,
+}
+
+impl Claim {
+    /// Whether all claims that the measurement may have missed still fit into what it found free, with these bytes.
+    pub(crate) fn take(&mut self, bytes: u64, free: u64) -> bool {
+        self.own = self.own.saturating_add(bytes);
+        let claimed = self.all.claimed.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+        claimed.wrapping_sub(self.over_before) <= free
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.all.over.fetch_add(self.own, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -75,6 +110,13 @@ impl Held {
 
     pub(crate) fn client(&self) -> &Arc<GuestClient> {
         &self.0.client
+    }
+
+    /// To be made before the volume is measured.
+    pub(crate) fn claim(&self) -> Claim {
+        let all = Arc::clone(&self.0.claims);
+        let over_before = all.over.load(Ordering::Relaxed);
+        Claim { all, over_before, own: 0 }
     }
 }
 
@@ -190,7 +232,7 @@ async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
     let instance: Arc<dyn Instance> = Arc::from(made.map_err(|error| error::from_backend(error, &label))?);
     let client = Arc::new(GuestClient::new(Arc::clone(&instance), core.config.deadlines, label));
     let used = Mutex::new(Used { n_now: 0, last: Instant::now() });
-    Ok(Arc::new(Place { id, instance, client, used }))
+    Ok(Arc::new(Place { id, instance, client, used, claims: Arc::default() }))
 }
 
 async fn close_when_idle(core: Arc<Core>, id: VolumeId, place: Arc<Place>) {
@@ -207,5 +249,29 @@ async fn close_when_idle(core: Arc<Core>, id: VolumeId, place: Arc<Place>) {
             slot.take();
             return places.end(&id, &place).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(all: &Arc<Claims>) -> Claim {
+        Claim { all: Arc::clone(all), over_before: all.over.load(Ordering::Relaxed), own: 0 }
+    }
+
+    #[test]
+    fn two_who_measured_at_the_same_time_do_not_have_the_same_room_twice() {
+        let all = Arc::new(Claims::default());
+        let (mut one, mut other) = (claim(&all), claim(&all));
+        assert!(one.take(60, 100));
+        assert!(!other.take(60, 100));
+        drop(other);
+        // It has written, after the third measured and before it writes itself.
+        let mut third = claim(&all);
+        drop(one);
+        assert!(!third.take(60, 100));
+        drop(third);
+        assert!(claim(&all).take(100, 100));
     }
 }

@@ -2,25 +2,39 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use sandbox::{Error, ErrorKind, Namespace, Result, SandboxName, VolumeId, VolumeName};
 use store::{CorruptRow, StoreError, VolumeRecord, VolumeState};
+use tokio::sync::Semaphore;
 
-use super::open::Places;
+use super::{MEASURE_AT_ONCE, open::Places};
 use crate::error;
 
 /// Volumes that one daemon keeps.
 const MAX_VOLUMES: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Volumes {
     all: Mutex<BTreeMap<VolumeId, Entry>>,
     /// Records that could not be read when the engine opened; their files are left alone.
     corrupt: Mutex<Vec<CorruptRow>>,
     /// Those whose files are being looked at.
     pub(crate) places: Places,
+    /// Turns to measure one.
+    pub(super) measuring: Arc<Semaphore>,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self {
+            all: Mutex::default(),
+            corrupt: Mutex::default(),
+            places: Places::default(),
+            measuring: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Who may build, and whose sandboxes builds are.
 
-use engine::{BuildSpec, Principal};
+use engine::{BuildSpec, Principal, Progress};
 use sandbox::{ErrorKind, SandboxSpec};
 
 use super::support::{World, bytes};
@@ -10,7 +10,8 @@ async fn images_are_shared_names_so_only_who_may_everything_builds() {
     let world = World::new().await;
     let stranger = Principal::of_namespace("stranger", "team".parse().unwrap());
     let (events, _told) = tokio::sync::mpsc::channel(1);
-    let refused = world.engine.build_image(&stranger, BuildSpec::default(), bytes(""), events).await;
+    let refused =
+        world.engine.build_image(&stranger, BuildSpec::default(), bytes(""), events, Progress::none()).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
 }
 

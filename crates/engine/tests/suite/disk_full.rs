@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::support::{World, assert_numbered, in_time, kinds, seq, text};
 
 /// A small file system of its own; unmounted at the end of the story.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// `None` when we may not mount.
@@ -25,14 +25,14 @@ impl SmallDisk {
         is_mounted.then(|| Self(at.to_owned()))
     }
 
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut filler = std::fs::File::create(self.0.join("filler")).unwrap();
         for size in [65536, 4096, 1] {
             while filler.write(&vec![b'x'; size]).is_ok_and(|n| n > 0) {}
         }
     }
 
-    fn free(&self) {
+    pub(crate) fn free(&self) {
         std::fs::remove_file(self.0.join("filler")).unwrap();
     }
 }
@@ -44,7 +44,7 @@ impl Drop for SmallDisk {
     }
 }
 
-async fn world_on_a_small_disk() -> Option<(World, SmallDisk)> {
+pub(crate) async fn world_on_a_small_disk() -> Option<(World, SmallDisk)> {
     let home: TempDir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(home.path()) else {
         println!("skipped: mounting a tmpfs needs CAP_SYS_ADMIN");

@@ -14,11 +14,11 @@ use sandbox::{BackendError, ChangeKind, ErrorKind, EventKind, RootfsSpec, Sandbo
 
 use super::support::{World, in_time};
 
-fn named(from: &SandboxRef, name: &str) -> SnapshotSpec {
+pub(crate) fn named(from: &SandboxRef, name: &str) -> SnapshotSpec {
     SnapshotSpec { name: Some(name.parse().unwrap()), ..SnapshotSpec::new(from.clone()) }
 }
 
-fn which(name: &str) -> SnapshotRef {
+pub(crate) fn which(name: &str) -> SnapshotRef {
     name.parse().unwrap()
 }
 
@@ -27,36 +27,36 @@ fn called(name: &str) -> RestoreSpec {
 }
 
 impl World {
-    async fn snapshot(&self, from: &SandboxRef, name: &str) -> SnapshotView {
+    pub(crate) async fn snapshot(&self, from: &SandboxRef, name: &str) -> SnapshotView {
         self.engine.create_snapshot(&self.who, named(from, name)).await.unwrap()
     }
 
-    async fn snapshot_names(&self) -> Vec<Option<String>> {
+    pub(crate) async fn snapshot_names(&self) -> Vec<Option<String>> {
         let all = self.engine.snapshots(&self.who, None).await.unwrap();
         let mut names: Vec<_> = all.into_iter().map(|view| view.name.map(String::from)).collect();
         names.sort();
         names
     }
 
-    async fn restore(&self, snapshot: &str, name: &str) -> SandboxRef {
+    pub(crate) async fn restore(&self, snapshot: &str, name: &str) -> SandboxRef {
         let made = self.engine.restore_snapshot(&self.who, &which(snapshot), called(name)).await.unwrap();
         SandboxRef::from(&made.id)
     }
 
-    async fn save(&self, name: &str, options: SaveOptions) -> Vec<u8> {
+    pub(crate) async fn save(&self, name: &str, options: SaveOptions) -> Vec<u8> {
         let bytes = Shared::default();
         self.engine.save_snapshot(&self.who, &which(name), bytes.clone(), options).await.unwrap();
         let bytes = bytes.0.lock().unwrap();
         bytes.clone()
     }
 
-    async fn load(&self, bytes: Vec<u8>) -> sandbox::Result<SnapshotView> {
+    pub(crate) async fn load(&self, bytes: Vec<u8>) -> sandbox::Result<SnapshotView> {
         let archive = io::Cursor::new(bytes);
         in_time(self.engine.load_snapshot(&self.who, &Default::default(), None, archive)).await
     }
 
     /// What nobody uses any more is taken away behind the last user's back.
-    async fn until_no_snapshots(&self) {
+    pub(crate) async fn until_no_snapshots(&self) {
         in_time(async {
             while !self.snapshots_on_disk().is_empty() {
                 tokio::task::yield_now().await;
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// What lies in `snapshots/`.
-    fn snapshots_on_disk(&self) -> Vec<PathBuf> {
+    pub(crate) fn snapshots_on_disk(&self) -> Vec<PathBuf> {
         let all = std::fs::read_dir(self.home.path().join("snapshots"));
         all.map(|all| all.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
     }
@@ -449,5 +449,6 @@ async fn changes_are_told_since_the_image_and_since_a_snapshot() {
     assert_eq!(paths(diff(Since::Snapshot("base".into())).await.unwrap()), ["/two"]);
     assert_eq!(paths(diff(Since::Start).await.unwrap()), ["/two"]);
     world.snapshot(&source, "other").await;
-    assert_eq!(diff(Since::Snapshot("other".into())).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(paths(diff(Since::Snapshot("other".into())).await.unwrap()), ["/two"]);
+    assert_eq!(diff(Since::Snapshot("none".into())).await.unwrap_err().kind(), ErrorKind::NotFound);
 }

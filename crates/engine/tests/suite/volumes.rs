@@ -202,6 +202,9 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/dev/null"}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().join("volumes/..")}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path()}]),
+        // What is above it shows it as well.
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().parent().unwrap()}]),
+        json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/", "readonly": true}]),
         json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
     ];
     for mounts in tries {
@@ -227,4 +230,52 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         made.plan.mounts.iter().map(|mount| mount.guest_path.as_str()).collect::<Vec<_>>(),
         ["/a", "/a/b", "/a-b"]
     );
+}
+
+#[tokio::test]
+async fn a_volume_that_is_asked_for_twice_at_once_is_made_once() {
+    let world = World::new().await;
+    for number in 0..10 {
+        let name = format!("twin-{number}");
+        let make = || world.engine.create_volume(&world.who, volume_spec(&name));
+        let (one, two) = tokio::join!(make(), make());
+        let refused = one.and(two).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+    }
+    assert_eq!(world.engine.volumes(&world.who, None).await.unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_nothing() {
+    const MIB: usize = 1024 * 1024;
+    let world = World::new().await;
+    let (engine, who, which) = (&world.engine, &world.who, volume("small"));
+    let spec: VolumeSpec = serde_json::from_value(json!({"name": "small", "quota": 4 * MIB})).unwrap();
+    engine.create_volume(who, spec).await.unwrap();
+    let content = |n_bytes: usize| bytes(&"x".repeat(n_bytes));
+    let write = async |path: &str, n_bytes: usize| {
+        engine.volume_write_file(who, &which, path, WriteOptions::default(), content(n_bytes)).await
+    };
+    let size = async |path: &str| engine.volume_stat(who, &which, path, false).await.map(|entry| entry.size);
+    write("/a", 10).await.unwrap();
+    let refused = write("/a", 5 * MIB).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
+    assert!(refused.message().contains("small") && refused.hint().is_some(), "{refused}");
+    assert_eq!(size("/a").await.unwrap(), 10);
+
+    // Two at once do not have the same room twice.
+    let (one, two) = tokio::join!(write("/b", 3 * MIB), write("/c", 3 * MIB));
+    assert!(one.is_err() || two.is_err());
+    assert!(engine.volume(who, &which).await.unwrap().used.unwrap().bytes() <= 4 * MIB as u64);
+    let path = if one.is_ok() { "/b" } else { "/c" };
+    if one.is_err() && two.is_err() {
+        write(path, 3 * MIB).await.unwrap();
+    }
+    let refused = engine.volume_copy_path(who, &which, path, "/d", false).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
+    assert_eq!(size("/d").await.unwrap_err().kind(), ErrorKind::NotFound);
+    let refused = engine.volume_unpack(who, &which, "/", content(2 * MIB)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
+    engine.volume_remove_path(who, &which, path, false).await.unwrap();
+    write("/d", 3 * MIB).await.unwrap();
 }

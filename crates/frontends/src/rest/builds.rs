@@ -1,6 +1,6 @@
 //! Images from Dockerfiles. The context comes as the body, what the build tells goes back line by line.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use axum::{
     Extension,
@@ -16,19 +16,23 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sandbox::{Error, PullPolicy, Result};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
     extract::{Caller, byte_stream},
+    pulls::{TELL_EVERY, event_of},
     stream::{Format, Numbered, answer},
     v1,
 };
-use crate::http::{ApiResult, HttpRequestId};
-
-/// Build arguments that one request may give.
-const MAX_BUILD_ARGS: usize = 256;
+use crate::{
+    http::{ApiResult, HttpRequestId},
+    images::{Fact, Pulling},
+};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(build))
@@ -45,6 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         ("noCache" = Option<bool>, Query, description = "Makes every layer anew."),
         ("platform" = Option<String>, Query, description = "This machine's, the only one that can be built for."),
         ("pull" = Option<String>, Query, description = "`always`, `if-missing` or `never`, for the images of `FROM`."),
+        ("network" = Option<String>, Query, description = "`default`: commands of `RUN` reach package indexes; `none`: they reach nothing."),
         ("timeoutMs" = Option<u64>, Query, description = "The longest that it may take."),
     ),
     request_body(content_type = "application/x-tar", content = Vec<u8>),
@@ -62,8 +67,10 @@ async fn build(
     let spec = spec_of(pairs)?;
     let (sender, events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let engine = rest.engine.clone();
-    let work = async move { engine.build_image(&who, spec, byte_stream(body), sender).await };
-    let mut lines = lines(events, work.boxed());
+    let pulling = Pulling::default();
+    let pulls = pulling.progress();
+    let work = async move { engine.build_image(&who, spec, byte_stream(body), sender, pulls).await };
+    let mut lines = lines(events, pulling, work.boxed());
     // A failure before the first line is an answer like any other.
     let first = match lines.next().await {
         Some(Err(error)) => return Err(error.into()),
@@ -89,6 +96,7 @@ fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
             "noCache" => spec.no_cache = flag(&name, &value)?,
             "platform" => spec.platform = Some(crate::builds::platform(&value)?),
             "pull" => spec.pull = pull(&value)?,
+            "network" => spec.network = crate::builds::network(&value)?,
             "timeoutMs" => {
                 let millis = value
                     .parse()
@@ -98,13 +106,10 @@ fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
             other => {
                 let shown: String = other.chars().take(64).collect();
                 return Err(Error::invalid(format!("unknown parameter {shown:?}")).with_hint(
-                    "Known are tag, dockerfile, buildArg, target, noCache, platform, pull and timeoutMs.",
+                    "Known are tag, dockerfile, buildArg, target, noCache, platform, pull, network and timeoutMs.",
                 ));
             }
         }
-    }
-    if spec.args.len() > MAX_BUILD_ARGS {
-        return Err(Error::invalid(format!("more than {MAX_BUILD_ARGS} build arguments")));
     }
     Ok(spec)
 }
@@ -126,27 +131,61 @@ type Line = Result<Numbered<v1::BuildEvent>>;
 
 struct Following {
     events: mpsc::Receiver<BuildEvent>,
+    pulling: Pulling,
     /// None once it ended.
     work: Option<BoxFuture<'static, Result<BuiltImage>>>,
+    ready: VecDeque<Line>,
+    next_look: Instant,
 }
 
 fn lines(
     events: mpsc::Receiver<BuildEvent>,
+    pulling: Pulling,
     work: BoxFuture<'static, Result<BuiltImage>>,
 ) -> BoxStream<'static, Line> {
-    stream::unfold(Following { events, work: Some(work) }, |mut following| async move {
-        let work = following.work.as_mut()?;
-        let line = tokio::select! {
-            biased;
-            Some(event) = following.events.recv() => Ok(numbered(event.into())),
-            ended = work => {
-                following.work = None;
-                ended.map(|built| numbered(built.into()))
-            }
-        };
+    let (ready, next_look) = (VecDeque::new(), Instant::now());
+    let following = Following { events, pulling, work: Some(work), ready, next_look };
+    stream::unfold(following, |mut following| async move {
+        let line = following.next().await?;
         Some((line, following))
     })
     .boxed()
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Line> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
+            }
+            let work = self.work.as_mut()?;
+            let (pulling, next_look) = (&self.pulling, self.next_look);
+            let facts = async {
+                sleep_until(next_look).await;
+                pulling.news().await
+            };
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => {
+                    // What was told of a pull came before what the build says next.
+                    self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
+                    self.ready.push_back(Ok(numbered(event.into())));
+                }
+                ended = work => {
+                    self.work = None;
+                    self.ready.push_back(ended.map(|built| numbered(built.into())));
+                }
+                facts = facts => {
+                    self.next_look = Instant::now() + TELL_EVERY;
+                    self.ready.extend(facts.into_iter().map(pulled));
+                }
+            }
+        }
+    }
+}
+
+fn pulled(fact: Fact) -> Line {
+    Ok(numbered(v1::BuildEvent::Pulling { event: event_of(fact) }))
 }
 
 fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
@@ -155,6 +194,8 @@ fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
         v1::BuildEvent::Cached { .. } => "cached",
         v1::BuildEvent::Output { .. } => "output",
         v1::BuildEvent::Layer { .. } => "layer",
+        v1::BuildEvent::Pull { .. } => "pull",
+        v1::BuildEvent::Pulling { .. } => "pulling",
         v1::BuildEvent::Warning { .. } => "warning",
         v1::BuildEvent::Done { .. } => "done",
     };

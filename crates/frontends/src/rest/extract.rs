@@ -18,6 +18,10 @@ use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
 const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
+/// Longest JSON body of a new sandbox: its patches have up to [`sandbox::MAX_PATCH_BYTES`], which base64 or JSON escapes make
+/// longer. As much as a message over MCP may have.
+pub(super) const MAX_CREATE_BYTES: usize = 16 * 1024 * 1024;
+const _: () = assert!(MAX_CREATE_BYTES > sandbox::MAX_PATCH_BYTES / 3 * 4 + MAX_JSON_BYTES);
 
 /// A query that may say in which namespace a name is looked up.
 pub(super) trait InNamespace: DeserializeOwned {
@@ -262,9 +266,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 /// A JSON body, bounded and strict.
-pub(super) struct JsonBody<T>(pub(super) T);
+pub(super) struct JsonBody<T, const MAX: usize = MAX_JSON_BYTES>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
@@ -276,7 +280,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
                 .with_hint("Send the header Content-Type: application/json.")
                 .into());
         }
-        let bytes = read_bounded(request.into_body()).await?;
+        let bytes = read_bounded(request.into_body(), MAX).await?;
         // Serde would take a list for a struct, field by field; nobody means that.
         if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
             return Err(
@@ -289,11 +293,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-async fn read_bounded(body: Body) -> Result<Bytes, ApiError> {
-    match Limited::new(body, MAX_JSON_BYTES).collect().await {
+async fn read_bounded(body: Body, max: usize) -> Result<Bytes, ApiError> {
+    match Limited::new(body, max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {MAX_JSON_BYTES} bytes");
+            let message = format!("the body has more than {max} bytes");
             Err(Error::new(ErrorKind::LimitReached, message)
                 .with_hint("Write large data to a file in the sandbox with PUT …/files/content.")
                 .into())

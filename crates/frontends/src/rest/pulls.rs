@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Between two looks at how far a pull is.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
 
 type Line = Result<Numbered<v1::PullEvent>>;
 
@@ -93,7 +93,11 @@ impl Following {
 }
 
 fn told(fact: Fact) -> Line {
-    Ok(numbered(match fact {
+    Ok(numbered(event_of(fact)))
+}
+
+pub(super) fn event_of(fact: Fact) -> v1::PullEvent {
+    match fact {
         Fact::Resolved { manifest, layers } => v1::PullEvent::Resolved {
             digest: manifest.to_string(),
             layers: layers
@@ -116,7 +120,7 @@ fn told(fact: Fact) -> Line {
         Fact::Retrying { wait, why } => {
             v1::PullEvent::Retrying { wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), why }
         }
-    }))
+    }
 }
 
 fn numbered(value: v1::PullEvent) -> Numbered<v1::PullEvent> {

@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    extract::{Ask, Caller, JsonBody},
+    extract::{Ask, Caller, JsonBody, MAX_CREATE_BYTES},
     patches, pulls,
     stream::Format,
     v1::{self, schema},
@@ -124,7 +124,7 @@ async fn create(
     Caller(who): Caller,
     Extension(id): Extension<HttpRequestId>,
     headers: HeaderMap,
-    JsonBody(request): JsonBody<CreateRequest>,
+    JsonBody(request): JsonBody<CreateRequest, MAX_CREATE_BYTES>,
 ) -> ApiResult<Response> {
     let (request, reports) = patches::open(&who, request.spec(&who)).await?;
     let about = |name: SandboxName, namespace| Extension(About::Sandbox { name, namespace });

@@ -24,6 +24,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(remove_file))
         .routes(routes!(copy))
         .routes(routes!(rename))
+        .routes(routes!(pack, unpack))
 }
 
 /// Makes a volume.
@@ -171,4 +172,27 @@ async fn rename(
 ) -> ApiResult<StatusCode> {
     rest.engine.volume_rename_path(&ask.who, &ask.which, &asked.from, &asked.to, asked.replace).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A tar stream of a file or directory of a volume.
+#[utoipa::path(get, path = "/volumes/{volume}/files/archive", tag = "volumes",
+    params(("volume" = String, Path, description = "Name."), v1::ArchiveQuery),
+    responses((status = 200, body = Vec<u8>, content_type = "application/x-tar")))]
+async fn pack(State(rest): State<Rest>, ask: AskVolume<v1::ArchiveQuery>) -> ApiResult<Response> {
+    let bytes = rest.engine.volume_pack(&ask.who, &ask.which, &ask.query.path).await?;
+    Ok(stream::raw("application/x-tar", bytes))
+}
+
+/// Unpacks a tar stream into a directory of a volume. Everything belongs to root inside.
+#[utoipa::path(put, path = "/volumes/{volume}/files/archive", tag = "volumes",
+    params(("volume" = String, Path, description = "Name."), v1::ArchiveQuery),
+    request_body(content_type = "application/x-tar", content = Vec<u8>),
+    responses((status = 200, body = v1::Written)))]
+async fn unpack(
+    State(rest): State<Rest>,
+    ask: AskVolume<v1::ArchiveQuery>,
+    body: Body,
+) -> ApiResult<Json<v1::Written>> {
+    let bytes = rest.engine.volume_unpack(&ask.who, &ask.which, &ask.query.path, byte_stream(body)).await?;
+    Ok(Json(v1::Written { bytes }))
 }

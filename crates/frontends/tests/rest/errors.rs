@@ -42,10 +42,19 @@ async fn each_kind_that_a_caller_can_cause_has_its_status() {
 #[tokio::test]
 async fn bodies_are_bounded_strict_and_json() {
     let api = Api::new().await;
-    let long = format!("{{\"name\": \"{}\"}}", "x".repeat(5 * 1024 * 1024));
-    let request = Request::post("/v1/sandboxes").header(header::CONTENT_TYPE, "application/json");
-    let error = api.send(request.body(Body::from(long)).unwrap()).await.expect_error(429, "limit_reached");
-    assert!(error["message"].as_str().unwrap().contains("4194304"), "{error}");
+    // A new sandbox brings its patches along, which may have 8 MiB.
+    for (route, n_mib, limit) in [("/v1/volumes", 5, "4194304"), ("/v1/sandboxes", 17, "16777216")] {
+        let long = format!("{{\"name\": \"{}\"}}", "x".repeat(n_mib * 1024 * 1024));
+        let request = Request::post(route).header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(long)).unwrap();
+        let error = api.send(request).await.expect_error(429, "limit_reached");
+        assert!(error["message"].as_str().unwrap().contains(limit), "{error}");
+    }
+    let content = "x".repeat(7 * 1024 * 1024);
+    let patch = json!({ "kind": "text", "path": "/srv/large", "content": content });
+    let made = api.post("/v1/sandboxes", json!({ "patches": [patch] })).await.expect(201).json();
+    let stat = format!("/v1/sandboxes/{}/files/stat?path=/srv/large", made["id"].as_str().unwrap());
+    assert_eq!(api.get(&stat).await.expect(200).json()["size"], content.len());
     let plain =
         api.send_bytes(Method::POST, "/v1/sandboxes", "{}").await.expect_error(400, "invalid_request");
     assert!(plain["hint"].as_str().unwrap().contains("application/json"));

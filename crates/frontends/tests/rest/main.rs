@@ -21,6 +21,7 @@ mod namespaces;
 mod openapi;
 mod ports;
 mod sandboxes;
+mod snapshots;
 mod support;
 mod system;
 mod volumes;

@@ -29,6 +29,11 @@ async fn a_volume_and_its_files() {
     assert_eq!(paths, ["/c", "/d"]);
     assert_eq!(api.get(&format!("{files}/stat?path=/d")).await.expect(200).json()["size"], 5);
 
+    let packed = api.get(&format!("{files}/archive?path=/d")).await.expect(200);
+    let archive = packed.bytes.clone();
+    api.send_bytes(Method::PUT, &format!("{files}/archive?path=/c"), archive).await.expect(200);
+    assert_eq!(api.get(&format!("{files}/content?path=/c/d")).await.expect(200).text(), "hello");
+
     let mount = json!({ "kind": "named", "name": "data", "guestPath": "/data" });
     api.post("/v1/sandboxes", json!({ "name": "web", "mounts": [mount] })).await.expect(201);
     let refused = api.delete("/v1/volumes/data").await.expect(409).json();

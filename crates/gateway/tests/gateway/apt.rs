@@ -6,12 +6,14 @@ use std::{
     sync::Arc,
 };
 
+use gateway::Scope;
+
 use crate::{
     client::{get, get_with},
     index::{Asked, Index, Reply},
     managers::{Ran, found, run},
     packages::sha256,
-    served::{Served, files},
+    served::{Served, config, files},
 };
 
 const TOOLS: &[&str] = &["/usr/bin/apt-get", "/usr/bin/dpkg-deb", "/usr/bin/apt-ftparchive"];
@@ -196,4 +198,46 @@ async fn a_hash_in_a_path_opens_nothing_that_others_fetched() {
     assert!(served.blobs().contains(&hash));
     let taken = get(served.address, &format!("/apt/0/x/by-hash/SHA256/{hash}")).await;
     assert_eq!(taken.status, 404, "the source was asked, and has it not: {}", taken.text());
+}
+
+/// As a proxy is asked: what is beneath a source is given, whatever else the address leads to is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn apt_may_name_a_configured_source_by_its_address() {
+    let secret = Index::of([("/secret".to_owned(), Reply::file("secret"))]).await;
+    let index = Index::of([
+        ("/debian/dists/s/Release".to_owned(), Reply::file("list")),
+        ("/secret".to_owned(), Reply::file("secret")),
+    ])
+    .await;
+    let served = Served::before(&index).await;
+    let found = get(served.address, &index.url("/debian/dists/s/Release")).await;
+    assert_eq!((found.status, found.text().as_str()), (200, "list"));
+    let port = index.address.port();
+    for address in [
+        index.url("/secret"),
+        index.url("/debian/../secret"),
+        index.url("/debian/%2e%2e/secret"),
+        index.url("/debian/..%2fsecret"),
+        index.url("/debian"),
+        index.url("/debian/"),
+        secret.url("/secret"),
+        secret.url("/debian/dists/s/Release"),
+        format!("http://127.0.0.1:{port}@{}/debian/dists/s/Release", secret.address),
+        format!("http://127.0.0.1.example:{port}/debian/dists/s/Release"),
+        "http://127.0.0.1/debian/dists/s/Release".to_owned(),
+        format!("ftp://127.0.0.1:{port}/debian/dists/s/Release"),
+        format!("https://127.0.0.1:{port}/debian/dists/s/Release"),
+    ] {
+        let refused = get(served.address, &address).await;
+        assert!(matches!(refused.status, 400 | 403 | 404), "{address}: {refused:?}");
+        assert!(!refused.text().contains("list"), "{address}: {refused:?}");
+    }
+    assert_eq!(secret.paths(), Vec::<String>::new());
+    assert_eq!(index.paths(), ["/debian/dists/s/Release"]);
+
+    // Only for those who may use apt.
+    let home = tempfile::tempdir().unwrap();
+    let config = config(&index.url(""), home.path().join("cache"));
+    let served = Served::open(config, home, Scope { pip: true, npm: true, apt: false }).await;
+    assert_eq!(get(served.address, &index.url("/debian/dists/s/Release")).await.status, 400);
 }

@@ -28,7 +28,7 @@ async fn requests_that_are_not_for_packages_are_refused_with_a_sentence() {
     let big_header =
         format!("GET /pip/simple/a/ HTTP/1.1\r\nHost: here\r\nx: {}\r\n\r\n", "y".repeat(100_000));
     for (request, statuses) in [
-        (&*proxied, &[400][..]),
+        (&*proxied, &[403][..]),
         (&connect, &[400, 405]),
         (&long, &[414, 431]),
         (&headers, &[431]),

@@ -1,14 +1,10 @@
 //! Files that an exec made or changed, and no others.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::fs;
 
 use guest_protocol::{CellStart, ChangedFile, ExecEvent, ExecStart, FileChange, Request, Rich, WriteMode};
 
-use crate::support::{TestGuest, command, shell};
+use crate::support::{TestGuest, shell};
 
 /// What was told of one exec: (name beneath the working directory, size, change), and whether there is more.
 type Told = (Vec<(String, u64, FileChange)>, bool);
@@ -265,31 +261,4 @@ fn cells_tell_of_files_where_they_are_and_before_their_state() {
     // It dies, and what it made is told all the same.
     let last = cell("open('last', 'w').write('x'); os.kill(os.getpid(), 9)");
     assert_eq!(last, [(format!("{elsewhere}/last"), FileChange::Created)]);
-}
-
-/// Numbers, printed with `--nocapture`; the bounds only catch a wrong turn.
-#[test]
-fn tracking_costs_little() {
-    const ROUNDS: usize = 200;
-    let work = Work::new();
-    let median = |track_files: bool| {
-        let mut times: Vec<Duration> = (0..ROUNDS)
-            .map(|_| {
-                let start =
-                    ExecStart { track_files, cwd: work.cwd.clone(), ..command(&work.id(), &["/bin/true"]) };
-                let begin = Instant::now();
-                run(&work.guest, &start);
-                begin.elapsed()
-            })
-            .collect();
-        times.sort();
-        times[ROUNDS / 2]
-    };
-    for n_files in [0, 100, 1000, 10_000] {
-        let have = fs::read_dir(&work.cwd).unwrap().count();
-        (have..n_files).for_each(|n| fs::write(Path::new(&work.cwd).join(n.to_string()), "").unwrap());
-        let (without, with) = (median(false), median(true));
-        println!("{n_files} files: exec {without:?}, tracked {with:?}");
-        assert!(with < without + Duration::from_secs(1));
-    }
 }

@@ -18,6 +18,12 @@ use tempfile::TempDir;
 /// Past this a test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How many cells show that none leaves anything behind; `make soak` asks for more by `WARREN_CELLS`.
+pub(crate) fn n_cells() -> usize {
+    let asked = std::env::var("WARREN_CELLS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(2_500)
+}
+
 pub(crate) struct TestGuest {
     pub(crate) child: Child,
     pub(crate) directory: TempDir,

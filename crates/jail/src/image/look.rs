@@ -11,11 +11,9 @@ use std::{
     path::Path,
 };
 
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
-};
+use rustix::mount::MountAttrFlags;
 
-use super::{Writes, attach, find_attached};
+use super::{Writes, attach, find_attached, mount_ext4};
 
 /// The top of the file system in an image; it goes with this.
 #[derive(Debug)]
@@ -34,13 +32,7 @@ pub fn look_into(image: &Path) -> io::Result<LookedInto> {
         Some(device) => device,
         None => attach(&file, Writes::Allowed)?,
     };
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", &device.path)?;
-    fsconfig_create(&context)?;
     // The mount is read-only; the file system itself may not be, since it is the one that its sandbox writes to.
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    Ok(LookedInto(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    mount_ext4(&device, &[], attributes).map(LookedInto)
 }

@@ -47,6 +47,15 @@ impl Node {
         }
     }
 
+    /// Whether both are of the very same layers.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Leaf { layer: one, .. }, Self::Leaf { layer: other, .. }) => one == other,
+            (Self::Directory { layers: one, .. }, Self::Directory { layers: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+
     pub(super) fn stat(&self) -> &Stat {
         match self {
             Self::Leaf { stat, .. } | Self::Directory { stat, .. } => stat,

@@ -21,7 +21,7 @@ const EVERYTHING: DiffOptions = DiffOptions {
     given_directories: Vec::new(),
 };
 
-/// Layers `0`, `1` and so on, topmost first, of which the first `n_new` are the change.
+/// Layers `0`, `1` and so on, topmost first.
 fn layers(count: usize) -> (TempDir, Vec<PathBuf>) {
     let place = place();
     let layers: Vec<_> = (0..count).map(|number| place.path().join(number.to_string())).collect();
@@ -34,7 +34,7 @@ fn layers(count: usize) -> (TempDir, Vec<PathBuf>) {
 fn diff(layers: &[PathBuf], n_new: usize, options: &DiffOptions) -> Diff {
     let opened: Vec<_> = layers.iter().map(|layer| open(layer)).collect();
     let layers = opened.iter().map(|layer| layer.as_fd()).collect();
-    trees::diff(&[Overlay { at: Vec::new(), layers, n_new }], options).unwrap()
+    trees::diff(&[Overlay { at: Vec::new(), layers, n_new, n_old: 0 }], options).unwrap()
 }
 
 /// Each change as a letter and its path; `m` is one of metadata only.
@@ -158,6 +158,53 @@ fn several_layers_on_either_side() {
     assert_eq!(told(&diff(&at, 1, &EVERYTHING)), ["A /base", "D /d/low", "A /e", "A /e/hidden-then-back"]);
 }
 
+/// Two that went apart on the same ground: what one has and the other has not, whoever of them changed it.
+#[test]
+fn two_stacks_on_the_same_layers() {
+    let (_place, at) = layers(3);
+    let (new, old, ground) = (&at[0], &at[1], &at[2]);
+    for name in [
+        "all/same",
+        "old-removed/file",
+        "new-removed",
+        "both-removed",
+        "old-changed",
+        "emptied/a",
+        "filled/a",
+    ] {
+        write(ground.join(name), "ground\n");
+    }
+    whiteout(&old.join("old-removed"));
+    whiteout(&new.join("new-removed"));
+    for layer in [new, old] {
+        whiteout(&layer.join("both-removed"));
+        write(layer.join("both-made/alike"), "alike\n");
+    }
+    write(old.join("old-changed"), "old\n");
+    write(old.join("old-made/file"), "old\n");
+    write(new.join("both-made/new"), "new\n");
+    for (layer, name) in [(new, "emptied"), (old, "filled")] {
+        fs::create_dir(layer.join(name)).unwrap();
+        set_attribute(&layer.join(name), "user.overlay.opaque", b"y");
+    }
+    let opened: Vec<_> = at.iter().map(|layer| open(layer)).collect();
+    let layers = opened.iter().map(|layer| layer.as_fd()).collect();
+    let found = trees::diff(&[Overlay { at: Vec::new(), layers, n_new: 1, n_old: 1 }], &EVERYTHING).unwrap();
+    let expected = [
+        "A /both-made/new",
+        "D /emptied/a",
+        "A /filled/a",
+        "D /new-removed",
+        "M /old-changed",
+        "D /old-made",
+        "D /old-made/file",
+        "A /old-removed",
+        "A /old-removed/file",
+    ];
+    assert_eq!(told(&found), expected);
+    assert!(found.patch.unwrap().contains("-old\n+ground\n"));
+}
+
 #[test]
 fn only_what_is_asked_about_and_only_so_much() {
     let (_place, at) = layers(2);
@@ -179,8 +226,12 @@ fn only_what_is_asked_about_and_only_so_much() {
     assert_eq!(found.changes.len(), 23);
 
     let opened: Vec<_> = at.iter().map(|layer| open(layer)).collect();
-    let usr =
-        Overlay { at: under("usr"), layers: opened.iter().map(|layer| layer.as_fd()).collect(), n_new: 1 };
+    let usr = Overlay {
+        at: under("usr"),
+        layers: opened.iter().map(|layer| layer.as_fd()).collect(),
+        n_new: 1,
+        n_old: 0,
+    };
     let seen = |path: &str| {
         let under = if path.is_empty() { Vec::new() } else { under(path) };
         trees::diff(std::slice::from_ref(&usr), &DiffOptions { under, ..EVERYTHING }).unwrap().changes.len()

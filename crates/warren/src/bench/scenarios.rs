@@ -186,10 +186,10 @@ impl Bench {
                 move |_| Ok::<_, io::Error>(chunk.clone())
             }));
             let start = Instant::now();
-            self.client.write_file(sandbox.id.as_str(), FILE_PATH, v1::Octal(0o644), body).await?;
+            self.client.write_file(sandbox.id.as_str(), FILE_PATH, Some(v1::Octal(0o644)), body).await?;
             written = written.min(start.elapsed().as_secs_f64());
             let start = Instant::now();
-            let mut bytes = self.client.read_file(sandbox.id.as_str(), FILE_PATH).await?;
+            let mut bytes = self.client.read_file(sandbox.id.as_str().into(), FILE_PATH).await?;
             let mut total = 0;
             while let Some(part) = bytes.try_next().await? {
                 total += part.len();

@@ -4,6 +4,6 @@ mod pack;
 mod show;
 
 pub(crate) use self::{
-    pack::{Packing, pack},
+    pack::{Packing, Trouble, pack},
     show::Show,
 };

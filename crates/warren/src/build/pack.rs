@@ -4,6 +4,7 @@ use std::{
     fs, io,
     io::Write as _,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -106,14 +107,39 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// Why a context could not be packed. Whoever takes the stream sees only that it broke off.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    fn note(&self, error: &io::Error) {
+        // Nobody reads any more: whoever did knows better why.
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        }
+    }
+
+    pub(crate) fn told(&self) -> Option<Error> {
+        let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(
+            Error::invalid(format!("the context cannot be sent: {message}"))
+                .with_hint("Correct it, or leave it out with a .dockerignore."),
+        )
+    }
+}
+
 /// Packs on a thread of its own, as fast as it is read.
-pub(crate) fn pack(packing: Packing) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+pub(crate) fn pack(
+    packing: Packing,
+    trouble: Trouble,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
         let mut builder = Builder::new(io::BufWriter::with_capacity(PIECE_BYTES, Sending(sender.clone())));
         builder.follow_symlinks(false);
         let packed = packing.write(&mut builder).and_then(|()| builder.into_inner()?.flush());
         if let Err(error) = packed {
+            trouble.note(&error);
             // Whoever reads the stream learns of it as the stream's end.
             sender.blocking_send(Err(error)).ok();
         }

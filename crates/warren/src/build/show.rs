@@ -4,7 +4,7 @@ use std::{io::Write as _, time::Instant};
 
 use frontends::rest::v1::BuildEvent;
 
-use crate::output;
+use crate::{output, pulls};
 
 /// Output of one step that is shown as it comes; on a terminal it is grey.
 #[derive(Debug)]
@@ -14,11 +14,13 @@ pub(crate) struct Show {
     began: Instant,
     /// The last piece of output did not end its line.
     is_open: bool,
+    /// While an image is fetched.
+    pull: Option<pulls::Display>,
 }
 
 impl Show {
     pub(crate) fn new(terminal: Option<bool>) -> Self {
-        Self { terminal, began: Instant::now(), is_open: false }
+        Self { terminal, began: Instant::now(), is_open: false, pull: None }
     }
 
     pub(crate) fn event(&mut self, event: &BuildEvent) {
@@ -26,6 +28,9 @@ impl Show {
         let (bold, grey, plain) = if is_terminal { ("\x1b[1m", "\x1b[90m", "\x1b[0m") } else { ("", "", "") };
         if !matches!(event, BuildEvent::Output { .. }) {
             self.end();
+        }
+        if !matches!(event, BuildEvent::Pulling { .. }) {
+            self.pull = None;
         }
         match event {
             BuildEvent::Step { number, total, stage, text, .. } => {
@@ -41,6 +46,15 @@ impl Show {
             BuildEvent::Output { text, .. } => {
                 self.is_open = !text.ends_with('\n');
                 put(&format!("{grey}{}{plain}", printable(text)));
+            }
+            BuildEvent::Pull { reference } => {
+                put(&format!(" => pulling {}\n", printable(reference)));
+                self.pull = Some(pulls::Display::new(pulls::Show::People));
+            }
+            BuildEvent::Pulling { event } => {
+                if let Some(pull) = &mut self.pull {
+                    pull.take(event);
+                }
             }
             BuildEvent::Warning { message } => put(&format!("warning: {}\n", printable(message))),
             BuildEvent::Done { .. } => {}

@@ -1,28 +1,73 @@
 //! Calls about files.
 
-use std::io;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::Stream;
 use hyper::Method;
 
-use super::Client;
+use super::{Client, Target};
 use crate::error::CommandResult;
 
+/// Whose files are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Within<'a> {
+    Sandbox(&'a str),
+    Volume(&'a str),
+}
+
+impl<'a> From<&'a str> for Within<'a> {
+    fn from(sandbox: &'a str) -> Self {
+        Self::Sandbox(sandbox)
+    }
+}
+
+impl fmt::Display for Within<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Sandbox(name) | Self::Volume(name)) = self;
+        f.write_str(name)
+    }
+}
+
 impl Client {
-    pub(crate) async fn stat(&self, sandbox: &str, path: &str) -> CommandResult<v1::FileEntry> {
-        self.get(self.of(sandbox, &["files", "stat"]).with("path", path).with("follow", true)).await
+    fn files_of(&self, within: Within<'_>, what: &str, path: &str) -> Target {
+        let tail = ["files", what];
+        let target = match within {
+            Within::Sandbox(sandbox) => self.of(sandbox, &tail),
+            Within::Volume(volume) => self.of_volume(volume, &tail),
+        };
+        target.with("path", path)
+    }
+
+    /// Fails where there is none such.
+    pub(crate) async fn check_there(&self, within: Within<'_>) -> CommandResult<()> {
+        match within {
+            Within::Sandbox(sandbox) => self.inspect(sandbox).await.map(drop),
+            Within::Volume(volume) => self.volume(volume).await.map(drop),
+        }
+    }
+
+    pub(crate) async fn stat<'a>(
+        &self,
+        within: impl Into<Within<'a>>,
+        path: &str,
+    ) -> CommandResult<v1::FileEntry> {
+        self.get(self.files_of(within.into(), "stat", path).with("follow", true)).await
     }
 
     /// As `stat`, of a link itself.
-    pub(crate) async fn look(&self, sandbox: &str, path: &str) -> CommandResult<v1::FileEntry> {
-        self.get(self.of(sandbox, &["files", "stat"]).with("path", path)).await
+    pub(crate) async fn look(&self, within: Within<'_>, path: &str) -> CommandResult<v1::FileEntry> {
+        self.get(self.files_of(within, "stat", path)).await
     }
 
-    pub(crate) async fn make_directory(&self, sandbox: &str, path: &str) -> CommandResult<()> {
+    pub(crate) async fn make_directory(&self, within: Within<'_>, path: &str) -> CommandResult<()> {
         let body = v1::MkdirRequest { path: path.to_owned(), parents: true, mode: None };
-        self.post_json_quiet(self.of(sandbox, &["files", "mkdir"]), &body).await
+        let target = match within {
+            Within::Sandbox(sandbox) => self.of(sandbox, &["files", "mkdir"]),
+            Within::Volume(volume) => self.of_volume(volume, &["files", "mkdir"]),
+        };
+        self.post_json_quiet(target, &body).await
     }
 
     /// An address of a file for a browser.
@@ -32,41 +77,45 @@ impl Client {
 
     pub(crate) async fn read_file(
         &self,
-        sandbox: &str,
+        within: Within<'_>,
         path: &str,
     ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
-        self.download(self.of(sandbox, &["files", "content"]).with("path", path)).await
+        self.download(self.files_of(within, "content", path)).await
     }
 
-    pub(crate) async fn write_file(
+    /// In a volume, directories that are missing on the way are made.
+    pub(crate) async fn write_file<'a>(
         &self,
-        sandbox: &str,
+        within: impl Into<Within<'a>>,
         path: &str,
-        mode: v1::Octal,
+        mode: Option<v1::Octal>,
         bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> CommandResult<u64> {
-        let target = self.of(sandbox, &["files", "content"]).with("path", path).with("mode", mode);
-        let written: v1::Written = self.upload(Method::PUT, target, bytes).await?;
+        let within = within.into();
+        let target = self.files_of(within, "content", path).maybe("mode", mode);
+        let parents = matches!(within, Within::Volume(_)).then_some(true);
+        let written: v1::Written = self.upload(Method::PUT, target.maybe("parents", parents), bytes).await?;
         Ok(written.bytes)
     }
 
     pub(crate) async fn pack(
         &self,
-        sandbox: &str,
+        within: Within<'_>,
         path: &str,
     ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
-        self.download(self.of(sandbox, &["files", "archive"]).with("path", path)).await
+        self.download(self.files_of(within, "archive", path)).await
     }
 
     pub(crate) async fn unpack(
         &self,
-        sandbox: &str,
+        within: Within<'_>,
         path: &str,
         keep_ids: bool,
         tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> CommandResult<u64> {
-        let target = self.of(sandbox, &["files", "archive"]).with("path", path).with("keepIds", keep_ids);
-        let written: v1::Written = self.upload(Method::PUT, target, tar).await?;
+        let target = self.files_of(within, "archive", path);
+        let written: v1::Written =
+            self.upload(Method::PUT, target.maybe("keepIds", keep_ids.then_some(true)), tar).await?;
         Ok(written.bytes)
     }
 }

@@ -23,6 +23,7 @@ pub(crate) use self::snapshots::SaveChoice;
 pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,
+    files::Within,
     start::{ClientOptions, StartMode},
     target::Target,
     transport::Client,

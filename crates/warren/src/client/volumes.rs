@@ -1,18 +1,13 @@
 //! Calls about volumes and the files in them.
 
-use std::io;
-
-use bytes::Bytes;
 use frontends::rest::v1;
-use futures_util::Stream;
-use hyper::Method;
 
 use super::{Client, Target};
 use crate::error::CommandResult;
 
 impl Client {
     /// Of one volume, in the namespace that the command was given.
-    fn of_volume(&self, volume: &str, tail: &[&str]) -> Target {
+    pub(super) fn of_volume(&self, volume: &str, tail: &[&str]) -> Target {
         let mut segments = vec!["volumes", volume];
         segments.extend(tail);
         Target::new(&segments).maybe("namespace", self.namespace())
@@ -50,30 +45,6 @@ impl Client {
     ) -> CommandResult<v1::FileList> {
         let target = self.of_volume(volume, &["files", "list"]).with("path", path);
         self.get(target.with("recursive", recursive).with("limit", limit)).await
-    }
-
-    pub(crate) async fn volume_stat(&self, volume: &str, path: &str) -> CommandResult<v1::FileEntry> {
-        self.get(self.of_volume(volume, &["files", "stat"]).with("path", path).with("follow", true)).await
-    }
-
-    pub(crate) async fn read_volume_file(
-        &self,
-        volume: &str,
-        path: &str,
-    ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
-        self.download(self.of_volume(volume, &["files", "content"]).with("path", path)).await
-    }
-
-    pub(crate) async fn write_volume_file(
-        &self,
-        volume: &str,
-        path: &str,
-        mode: Option<v1::Octal>,
-        bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-    ) -> CommandResult<u64> {
-        let target = self.of_volume(volume, &["files", "content"]).with("path", path).with("parents", true);
-        let written: v1::Written = self.upload(Method::PUT, target.maybe("mode", mode), bytes).await?;
-        Ok(written.bytes)
     }
 
     pub(crate) async fn remove_volume_path(&self, volume: &str, path: &str) -> CommandResult<()> {

@@ -20,7 +20,7 @@ use tokio_util::io::ReaderStream;
 use super::Context;
 use crate::{
     arguments,
-    build::{Packing, Show, pack},
+    build::{Packing, Show, Trouble, pack},
     client::Target,
     error::{CommandError, CommandResult, io_failure},
     output,
@@ -31,8 +31,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 /// Build an image from a Dockerfile
 ///
-/// Every instruction that changes files runs in a sandbox, which has no network. What .dockerignore names stays here. A layer
-/// that an earlier build made from the same things is used again.
+/// Every instruction that changes files runs in a sandbox. RUN reaches the package indexes of pip, npm and apt, and no other
+/// network. What .dockerignore names stays here. A layer that an earlier build made from the same things is used again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren build -t team/app .
@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// Ask registries for the images of FROM, also for those that are here
     #[arg(long)]
     pull: bool,
+    /// What RUN reaches: package indexes (default), or nothing (none)
+    #[arg(long, value_name = "NETWORK", value_parser = ["default", "none"])]
+    network: Option<String>,
     /// Give up after this long; 1h
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
@@ -77,7 +80,14 @@ enum Line {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let (dockerfile, bytes) = context_of(&args)?;
+    let trouble = Trouble::default();
+    let built = build(context, args, &trouble).await;
+    // Why the stream to the daemon broke says more than that it did.
+    built.map_err(|error| trouble.told().map_or(error, CommandError::from))
+}
+
+async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResult {
+    let (dockerfile, bytes) = context_of(&args, trouble)?;
     let mut target = Target::new(&["images", "build"]).with("dockerfile", dockerfile);
     for tag in &args.tag {
         target = target.with("tag", tag);
@@ -94,6 +104,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         target = target.with("buildArg", value);
     }
     target = target.maybe("target", args.target.as_ref());
+    target = target.maybe("network", args.network.as_ref());
     target = target.maybe("timeoutMs", args.timeout.map(|span| span.as_millis()));
     if args.no_cache {
         target = target.with("noCache", true);
@@ -142,7 +153,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// Where the Dockerfile is in the context, and the context.
-fn context_of(args: &Args) -> CommandResult<(String, ByteStream)> {
+fn context_of(args: &Args, trouble: &Trouble) -> CommandResult<(String, ByteStream)> {
     if args.path == Path::new("-") {
         let dockerfile =
             args.file.as_ref().map_or_else(|| "Dockerfile".to_owned(), |file| file.display().to_string());
@@ -170,5 +181,5 @@ fn context_of(args: &Args) -> CommandResult<(String, ByteStream)> {
             OUTSIDE_DOCKERFILE.to_owned()
         }
     };
-    Ok((dockerfile, Box::pin(pack(packing))))
+    Ok((dockerfile, Box::pin(pack(packing, trouble.clone()))))
 }

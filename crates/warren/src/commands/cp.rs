@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
+    client::Within,
     copy::{self, Links, Place, Progress, Source},
     error::CommandResult,
     output,
@@ -48,17 +49,28 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let links = if args.follow_link { Links::Follow } else { Links::Keep };
     let bytes = match (&args.source, &args.destination) {
         (Place::Inside { sandbox, path }, Place::Local(local)) => {
-            let source = Source { sandbox, path, links };
+            let source = Source { within: Within::Sandbox(sandbox), path, links };
             copy::download(&context.client().await?, source, local, &progress).await?
         }
         (Place::Local(local), Place::Inside { sandbox, path }) => {
-            copy::upload(&context.client().await?, local, sandbox, path, &progress).await?
+            copy::upload(&context.client().await?, local, Within::Sandbox(sandbox), path, &progress).await?
         }
         (Place::Inside { sandbox, path }, Place::Stream) => {
-            copy::stream_out(&context.client().await?, Source { sandbox, path, links }).await?
+            copy::stream_out(
+                &context.client().await?,
+                Source { within: Within::Sandbox(sandbox), path, links },
+            )
+            .await?
         }
         (Place::Stream, Place::Inside { sandbox, path }) => {
-            copy::stream_in(&context.client().await?, sandbox, path, args.keep_ids, &progress).await?
+            copy::stream_in(
+                &context.client().await?,
+                Within::Sandbox(sandbox),
+                path,
+                args.keep_ids,
+                &progress,
+            )
+            .await?
         }
         (Place::Inside { .. }, Place::Inside { .. }) => {
             return Err(Error::invalid("both sides are sandboxes")

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     sandbox: String,
     /// Only what is beneath
     path: Option<String>,
-    /// Since a snapshot it was made from; since its image when absent
+    /// Since a snapshot on the same image, its own or another's; since its image when absent
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
     /// Changes of text files, as a patch

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
     /// Do not ask
-    #[arg(long, short)]
+    #[arg(long, short, visible_alias = "yes", visible_short_alias = 'y')]
     force: bool,
 }
 

@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{Progress, merge::merge, place::base_name, tree, unpack::open_directory};
 use crate::{
-    client::Client,
+    client::{Client, Within},
     error::{CommandResult, io_failure},
     output,
 };
@@ -42,7 +42,7 @@ pub(crate) enum Links {
 /// One thing inside that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a> {
-    pub(crate) sandbox: &'a str,
+    pub(crate) within: Within<'a>,
     pub(crate) path: &'a str,
     pub(crate) links: Links,
 }
@@ -82,7 +82,7 @@ impl Source<'_> {
         let mut path = self.plain_path().to_owned();
         for _ in 0..MAX_LINKS {
             let asked = if path.is_empty() { "/" } else { &path };
-            let entry = client.look(self.sandbox, asked).await?;
+            let entry = client.look(self.within, asked).await?;
             let target = match &entry.target {
                 Some(target) if is_followed && entry.kind == FileKind::Symlink => target,
                 _ => return Ok(Found { path, entry }),
@@ -93,7 +93,7 @@ impl Source<'_> {
             };
             path = next.trim_end_matches("/.").trim_end_matches('/').to_owned();
         }
-        let message = format!("{} in {} leads through more than {MAX_LINKS} links", self.path, self.sandbox);
+        let message = format!("{} in {} leads through more than {MAX_LINKS} links", self.path, self.within);
         Err(Error::new(ErrorKind::WrongState, message).into())
     }
 }
@@ -111,7 +111,7 @@ pub(crate) async fn download(
         FileKind::File => {
             let target = Target::of(local, source)?;
             progress.expect(found.entry.size);
-            let bytes = progress.count(client.read_file(source.sandbox, &found.path).await?);
+            let bytes = progress.count(client.read_file(source.within, &found.path).await?);
             write_file(std::pin::pin!(bytes), &target, &found.entry).await?;
             Ok(progress.n_bytes())
         }
@@ -120,7 +120,7 @@ pub(crate) async fn download(
             Ok(0)
         }
         FileKind::Fifo | FileKind::Socket | FileKind::Device => {
-            let message = format!("{} in {} is neither a file nor a directory", source.path, source.sandbox);
+            let message = format!("{} in {} is neither a file nor a directory", source.path, source.within);
             Err(Error::new(ErrorKind::Unsupported, message).into())
         }
     }
@@ -224,13 +224,13 @@ async fn download_directory(
     let staging = Staging::new(&target)?;
     let fresh: OwnedFd = fs::File::open(&staging.path).map_err(failed)?.into();
     let asked = if found.path.is_empty() { "/" } else { &found.path };
-    let bytes = progress.count(client.pack(source.sandbox, asked).await?);
+    let bytes = progress.count(client.pack(source.within, asked).await?);
     tree::unpack(Box::pin(bytes), fresh.try_clone().map_err(failed)?).await?;
     // Entries are named beneath the directory's name; the root has none.
     let root = match base_name(&found.path) {
         "" => fresh,
         name => open_directory(&fresh, OsStr::new(name)).map_err(|error| {
-            let message = format!("{} in {} did not come as a directory", source.path, source.sandbox);
+            let message = format!("{} in {} did not come as a directory", source.path, source.within);
             Error::new(ErrorKind::WrongState, message)
                 .with_hint("It may have changed while it was copied; try again.")
                 .with_source(error)
@@ -301,7 +301,7 @@ impl Drop for Staging {
 pub(crate) async fn stream_out(client: &Client, source: Source<'_>) -> CommandResult<u64> {
     let found = source.find(client).await?;
     let path = if found.path.is_empty() { "/" } else { &found.path };
-    let mut bytes = client.pack(source.sandbox, path).await?;
+    let mut bytes = client.pack(source.within, path).await?;
     let mut n_bytes = 0;
     while let Some(piece) = bytes.try_next().await? {
         // Blocking is right here: there is nothing else to do until the reader has taken it.

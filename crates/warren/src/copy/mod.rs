@@ -1,4 +1,4 @@
-//! Files and trees between this machine and a sandbox, as `docker cp` would have it.
+//! Files and trees between this machine and a sandbox or a volume, as `docker cp` would have it.
 //!
 //! What comes out of a sandbox is hostile: a tree is unpacked into a fresh directory, beneath a descriptor and without following
 //! a single link, and moved into place from there.

@@ -14,7 +14,7 @@ use tokio_util::io::ReaderStream;
 
 use super::{Progress, place::join, tree};
 use crate::{
-    client::Client,
+    client::{Client, Within},
     error::{CommandResult, io_failure},
 };
 
@@ -25,19 +25,19 @@ const PIECE_BYTES: usize = 256 * 1024;
 pub(crate) async fn upload(
     client: &Client,
     local: &Path,
-    sandbox: &str,
+    within: Within<'_>,
     path: &str,
     progress: &Progress,
 ) -> CommandResult<u64> {
     let source = fs::metadata(local).map_err(|error| io_failure(local.display().to_string(), error))?;
-    let found = existing(client, sandbox, path).await?;
+    let found = existing(client, within, path).await?;
     if source.is_dir() {
-        return upload_directory(client, local, sandbox, path, found.as_ref(), progress).await;
+        return upload_directory(client, local, within, path, found.as_ref(), progress).await;
     }
     let target = match &found {
         Some(entry) if entry.kind == FileKind::Directory => join(path, &local_name(local)?),
         _ if path.ends_with('/') => {
-            return Err(Error::not_found(format!("there is no directory {path} in {sandbox}"))
+            return Err(Error::not_found(format!("there is no directory {path} in {within}"))
                 .with_hint("Leave the slash at the end away to make a file of that name.")
                 .into());
         }
@@ -48,54 +48,54 @@ pub(crate) async fn upload(
     let file =
         tokio::fs::File::open(local).await.map_err(|error| io_failure(local.display().to_string(), error))?;
     let bytes = progress.count(ReaderStream::with_capacity(file, PIECE_BYTES));
-    client.write_file(sandbox, &target, mode, bytes).await
+    client.write_file(within, &target, Some(mode), bytes).await
 }
 
 async fn upload_directory(
     client: &Client,
     local: &Path,
-    sandbox: &str,
+    within: Within<'_>,
     path: &str,
     found: Option<&FileEntry>,
     progress: &Progress,
 ) -> CommandResult<u64> {
     let prefix = match found {
         Some(entry) if entry.kind != FileKind::Directory => {
-            let message = format!("{path} in {sandbox} is a file; a directory cannot be copied onto it");
+            let message = format!("{path} in {within} is a file; a directory cannot be copied onto it");
             return Err(Error::new(ErrorKind::WrongState, message).into());
         }
         Some(_) if is_contents(local) => PathBuf::new(),
         Some(_) => PathBuf::from(local_name(local)?),
         None => {
-            client.make_directory(sandbox, path).await?;
+            client.make_directory(within, path).await?;
             PathBuf::new()
         }
     };
     let bytes = progress.count(tree::pack(local.to_owned(), prefix));
-    client.unpack(sandbox, path, false, bytes).await?;
+    client.unpack(within, path, false, bytes).await?;
     Ok(progress.n_bytes())
 }
 
 /// Unpacks a tar stream from stdin into a directory inside.
 pub(crate) async fn stream_in(
     client: &Client,
-    sandbox: &str,
+    within: Within<'_>,
     path: &str,
     keep_ids: bool,
     progress: &Progress,
 ) -> CommandResult<u64> {
     let stdin: std::pin::Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>> =
         Box::pin(ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES));
-    client.unpack(sandbox, path, keep_ids, progress.count(stdin)).await?;
+    client.unpack(within, path, keep_ids, progress.count(stdin)).await?;
     Ok(progress.n_bytes())
 }
 
-async fn existing(client: &Client, sandbox: &str, path: &str) -> CommandResult<Option<FileEntry>> {
-    match client.stat(sandbox, path).await {
+async fn existing(client: &Client, within: Within<'_>, path: &str) -> CommandResult<Option<FileEntry>> {
+    match client.stat(within, path).await {
         Ok(entry) => Ok(Some(entry)),
-        // The same kind is used for a sandbox that is not there; ask, so that the right thing is named.
+        // The same kind is used for a sandbox or a volume that is not there; ask, so that the right thing is named.
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => {
-            client.inspect(sandbox).await?;
+            client.check_there(within).await?;
             Ok(None)
         }
         Err(error) => Err(error),

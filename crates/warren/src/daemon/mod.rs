@@ -177,10 +177,12 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
 fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {
     let (home, config) = (&options.directories.home, &options.config);
     let mut engine = EngineConfig::new(home);
+    engine.run = Some(options.directories.run.clone());
     if !config.packages_disabled {
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }
     // Opened by the engine when its records are read, so that nothing that a sandbox uses is ever taken for unused.
+    config.snapshots.apply(&mut engine);
     engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
     engine
 }

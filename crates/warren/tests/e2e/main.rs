@@ -23,6 +23,7 @@ mod namespace;
 mod output;
 mod reference;
 mod registry;
+mod space;
 mod support;
 mod terminal;
 mod volumes;

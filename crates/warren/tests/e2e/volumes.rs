@@ -16,6 +16,20 @@ fn a_volume_is_made_filled_mounted_and_removed() {
     assert_eq!(world.run(&["volume", "cat", "data:/deep/note"]).expect(0).text(), "hello");
     world.run(&["volume", "cp", "data:/deep/note", back.to_str().unwrap()]).expect(0);
     assert_eq!(fs::read_to_string(&back).unwrap(), "hello");
+    // Whole directories too, and what is in them.
+    let (tree, out) = (host.path().join("tree"), host.path().join("out"));
+    fs::create_dir_all(tree.join("deep")).unwrap();
+    fs::write(tree.join("deep/leaf"), "leaf").unwrap();
+    std::os::unix::fs::symlink("deep/leaf", tree.join("link")).unwrap();
+    world.run(&["volume", "cp", tree.to_str().unwrap(), "data:/"]).expect(0);
+    world.run(&["volume", "cp", &format!("{}/.", tree.display()), "data:/in/"]).expect(0);
+    assert_eq!(world.run(&["volume", "cat", "data:/in/link"]).expect(0).text(), "leaf");
+    world.run(&["volume", "cp", "data:/tree", out.to_str().unwrap()]).expect(0);
+    assert_eq!(fs::read_to_string(out.join("deep/leaf")).unwrap(), "leaf");
+    assert_eq!(fs::read_link(out.join("link")).unwrap(), std::path::Path::new("deep/leaf"));
+    world.run(&["volume", "cp", "data:/tree/none", "."]).expect(125);
+    let missing = world.run(&["volume", "cp", out.to_str().unwrap(), "none:/x"]).expect(125);
+    assert!(missing.stderr.contains("no volume none"), "{missing:?}");
     assert!(world.run(&["volume", "files", "-r", "data"]).expect(0).text().contains("/deep/note"));
 
     world.run(&["create", "--name", "dev", "-v", "data:/data:ro"]).expect(0);

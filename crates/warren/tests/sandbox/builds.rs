@@ -16,24 +16,33 @@ use crate::{
 };
 
 /// A daemon with an image `base` to build on, and a directory for contexts.
-struct Site {
-    daemon: Daemon,
-    context: tempfile::TempDir,
+pub(crate) struct Site {
+    pub(crate) daemon: Daemon,
+    pub(crate) context: tempfile::TempDir,
 }
 
 impl Site {
     fn new() -> Self {
-        let site = Self { daemon: Daemon::start(), context: tempfile::tempdir().unwrap() };
+        Self::with(Daemon::start())
+    }
+
+    pub(crate) fn with(daemon: Daemon) -> Self {
+        let site = Self { daemon, context: tempfile::tempdir().unwrap() };
         let root = Layer::busybox()
             .link("bin/rm", "busybox")
             .link("bin/mkdir", "busybox")
             .link("bin/touch", "busybox")
             .link("bin/sort", "busybox")
+            .link("bin/dd", "busybox")
+            .link("bin/mkfifo", "busybox")
+            .link("bin/yes", "busybox")
+            .link("bin/head", "busybox")
+            .link("bin/cp", "busybox")
             .directory("etc", 0o755)
             .directory("old", 0o755)
             .file("old/one", b"1")
             .file("old/two", b"2")
-            .file("etc/passwd", b"root:x:0:0::/:/bin/sh\napp:x:1000:1001::/:/bin/sh\n")
+            .file("etc/passwd", b"root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n")
             .file("etc/group", b"root:x:0:\nstaff:x:50:\n");
         let archive = site.context.path().join("root.tar");
         fs::write(&archive, root.bytes()).unwrap();
@@ -43,37 +52,37 @@ impl Site {
         site
     }
 
-    fn put(&self, name: &str, content: &str) {
+    pub(crate) fn put(&self, name: &str, content: &str) {
         let path = self.context.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    fn build(&self, extra: &[&str]) -> Output {
+    pub(crate) fn build(&self, extra: &[&str]) -> Output {
         self.daemon.command(["build", "--json"]).args(extra).arg(self.context.path()).output().unwrap()
     }
 
     /// What a build that must succeed told.
-    fn built(&self, extra: &[&str]) -> Vec<Value> {
+    pub(crate) fn built(&self, extra: &[&str]) -> Vec<Value> {
         let output = self.build(extra);
         assert!(output.status.success(), "{}\n{}", text(&output.stderr), self.daemon.log());
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn fails(&self, extra: &[&str]) -> String {
+    pub(crate) fn fails(&self, extra: &[&str]) -> String {
         let output = self.build(extra);
         assert!(!output.status.success(), "{}", text(&output.stdout));
         self.assert_nothing_left();
         text(&output.stderr)
     }
 
-    fn assert_nothing_left(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.daemon.leftovers(), Vec::<String>::new());
         assert_eq!(spooled(&self.daemon), Vec::<String>::new());
     }
 
     /// Runs a script in a new sandbox on an image.
-    fn look(&self, image: &str, script: &str) -> String {
+    pub(crate) fn look(&self, image: &str, script: &str) -> String {
         self.daemon.create("look", &["--image", image]);
         let seen = self.daemon.sh_ok("look", script);
         self.daemon.ok(["rm", "--force", "look"]);
@@ -82,18 +91,18 @@ impl Site {
 }
 
 /// What builds keep of what they were given.
-fn spooled(daemon: &Daemon) -> Vec<String> {
+pub(crate) fn spooled(daemon: &Daemon) -> Vec<String> {
     let entries = fs::read_dir(daemon.home().join("builds")).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// Numbers of steps that a build found made.
-fn cached(events: &[Value]) -> Vec<u64> {
+pub(crate) fn cached(events: &[Value]) -> Vec<u64> {
     let cached = events.iter().filter(|event| event["type"] == "cached");
     cached.map(|event| event["number"].as_u64().unwrap()).collect()
 }
 
-fn printed(events: &[Value]) -> String {
+pub(crate) fn printed(events: &[Value]) -> String {
     events
         .iter()
         .filter(|event| event["type"] == "output")
@@ -128,15 +137,17 @@ RUN rm -r /old && mkdir /old && echo 4 > /old/four && rm /made
 ENV GREETING="hello there"
 USER app
 WORKDIR /srv
-RUN id -u > /tmp/who; pwd >> /tmp/who
+RUN id -u > /tmp/who; pwd >> /tmp/who; echo $HOME
 ENTRYPOINT ["/bin/sh", "-c"]
 CMD ["echo $GREETING"]
-LABEL team=x
-EXPOSE 80
+LABEL team=x "a b"='c d'
+EXPOSE 80 53/udp
+VOLUME /data
+STOPSIGNAL SIGINT
 "#,
     );
     let events = site.built(&["-t", "team/app:1", "-t", "other", "--build-arg", "VERSION=7"]);
-    assert_eq!(printed(&events), "kept\nwrong\n");
+    assert_eq!(printed(&events), "kept\nwrong\n/home/app\n");
     let done = events.last().unwrap();
     assert_eq!(done["type"], "done");
     assert_eq!(
@@ -160,6 +171,28 @@ EXPOSE 80
     // As others read it: removals are whiteouts, a directory that was made anew hides the old one.
     let archive = site.context.path().join("saved.tar");
     site.daemon.ok(["save", "-o", archive.to_str().unwrap(), "team/app:1"]);
+    let config = config_of_archive(&archive);
+    assert_eq!(
+        config["config"],
+        serde_json::json!({
+            "Env": ["PATH=/bin", "GREETING=hello there"],
+            "User": "app",
+            "WorkingDir": "/srv",
+            "Entrypoint": ["/bin/sh", "-c"],
+            "Cmd": ["echo $GREETING"],
+            "ExposedPorts": {"53/udp": {}, "80/tcp": {}},
+            "Volumes": {"/data": {}},
+            "StopSignal": "SIGINT",
+            "Labels": {"a b": "c d", "team": "x"},
+        })
+    );
+    let history: Vec<_> =
+        config["history"].as_array().unwrap().iter().map(|step| step["created_by"].as_str()).collect();
+    assert!(history.contains(&Some("STOPSIGNAL SIGINT")), "{history:?}");
+    let n_layers = config["rootfs"]["diff_ids"].as_array().unwrap().len();
+    let n_full =
+        config["history"].as_array().unwrap().iter().filter(|step| step["empty_layer"] != true).count();
+    assert!(n_layers - n_full <= 1, "{n_layers} layers, {n_full} steps with one: {config:#}");
     let names = members_of_layers(&archive);
     for name in ["old/.wh.one", "old/.wh..wh..opq", ".wh.made", "old/four"] {
         assert!(names.iter().any(|found| found == name), "no {name} in {names:?}");
@@ -168,6 +201,16 @@ EXPOSE 80
         assert!(!names.iter().any(|found| found == name), "{name} in {names:?}");
     }
     site.assert_nothing_left();
+}
+
+/// What a saved image says of itself, as skopeo finds it.
+fn config_of_archive(archive: &Path) -> Value {
+    let output = Command::new("skopeo")
+        .args(["inspect", "--config", "--raw", &format!("docker-archive:{}", archive.display())])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The names in all layers of a saved image.
@@ -347,8 +390,8 @@ fn hostile_contexts_are_refused_or_harmless() {
         (odd(EntryType::Regular, "a/../../evil", ""), "leads out of the context"),
         (odd(EntryType::Link, "evil", "/etc/shadow"), "leads out of the context"),
         (odd(EntryType::Link, "evil", "none"), "which is not there"),
-        (odd(EntryType::Char, "evil", ""), "kind that no context has"),
-        (odd(EntryType::Fifo, "evil", ""), "kind that no context has"),
+        (odd(EntryType::Char, "evil", ""), "kind that the context cannot have"),
+        (odd(EntryType::Fifo, "evil", ""), "kind that the context cannot have"),
         (honest[..honest.len() / 2].to_vec(), "Dockerfile"),
         (b"no tar at all, but text that is a little longer".repeat(100), "context"),
         (Vec::new(), "no Dockerfile"),

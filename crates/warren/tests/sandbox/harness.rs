@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::Write,
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -21,7 +21,13 @@ pub(crate) struct Daemon {
     /// None where empty.
     proxy: String,
     process: Option<Child>,
+    /// A copy of the binary that the user can reach as whom everything runs; none: as we are.
+    as_ordinary: Option<PathBuf>,
 }
+
+/// Nobody in particular, with subordinate ids.
+const ORDINARY: u32 = 65534;
+const SUBORDINATE: &str = "65534:200000:65536\n";
 
 impl Daemon {
     pub(crate) fn start() -> Self {
@@ -45,7 +51,42 @@ impl Daemon {
     }
 
     pub(crate) fn unstarted() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), proxy: String::new(), process: None }
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory, proxy: String::new(), process: None, as_ordinary: None }
+    }
+
+    /// Of an ordinary user with subordinate ids, for whoever is root. `None` where that cannot be.
+    pub(crate) fn of_ordinary_user() -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let has = |name: &str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
+        if !is_root() || !has("newuidmap") || !has("newgidmap") {
+            return None;
+        }
+        let mut daemon = Self::unstarted();
+        let directory = daemon.directory.path();
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(directory, Some(ORDINARY), Some(ORDINARY)).unwrap();
+        fs::write(directory.join("subids"), SUBORDINATE).unwrap();
+        let binary = directory.join("warren");
+        fs::copy(warren(), &binary).unwrap();
+        daemon.as_ordinary = Some(binary);
+        daemon.serve();
+        Some(daemon)
+    }
+
+    /// The program to run, as whoever runs it.
+    fn program(&self) -> Command {
+        let Some(binary) = &self.as_ordinary else { return Command::new(warren()) };
+        let subids = self.directory.path().join("subids");
+        let script = format!(
+            "mount --bind {0} /etc/subuid && mount --bind {0} /etc/subgid && \
+             exec setpriv --reuid={ORDINARY} --regid={ORDINARY} --clear-groups \"$@\"",
+            subids.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(binary);
+        command.env("HOME", self.directory.path()).current_dir("/");
+        command
     }
 
     fn config_path(&self) -> PathBuf {
@@ -69,6 +110,11 @@ impl Daemon {
         let mut child = self.process.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Waits until the daemon has ended by itself.
+    pub(crate) fn ends(&mut self) {
+        self.process.take().unwrap().wait().unwrap();
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -96,7 +142,7 @@ impl Daemon {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let mut command = Command::new(warren());
+        let mut command = self.program();
         command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
         command.env("WARREN_LISTEN", "none").env_remove("WARREN_BACKEND").stdin(Stdio::null());
         if self.config_path().exists() {
@@ -176,7 +222,7 @@ impl Daemon {
     /// Everything on the host that belongs to a sandbox of this daemon. Empty when nothing was left behind.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let home = self.home().display().to_string();
+        let home = format!("{}/", self.home().display());
         for line in
             fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(&home))
         {

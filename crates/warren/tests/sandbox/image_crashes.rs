@@ -4,8 +4,8 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    path::Path,
+    process::{Child, ChildStdin, Stdio},
 };
 
 use serde_json::json;
@@ -14,6 +14,7 @@ use crate::{
     harness::{Daemon, host_file, is_root, text, until},
     images::small,
     oci::{Blobs, Layer, Registry, TestImage},
+    small_disk::SmallDisk,
 };
 
 /// What the store of images has on disk, half-made things too.
@@ -100,7 +101,7 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_whole_images_only() {
     daemon.create("kept", &["--image", &kept]);
     let before = stored(&daemon.home());
     let check = |daemon: &Daemon| {
-        assert_eq!(names(daemon), [kept.clone()]);
+        assert_eq!(names(daemon), std::slice::from_ref(&kept));
         assert_eq!(daemon.sh_ok("kept", "cat /etc/marker"), "kept");
     };
 
@@ -214,7 +215,7 @@ fn a_disk_that_is_full_in_the_middle_is_told_and_gets_its_space_back() {
         let err = text(&output.stderr);
         assert!(!output.status.success() && err.contains("no space left") && err.contains("hint"), "{err}");
         assert_eq!(stored(&daemon.home()), before, "{way:?}");
-        assert_eq!(names(&daemon), [little.clone()]);
+        assert_eq!(names(&daemon), std::slice::from_ref(&little));
         assert_eq!(daemon.sh_ok("first", "cat /etc/marker"), "little");
     }
     fs::remove_file(filler).unwrap();
@@ -225,35 +226,4 @@ fn a_disk_that_is_full_in_the_middle_is_told_and_gets_its_space_back() {
     }
     assert_eq!(stored(&daemon.home()), before);
     drop((daemon, disk));
-}
-
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn at(place: &Path, size: &str) -> Self {
-        fs::create_dir_all(place).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "warren-test"])
-            .arg(place)
-            .status()
-            .unwrap();
-        assert!(mounted.success());
-        Self(place.to_owned())
-    }
-
-    /// Takes what is free, but for so many bytes.
-    fn fill_but(&self, bytes: u64) -> PathBuf {
-        let free = rustix::fs::statvfs(&self.0).unwrap();
-        let filler = self.0.join("filler");
-        let file = fs::File::create(&filler).unwrap();
-        let length = (free.f_bavail * free.f_frsize).saturating_sub(bytes);
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length).unwrap();
-        filler
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        Command::new("umount").arg("-l").arg(&self.0).status().ok();
-    }
 }

@@ -5,8 +5,12 @@
 
 mod harness;
 mod oci;
+mod small_disk;
 
+mod build_packages;
 mod builds;
+mod builds_broken_off;
+mod builds_copies;
 mod code;
 mod cycles;
 mod escape;
@@ -18,7 +22,9 @@ mod limits;
 mod packages;
 mod patches;
 mod refusals;
+mod snapshot_crashes;
 mod snapshots;
 mod stand_in;
 mod volume_commands;
+mod volumes;
 mod work;

@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::harness::{Daemon, PATIENCE, text, until};
 
 /// An index for pip, npm and apt.
-struct Index {
-    address: String,
+pub(crate) struct Index {
+    pub(crate) address: String,
     shared: Arc<Served>,
     _place: tempfile::TempDir,
 }
@@ -36,7 +36,7 @@ struct Served {
 }
 
 impl Index {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let place = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ impl Index {
         Self { address, shared, _place: place }
     }
 
-    fn config(&self) -> String {
+    pub(crate) fn config(&self) -> String {
         let address = &self.address;
         format!(
             "[pip]\nindex_url = \"{address}/pip/simple/\"\n[npm]\nregistry = \"{address}/npm/\"\n\
@@ -65,11 +65,11 @@ impl Index {
     }
 
     /// From now on nobody is answered.
-    fn shut_down(&self) {
+    pub(crate) fn shut_down(&self) {
         self.shared.is_down.store(true, Ordering::SeqCst);
     }
 
-    fn n_requests(&self) -> usize {
+    pub(crate) fn n_requests(&self) -> usize {
         self.shared.n_requests.load(Ordering::SeqCst)
     }
 

@@ -7,7 +7,7 @@ use std::{
     process::Stdio,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     harness::{Daemon, is_root, text, until},
@@ -28,13 +28,13 @@ fn can_pause(daemon: &Daemon, name: &str) -> bool {
 }
 
 /// Stops a sandbox where it cannot be copied while it runs.
-fn hold(daemon: &Daemon, name: &str) {
+pub(crate) fn hold(daemon: &Daemon, name: &str) {
     if !can_pause(daemon, name) {
         daemon.ok(["stop", name]);
     }
 }
 
-fn on_disk(daemon: &Daemon) -> Vec<PathBuf> {
+pub(crate) fn on_disk(daemon: &Daemon) -> Vec<PathBuf> {
     let all = fs::read_dir(daemon.home().join("snapshots")).into_iter().flatten();
     all.map(|entry| entry.unwrap().path()).collect()
 }
@@ -167,6 +167,13 @@ fn changes_are_listed_and_told_as_a_patch() {
     }
     hold(&daemon, "dev");
     daemon.ok(["snapshot", "create", "dev", "--name", "base"]);
+    // With its own snapshot, whatever that is made on; so does a fork of it.
+    daemon.sh_ok("dev", "echo later > /root/later; rm /root/text; chmod 755 /srv");
+    assert_eq!(changes(&["--since", "base"]), ["A /root/later", "D /root/text", "m /srv"]);
+    daemon.ok(["fork", "dev", "--name", "branch"]);
+    daemon.sh_ok("branch", "echo 4 > /root/text");
+    let branch = daemon.ok(["diff", "branch", "--since", "base"]);
+    assert_eq!(branch, "A /root/later\nM /root/text\nm /srv\n");
     daemon.ok(["rm", "--force", "dev"]);
     daemon.ok(["snapshot", "restore", "base", "--name", "dev"]);
     daemon.sh_ok("dev", "sed -i s/two/2/ /root/text; echo more > /root/more");
@@ -184,7 +191,7 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
     let name = registry.push("team/app", &image);
     let here = Daemon::start();
     here.create("app", &["--image", &name, "--env", "FROM_SPEC=yes"]);
-    here.sh_ok("app", "rm /etc/marker; echo mine > /etc/mine; head -c 3000000 /dev/urandom > /big");
+    here.sh_ok("app", "rm /etc/marker; echo mine > /etc/mine; head -c 300000 /dev/urandom > /big");
     let digest = here.sh_ok("app", "sha256sum < /big");
     hold(&here, "app");
     let taken = here.json(["snapshot", "create", "app", "--name", "base", "--json"]);
@@ -233,51 +240,6 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
 }
 
 #[test]
-fn a_daemon_killed_in_the_middle_leaves_nothing_frozen_and_gives_the_space_back() {
-    let mut daemon = Daemon::start();
-    daemon.create("big", &[]);
-    daemon.sh_ok(
-        "big",
-        "for i in 1 2 3 4 5 6 7 8; do head -c 30000000 /dev/zero | tr '\\0' x > /root/$i; done",
-    );
-    daemon.sh_ok(
-        "big",
-        "(i=0; while :; do i=$((i+1)); echo $i > /run/n; mv /run/n /run/at; done) >/dev/null 2>&1 &",
-    );
-    hold(&daemon, "big");
-    let is_running = |daemon: &Daemon| daemon.inspect("big")["state"] == "running";
-    let ran = is_running(&daemon);
-    for _attempt in 0..3 {
-        let mut taking = daemon
-            .command(["snapshot", "create", "big", "--name", "base"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("the copy has begun", || !on_disk(&daemon).is_empty() || taking.try_wait().unwrap().is_some());
-        daemon.kill();
-        taking.wait().unwrap();
-        daemon.serve();
-        let names = daemon.json(["snapshot", "ls", "--json"]);
-        let names: Vec<&Value> =
-            names["snapshots"].as_array().unwrap().iter().map(|view| &view["name"]).collect();
-        if names == ["base"] {
-            // It was faster than the kill: then it is whole.
-            daemon.ok(["snapshot", "verify", "base"]);
-            daemon.ok(["snapshot", "rm", "base"]);
-        }
-        until("what is half made is gone", || on_disk(&daemon).is_empty());
-        assert_eq!(is_running(&daemon), ran);
-        if ran {
-            let before = daemon.sh_ok("big", "cat /run/at");
-            until("it goes on", || daemon.sh_ok("big", "cat /run/at") != before);
-        }
-    }
-    daemon.ok(["snapshot", "create", "big", "--name", "base"]);
-    daemon.ok(["snapshot", "verify", "base"]);
-}
-
-#[test]
 fn what_is_used_is_not_removed() {
     let daemon = Daemon::start();
     daemon.create("dev", &[]);
@@ -294,4 +256,101 @@ fn what_is_used_is_not_removed() {
     daemon.ok(["rm", "--force", "user"]);
     daemon.ok(["snapshot", "rm", "child"]);
     until("all of it is gone", || on_disk(&daemon).is_empty());
+}
+
+#[test]
+fn what_is_mounted_stays_outside_and_forks_mount_the_same() {
+    let mut daemon = Daemon::start();
+    let shared = tempfile::tempdir().unwrap();
+    fs::write(shared.path().join("on-host"), "host").unwrap();
+    daemon.ok(["volume", "create", "data"]);
+    let bind = format!("{}:/bound:ro", shared.path().display());
+    daemon.create("source", &["--volume", "data:/data", "--volume", &bind, "--tmpfs", "/memory:1m"]);
+    daemon.sh_ok(
+        "source",
+        "echo volume > /data/v; echo memory > /memory/m; echo own > /root/own; echo t > /tmp/t",
+    );
+    hold(&daemon, "source");
+    daemon.ok(["snapshot", "create", "source", "--name", "base"]);
+    // A snapshot has files only; what is to be mounted is said anew.
+    daemon.ok(["snapshot", "restore", "base", "--name", "bare"]);
+    assert_eq!(
+        daemon.sh_ok("bare", "cat /root/own; ls /data /bound /memory /tmp"),
+        "own\n/bound:\n\n/data:\n\n/memory:\n\n/tmp:"
+    );
+    daemon.create(
+        "again",
+        &[
+            "--snapshot",
+            "base",
+            "--volume",
+            "data:/data",
+            "--patch",
+            r#"{"kind":"text","path":"/root/patched","content":"p"}"#,
+        ],
+    );
+    assert_eq!(daemon.sh_ok("again", "cat /root/own /data/v /root/patched"), "own\nvolume\np");
+    // Forks mount what their source does, also what it was allowed under an earlier daemon.
+    daemon.kill();
+    daemon.serve();
+    daemon.ok(["fork", "source", "--name", "fork"]);
+    assert_eq!(daemon.sh_ok("fork", "cat /root/own /data/v /bound/on-host; ls /memory"), "own\nvolume\nhost");
+    assert_ne!(daemon.sh("fork", "echo x > /bound/x").0, 0);
+    daemon.sh_ok("fork", "echo fork > /data/v");
+    if daemon.inspect("source")["state"] == "running" {
+        assert_eq!(daemon.sh_ok("source", "cat /data/v /memory/m"), "fork\nmemory");
+    }
+    let (_, refused) = daemon.fails(["volume", "rm", "data"]);
+    assert!(refused.contains("fork") && refused.contains("again"), "{refused}");
+    // A host path that is gone is told, and nothing is left of the attempt.
+    drop(shared);
+    let (_, refused) = daemon.fails(["fork", "source", "-n", "3", "--prefix", "none"]);
+    assert!(refused.contains("/bound"), "{refused}");
+    let rows = daemon.json(["ps", "--all", "--json"]);
+    let names: Vec<_> = rows["sandboxes"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+    assert!(!names.iter().any(|name| name.as_str().unwrap().starts_with("none")), "{names:?}");
+    until("its snapshot is gone", || on_disk(&daemon).len() == 2);
+}
+
+#[test]
+fn archives_go_between_a_daemon_of_root_and_one_of_an_ordinary_user() {
+    let Some(theirs) = Daemon::of_ordinary_user() else {
+        println!("skipped: needs root, newuidmap and newgidmap");
+        return;
+    };
+    let ours = Daemon::start();
+    ours.create("one", &[]);
+    ours.sh_ok(
+        "one",
+        "cd /opt; mkdir -m 2755 d; echo a > d/a; ln d/a d/b; ln -s a d/l; mkfifo d/p; chown -R 7:8 d; \
+         echo s > s; chown 1000:65535 s; chmod 4711 s; rm -r /srv; mkdir -m 0700 /srv; rm /etc/debian_version",
+    );
+    let facts = "cd /opt; stat -c '%n %u:%g %a %h' d d/a d/l d/p s /srv; cat d/b; test -e /etc/debian_version || echo gone";
+    let expected = ours.sh_ok("one", facts);
+    assert!(expected.contains("s 1000:65535 4711 1") && expected.ends_with("a\ngone"), "{expected}");
+    hold(&ours, "one");
+    ours.ok(["snapshot", "create", "one", "--name", "base"]);
+    // As standard output and input: neither could read the other's files.
+    let carry = |from: &Daemon, to: &Daemon, name: &str| {
+        let mut saving = from.command(["snapshot", "save", name]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut load = to.command(["snapshot", "load"]);
+        let loaded = load.stdin(saving.stdout.take().unwrap()).output().unwrap();
+        assert!(saving.wait().unwrap().success());
+        assert!(loaded.status.success(), "{}\n{}", text(&loaded.stderr), to.log());
+        let digest = |daemon: &Daemon| daemon.json(["snapshot", "inspect", name, "--json"])["digest"].clone();
+        assert_eq!(digest(from), digest(to));
+        to.ok(["snapshot", "verify", name, "--parents"]);
+    };
+    carry(&ours, &theirs, "base");
+    theirs.ok(["snapshot", "restore", "base", "--name", "two"]);
+    assert_eq!(theirs.sh_ok("two", facts), expected);
+    theirs.sh_ok("two", "chown 9:10 /opt/s; chmod 2711 /opt/s; rm -r /opt/d; mkdir /opt/d; chown 3:4 /opt/d");
+    let facts = "cd /opt; stat -c '%n %u:%g %a' d s; ls d";
+    let expected = theirs.sh_ok("two", facts);
+    hold(&theirs, "two");
+    theirs.ok(["snapshot", "create", "two", "--name", "top"]);
+    carry(&theirs, &ours, "top");
+    ours.ok(["snapshot", "restore", "top", "--name", "three"]);
+    assert_eq!(ours.sh_ok("three", facts), expected);
+    assert_eq!(ours.sh_ok("three", "su -s /bin/sh nobody -c 'test -r /srv' || echo closed"), "closed");
 }

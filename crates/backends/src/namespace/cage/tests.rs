@@ -247,6 +247,8 @@ fn settings_with_passwords_are_hidden_where_they_truly_are() {
 
 #[test]
 fn the_stage_hides_nothing_that_is_needed() {
-    let stage = choose_stage(&[Path::new("/mnt/data/warren"), Path::new("/usr")]).unwrap();
-    assert_ne!(stage, Path::new("/mnt"));
+    let stage = |needed: &str| choose_stage(&[Path::new(needed), Path::new("/usr")]).unwrap();
+    let usual = stage("/var/lib/warren");
+    assert!(!usual.starts_with("/mnt") && !usual.starts_with("/srv"), "{}", usual.display());
+    assert_ne!(stage(usual.join("data/warren").to_str().unwrap()), usual);
 }

@@ -30,6 +30,7 @@ pub(crate) enum Job {
     PackLayer {
         upper: PathBuf,
         options: PackOptions,
+        max_bytes: u64,
     },
     Tree(trees::Job),
 }
@@ -56,17 +57,53 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
             Answer::Unpacked(images::unpack_layer(blob, into.as_fd(), &options))
         }
         Job::Tree(job) => Answer::Tree(trees::run(job, next)?),
-        Job::PackLayer { upper, options } => {
+        Job::PackLayer { upper, options, max_bytes } => {
             let archive = next()?;
             let opened = File::open(&upper).map_err(|source| images::Error::Io {
                 act: "open".into(),
                 path: upper,
                 source,
             });
-            Answer::LayerPacked(opened.and_then(|upper| images::pack_layer(upper.as_fd(), archive, &options)))
+            let mut archive = Bounded::new(archive, max_bytes);
+            let packed = opened.and_then(|upper| images::pack_layer(upper.as_fd(), &mut archive, &options));
+            let too_large = || images::Error::TooLarge {
+                what: "what was changed".to_owned(),
+                limit: "the sandbox's disk".into(),
+                most: max_bytes,
+            };
+            Answer::LayerPacked(if archive.is_full { Err(too_large()) } else { packed })
         }
     };
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
+}
+
+/// Takes no more than it may: a file of nothing but holes is as long as its owner says.
+struct Bounded {
+    file: File,
+    left: u64,
+    is_full: bool,
+}
+
+impl Bounded {
+    fn new(file: File, max_bytes: u64) -> Self {
+        Self { file, left: max_bytes, is_full: false }
+    }
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
+            self.is_full = true;
+            return Err(io::Error::other("too much"));
+        };
+        let n = io::Write::write(&mut self.file, bytes)?;
+        self.left = left + (bytes.len() - n) as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::Write::flush(&mut self.file)
+    }
 }
 
 impl Host {
@@ -140,5 +177,26 @@ impl images::Unpacker for SpawnerUnpacker {
                 .map_or_else(|| io::Error::other(failure.to_string()), io::Error::from_raw_os_error)),
             other => Err(io::Error::other(format!("the spawner answered with {other:?}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_takes_only_so_much_room() {
+        let upper = tempfile::tempdir().unwrap();
+        // All of it is a hole.
+        File::create(upper.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
+        let archive = tempfile::tempfile().unwrap();
+        let job = Job::PackLayer {
+            upper: upper.path().to_owned(),
+            options: PackOptions::default(),
+            max_bytes: 1 << 20,
+        };
+        let answer = worker(&serde_json::to_string(&job).unwrap(), vec![archive.try_clone().unwrap().into()]);
+        assert!(answer.unwrap().contains("TooLarge"));
+        assert!(archive.metadata().unwrap().len() <= 1 << 20);
     }
 }

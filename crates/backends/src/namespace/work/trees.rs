@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io::{Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -22,7 +23,8 @@ const PARTS: [&str; 2] = ["root", "usr"];
 /// What a worker does with trees. Paths are the daemon's own; what lies below is not.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
-    /// Copies `<part>/upper` of a sandbox's own files for each part into `into`.
+    /// Copies `<part>/upper` of a sandbox's own files for each part into `into`. Says through the first descriptor when it
+    /// is ready, and begins when it hears that nothing moves any more.
     Copy {
         own: Own,
         parts: Vec<String>,
@@ -57,10 +59,10 @@ pub(crate) struct DiffJob {
 pub(crate) struct OverlayJob {
     /// Where it is seen.
     pub(crate) at: String,
-    /// Topmost first.
+    /// As [`trees::Overlay`] has them.
     pub(crate) layers: Vec<Layer>,
-    /// How many of them are compared with the others.
     pub(crate) n_new: usize,
+    pub(crate) n_old: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -94,7 +96,7 @@ pub(super) fn run(
     mut next: impl FnMut() -> Result<File, Failure>,
 ) -> Result<Result<Answer>, Failure> {
     Ok(match job {
-        Job::Copy { own, parts, into } => copy(&own, &parts, &into).map(Answer::Copied),
+        Job::Copy { own, parts, into } => copy(&own, &parts, &into, next()?).map(Answer::Copied),
         Job::Facts { tree } => open(&tree)
             .and_then(|tree| trees::facts(tree.as_fd()))
             .map(|facts| Answer::Facts(facts_of(facts))),
@@ -183,6 +185,7 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
             at: names_of(&overlay.at),
             layers: layers.iter().map(OwnedFd::as_fd).collect(),
             n_new: overlay.n_new,
+            n_old: overlay.n_old,
         })
         .collect();
     let query = &job.query;
@@ -234,21 +237,32 @@ fn facts_of(facts: trees::Facts) -> TreeFacts {
     TreeFacts { digest: facts.digest, bytes: facts.bytes, n_entries: facts.n_entries }
 }
 
-fn copy(own: &Own, parts: &[String], into: &Path) -> Result<TreeCopy> {
+fn copy(own: &Own, parts: &[String], into: &Path, gate: File) -> Result<TreeCopy> {
     let into = open(into)?;
     let own = own.open()?;
-    let mut sum = TreeCopy::default();
+    let mut opened = Vec::with_capacity(parts.len());
     for part in parts {
         let from = beneath(own.as_fd(), &format!("{part}/upper"))?;
         let upper = make_part(into.as_fd(), part)?;
+        finish_part(into.as_fd(), part)?;
+        opened.push((from, upper));
+    }
+    wait_for_stillness(gate)?;
+    let mut sum = TreeCopy::default();
+    for (from, upper) in &opened {
         let copied = trees::copy(from.as_fd(), upper.as_fd())?;
         trees::copy_attributes(from.as_fd(), upper.as_fd())?;
-        finish_part(into.as_fd(), part)?;
         sum.bytes += copied.bytes;
         sum.shared_bytes += copied.shared_bytes;
         sum.n_entries += copied.n_entries;
     }
     Ok(sum)
+}
+
+/// The sandbox runs until we are ready, so that it is held for the copy alone.
+fn wait_for_stillness(mut gate: File) -> Result<()> {
+    let told = gate.write_all(&[0]).and_then(|()| gate.read_exact(&mut [0]));
+    told.map_err(|_given_up| failed("copy what", "nobody held still")(Errno::CANCELED))
 }
 
 /// `<part>/upper` of a new tree.

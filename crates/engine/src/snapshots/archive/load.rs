@@ -30,7 +30,8 @@ use crate::{
         disk::Making,
         made_up_name, make,
         manifest::{self, MAX_MANIFEST_BYTES},
-        registry::{Hold, Room},
+        registry::{ArchiveTurn, Hold, Room},
+        remove,
     },
 };
 
@@ -56,6 +57,7 @@ impl Engine {
             namespace: namespace.clone(),
             name,
             runtime: Handle::current(),
+            _turn: Arc::new(core.snapshots.begin_archive(who)?),
         };
         let (tell, told) = oneshot::channel();
         let closing = core.closing.clone();
@@ -75,6 +77,7 @@ struct Loader {
     namespace: Namespace,
     name: Option<SnapshotName>,
     runtime: Handle,
+    _turn: Arc<ArchiveTurn>,
 }
 
 /// One snapshot of the archive.
@@ -165,6 +168,7 @@ impl Loader {
                 return Err(changed());
             }
             let manifest = manifest::parse(&bytes)?;
+            manifest.config.check()?;
             let beneath = at.checked_sub(1).map(|at| index.snapshots[at].digest.as_str());
             self.check_parent(&manifest, beneath)?;
             let name = indexed.name.clone();
@@ -242,12 +246,11 @@ impl Loader {
             return Ok(());
         }
         let room = self.core.snapshots.make_room(&self.who)?;
+        room.keep_image(manifest.image_digest.as_ref());
         let id = SnapshotId::from_random(names::random_bytes()?);
-        let making = Making::begin(&self.core.snapshots.directory, id.clone())?;
-        let into = making.tree();
         let text = String::from_utf8(bytes).map_err(|_not_text| changed())?;
         let record = SnapshotRecord {
-            id,
+            id: id.clone(),
             namespace: self.namespace.clone(),
             name: self.name_for(name, is_top, &manifest)?,
             digest: digest.to_owned(),
@@ -256,6 +259,8 @@ impl Loader {
             owner: self.who.key.clone(),
             created_at: self.core.clock.now(),
         };
+        let making = Making::begin(&self.core.snapshots.directory, id)?;
+        let into = making.tree();
         // From here on it is known to whoever takes half of it away.
         let source = manifest.source.sandbox.clone();
         taken.push(Taken::New { making, record: Box::new(record), source, _room: room });
@@ -263,7 +268,7 @@ impl Loader {
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
             core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
-                BackendError::Failed { .. } => {
+                BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
                     Error::invalid(message)
                         .with_hint("Give an archive that snapshot save wrote.")
@@ -325,21 +330,21 @@ impl Loader {
 
     /// Makes them visible, the lowest first. Returns the topmost.
     async fn publish(&self, taken: Vec<Taken>) -> Result<Hold> {
-        let mut held = Vec::with_capacity(taken.len());
-        let mut failed = None;
+        let (mut here, mut new) = (Vec::new(), Vec::new());
+        let (mut failed, mut top) = (None, None);
         for one in taken {
             match one {
-                Taken::Here(hold) => held.push(hold),
+                Taken::Here(hold) => {
+                    top = Some(Arc::clone(&hold.snapshot));
+                    here.push(hold);
+                }
                 Taken::New { making, .. } if failed.is_some() => making.discard(&self.core).await,
-                Taken::New { making, mut record, source, .. } => {
-                    if let Some(name) = &record.name
-                        && self.name.is_none()
-                        && self.core.snapshots.named(&self.namespace, name).is_some()
-                    {
-                        record.name = Some(made_up_name(&source)?);
-                    }
-                    match make::publish(&self.core, &making, *record, false).await {
-                        Ok(hold) => held.push(hold),
+                Taken::New { making, record, source, .. } => {
+                    match self.publish_one(&making, *record, &source).await {
+                        Ok(hold) => {
+                            top = Some(Arc::clone(&hold.snapshot));
+                            new.push(hold);
+                        }
                         Err(error) => {
                             making.discard(&self.core).await;
                             failed = Some(error);
@@ -348,15 +353,36 @@ impl Loader {
                 }
             }
         }
-        match (failed, held.pop()) {
-            (None, Some(top)) => Ok(top),
-            (Some(error), _) => {
-                drop(held);
-                crate::snapshots::remove::collect(&self.core).await;
-                Err(error)
-            }
-            (None, None) => Err(changed()),
+        if let Some(error) = failed {
+            self.take_back(new).await;
+            return Err(error);
         }
+        self.core.hold_snapshot(&top.ok_or_else(changed)?)
+    }
+
+    async fn publish_one(
+        &self,
+        making: &Making,
+        mut record: SnapshotRecord,
+        source: &sandbox::SandboxName,
+    ) -> Result<Hold> {
+        if let Some(name) = &record.name
+            && self.name.is_none()
+            && self.core.snapshots.named(&self.namespace, name).is_some()
+        {
+            record.name = Some(made_up_name(source)?);
+        }
+        make::publish(&self.core, making, record, false).await
+    }
+
+    /// All of an archive or nothing: without a name they go, unless somebody has used one already.
+    async fn take_back(&self, new: Vec<Hold>) {
+        for hold in new {
+            if let Err(error) = remove::take_name(&self.core, &hold.snapshot).await {
+                tracing::warn!(snapshot = %hold.snapshot.record.id, error = &error as &dyn std::error::Error, "a part of an archive stays");
+            }
+        }
+        remove::collect(&self.core).await;
     }
 }
 

@@ -21,7 +21,10 @@ use crate::{
     ArchiveFormat, Engine, Principal,
     core::Core,
     error,
-    snapshots::{SnapshotRef, registry::Hold},
+    snapshots::{
+        SnapshotRef,
+        registry::{ArchiveTurn, Hold},
+    },
 };
 
 /// As `zstd` without a word about it.
@@ -53,8 +56,9 @@ impl Engine {
         if let Some(digest) = &image {
             core.image_by_digest(digest).await?;
         }
+        let _turn = core.snapshots.begin_archive(who)?;
         let runtime = Handle::current();
-        let saver = Saver { core, held, image, runtime };
+        let saver = Saver { core, held, image, runtime, _turn };
         let saved = spawn_blocking(move || match options.plain {
             true => saver.plain(writer),
             false => saver.compressed(writer),
@@ -70,6 +74,7 @@ struct Saver {
     held: Vec<Hold>,
     image: Option<String>,
     runtime: Handle,
+    _turn: ArchiveTurn,
 }
 
 impl Saver {

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::PullEvent;
+
 /// One line of a build.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BuildEvent {
     /// An instruction begins.
@@ -32,6 +34,14 @@ pub enum BuildEvent {
         number: usize,
         bytes: u64,
     },
+    /// An image of `FROM` or `--from` is asked for at its registry.
+    Pull {
+        reference: String,
+    },
+    /// How far that is.
+    Pulling {
+        event: PullEvent,
+    },
     Warning {
         message: String,
     },
@@ -53,6 +63,7 @@ impl From<engine::BuildEvent> for BuildEvent {
             E::Cached { number } => Self::Cached { number },
             E::Output { stream, text } => Self::Output { stream: stream.as_str().to_owned(), text },
             E::Layer { number, bytes } => Self::Layer { number, bytes },
+            E::Pull { reference } => Self::Pull { reference },
             E::Warning { message } => Self::Warning { message },
         }
     }

@@ -217,7 +217,7 @@ pub struct ForkList {
 pub struct DiffQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// A snapshot it was made from, directly or not; its image when absent.
+    /// A snapshot on the same image: its own, another sandbox's, or one it was made from; its image when absent.
     pub since: Option<String>,
     /// Only what is beneath.
     pub path: Option<String>,

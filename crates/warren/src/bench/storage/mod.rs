@@ -96,7 +96,7 @@ impl StorageBench {
         let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::default() };
         let start = Instant::now();
         let sandbox = self.bench.client.create(&spec).await?.id.to_string();
-        self.bench.client.stat(&sandbox, &format!("/{}", archive::path_in(0))).await?;
+        self.bench.client.stat(sandbox.as_str(), &format!("/{}", archive::path_in(0))).await?;
         let took = start.elapsed();
         self.bench.client.remove(&sandbox, true).await?;
         Ok(took)

@@ -6,14 +6,20 @@ use std::{
     str::FromStr,
 };
 
-use bytes::Bytes;
 use frontends::rest::v1;
-use futures_util::{Stream, TryStreamExt as _, stream};
+use futures_util::TryStreamExt as _;
 use sandbox::{Error, FileKind};
 use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio_util::io::ReaderStream;
 
-use crate::{client::Client, commands::Context, error::CommandResult, output};
+use crate::{
+    client::{Client, Within},
+    commands::Context,
+    copy::{self, Links, Progress, Source},
+    error::CommandResult,
+    output,
+};
 
 /// Entries that one listing shows.
 const MAX_LISTED: u32 = 10_000;
@@ -90,18 +96,27 @@ pub(super) async fn cat(context: &Context, args: &CatArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copy a file into a volume or out of one
+/// Copy files and directories into a volume or out of one
 ///
-/// One side is VOLUME:/path; `-` is stdin or stdout. For whole trees mount the volume and use `warren cp`.
+/// One side is VOLUME:/path. A directory that is there, or a path that ends with a slash, receives the source; DIR/. means
+/// what is in DIR. `-` is one file's bytes on stdin or stdout. What is copied in belongs to root inside, what comes out to you.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume cp notes.txt data:/notes.txt
-  warren volume cp data:/out.csv ./out.csv")]
+  warren volume cp ./models data:/
+  warren volume cp data:/out ./out
+  warren volume cp data:/out.csv - | head")]
 pub(super) struct CpArgs {
     /// PATH, VOLUME:/path, or -
     source: Side,
     /// PATH, VOLUME:/path, or -
     destination: Side,
+    /// Copy what a link inside points to, instead of the link
+    #[arg(long, short = 'L')]
+    follow_link: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,58 +146,47 @@ struct Copied {
 }
 
 pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
+    let progress = Progress::new(!args.quiet && !context.json);
     let bytes = match (&args.source, &args.destination) {
+        (Side::Inside(Inside { volume, path }), Side::Local(local)) => {
+            let links = if args.follow_link { Links::Follow } else { Links::Keep };
+            let source = Source { within: Within::Volume(volume), path, links };
+            copy::download(&context.client().await?, source, local, &progress).await?
+        }
+        (Side::Local(local), Side::Inside(to)) => {
+            copy_in(&context.client().await?, local, to, &progress).await?
+        }
+        (Side::Inside(Inside { volume, path }), Side::Stream) => {
+            download(&context.client().await?, volume, path, &mut tokio::io::stdout()).await?
+        }
+        (Side::Stream, Side::Inside(Inside { volume, path })) => {
+            let bytes = ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES);
+            context.client().await?.write_file(Within::Volume(volume), path, None, bytes).await?
+        }
         (Side::Inside(_), Side::Inside(_)) => {
             return Err(Error::invalid("both sides are volumes")
                 .with_hint("Pipe one into the other: warren volume cp a:/x - | warren volume cp - b:/x")
                 .into());
         }
-        (Side::Inside(from), to) => copy_out(&context.client().await?, from, to).await?,
-        (from, Side::Inside(to)) => copy_in(&context.client().await?, from, to).await?,
         _ => {
             return Err(Error::invalid("neither side is in a volume")
                 .with_hint("Write VOLUME:/path on one side, such as data:/notes.txt.")
                 .into());
         }
     };
+    progress.finish();
     if context.json && args.destination != Side::Stream {
         output::json(&Copied { bytes })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whole or not at all: a file that is there is replaced when the last byte has come.
-async fn copy_out(client: &Client, from: &Inside, to: &Side) -> CommandResult<u64> {
-    let Inside { volume, path } = from;
-    let Side::Local(local) = to else {
-        return download(client, volume, path, &mut tokio::io::stdout()).await;
-    };
-    let local = if local.is_dir() { local.join(base_name(path)) } else { local.clone() };
-    let beside = beside(&local);
-    let written = async {
-        let mut file = tokio::fs::OpenOptions::new().write(true).create_new(true).open(&beside).await?;
-        let bytes = download(client, volume, path, &mut file).await?;
-        let mode = client.volume_stat(volume, path).await?.mode.0 & 0o777;
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)).await?;
-        tokio::fs::rename(&beside, &local).await?;
-        CommandResult::Ok(bytes)
-    };
-    let written = written.await;
-    if written.is_err() {
-        // It may never have been made.
-        drop(tokio::fs::remove_file(&beside).await);
+async fn copy_in(client: &Client, local: &Path, to: &Inside, progress: &Progress) -> CommandResult<u64> {
+    let within = Within::Volume(&to.volume);
+    if to.path.ends_with('/') && to.path != "/" && local.exists() {
+        client.make_directory(within, &to.path).await?;
     }
-    written
-}
-
-fn beside(local: &Path) -> PathBuf {
-    let name = local.file_name().unwrap_or_default().to_string_lossy();
-    local.with_file_name(format!(".{name}.{}.part", std::process::id()))
-}
-
-fn base_name(path: &str) -> &str {
-    let trimmed = path.trim_end_matches('/');
-    trimmed.rsplit('/').next().unwrap_or(trimmed)
+    copy::upload(client, local, within, &to.path, progress).await
 }
 
 async fn download(
@@ -191,7 +195,7 @@ async fn download(
     path: &str,
     into: &mut (impl AsyncWrite + Unpin),
 ) -> CommandResult<u64> {
-    let mut bytes = client.read_volume_file(volume, path).await?;
+    let mut bytes = client.read_file(Within::Volume(volume), path).await?;
     let mut n_bytes = 0;
     while let Some(piece) = bytes.try_next().await? {
         into.write_all(&piece).await?;
@@ -199,40 +203,6 @@ async fn download(
     }
     into.flush().await?;
     Ok(n_bytes)
-}
-
-async fn copy_in(client: &Client, from: &Side, to: &Inside) -> CommandResult<u64> {
-    let Inside { volume, path } = to;
-    let Side::Local(local) = from else {
-        return client.write_volume_file(volume, path, None, pieces(tokio::io::stdin())).await;
-    };
-    let is_named = !path.ends_with('/');
-    let path = match local.file_name() {
-        Some(name) if !is_named => format!("{path}{}", name.to_string_lossy()),
-        _ => path.clone(),
-    };
-    let file = tokio::fs::File::open(local).await.map_err(|error| {
-        Error::invalid(format!("{} cannot be read: {error}", local.display()))
-            .with_hint("Name a file of this machine that you may read.")
-    })?;
-    let metadata = file.metadata().await?;
-    if !metadata.is_file() {
-        return Err(Error::invalid(format!("{} is no file", local.display()))
-            .with_hint("Mount the volume in a sandbox and copy trees with `warren cp`.")
-            .into());
-    }
-    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
-    client.write_volume_file(volume, &path, Some(v1::Octal(mode)), pieces(file)).await
-}
-
-fn pieces(
-    reader: impl AsyncRead + Unpin + Send + 'static,
-) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
-    stream::try_unfold(reader, |mut reader| async move {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        let n = (&mut reader).take(PIECE_BYTES as u64).read_to_end(&mut piece).await?;
-        Ok((n > 0).then(|| (Bytes::from(piece), reader)))
-    })
 }
 
 /// Remove a file or a directory from a volume

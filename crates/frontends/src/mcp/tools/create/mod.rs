@@ -10,7 +10,7 @@ mod tests;
 mod turns;
 
 use engine::{CreateRequest, Force, SandboxFilter, SandboxRef, SandboxView};
-use sandbox::{Error, ErrorKind, RequestId, SandboxId, SandboxSpec};
+use sandbox::{Error, ErrorKind, RequestId, SandboxId};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -106,16 +106,27 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
     mounts::allow(&call, &mut spec.mounts).await?;
     image::settle(&call, &mut spec, registry).await?;
     let (sources, reports) = patches::open(&call, &spec.patches).await?;
-    if let (Some(replace), Some(name)) = (replace, &spec.name) {
-        remove_earlier(&call, &spec, name.as_str(), replace).await?;
-    }
+    let earlier = replace.zip(spec.name.clone());
+    let is_replacing = earlier.is_some();
     let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources });
-    let work = call.engine().create_sandbox_with(&call.who, request, pulling.progress());
+    let work = async {
+        let (engine, progress) = (call.engine(), pulling.progress());
+        match earlier {
+            Some((replace, name)) => {
+                let named = SandboxRef::new(name.as_str(), Some(select::namespace(&call)))?;
+                engine.replace_sandbox(&call.who, request, &named, replace.grace, progress).await
+            }
+            None => engine.create_sandbox_with(&call.who, request, progress).await,
+        }
+    };
     // While it pulls there is no sandbox yet; after that it is made whole, and then removed.
     let made = while_pulling(&call, &pulling, || pulling.is_underway(), work).await?;
     let mut view = made.map_err(|error| why_not(error, &reports))?;
     if call.cancelled.is_cancelled() {
-        unmake(&call, &view.id).await;
+        // The one that it replaced is gone, and without this one there would be none.
+        if !is_replacing {
+            unmake(&call, &view.id).await;
+        }
         return Err(select::cancelled());
     }
     let copied = reports.iter().filter_map(|(_, report)| report.take()?.ok()?.warning());
@@ -157,31 +168,4 @@ async fn requested(call: &Call, request: &RequestId) -> Result<Option<SandboxVie
     let filter = SandboxFilter { namespace: Some(select::namespace(call)), ..SandboxFilter::default() };
     let all = call.engine().sandboxes(&call.who, &filter).await?;
     Ok(all.into_iter().find(|view| view.spec.request_id.as_ref() == Some(request)))
-}
-
-/// Nothing is removed for the sake of a sandbox that the caller could not have in its place.
-async fn remove_earlier(
-    call: &Call,
-    spec: &SandboxSpec,
-    name: &str,
-    replace: prepare::Replace,
-) -> Result<(), Failure> {
-    let (engine, who) = (call.engine(), &call.who);
-    let named = SandboxRef::new(name, Some(select::namespace(call)))?;
-    // By its id from here on: this one was asked about, and no other that may have the name by then.
-    let Some(id) = engine.check_create(who, spec, &named).await? else { return Ok(()) };
-    let which = SandboxRef::from(id);
-    let removed = async {
-        if replace.grace.is_some() {
-            engine.stop_sandbox(who, &which, replace.grace).await.map(drop).or_else(|error| {
-                // What has failed cannot be stopped and can be removed.
-                if error.kind() == ErrorKind::WrongState { Ok(()) } else { Err(error) }
-            })?;
-        }
-        engine.remove_sandbox(who, &which, Force::Yes).await
-    };
-    match removed.await {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }

@@ -323,15 +323,12 @@ async fn host_files_are_copied_where_the_policy_lets_them_and_nothing_is_made_wh
             "patches[1]",
         ),
     ] {
-        // The last one is only found out inside, after what it would replace is gone.
-        let fields = match code {
-            "already_exists" => json!({ "patches": patches }),
-            _ => json!({ "patches": patches, "name": "web", "lifecycle": { "replace": true } }),
-        };
+        // The last one is only found out inside, when what it would replace is put aside.
+        let fields = json!({ "patches": patches, "name": "web", "lifecycle": { "replace": true } });
         let error = client.error("sandbox_create", fields, code).await;
         assert!(error["message"].as_str().unwrap().contains(named), "{error}");
     }
-    // What could not be opened did not cost the one that was to be replaced.
+    // It did not cost the one that was to be replaced, which runs under its own name.
     assert_eq!(read(&client.call, "web", "/srv/a").await, "1");
     assert_eq!(left(&client).await, (1, 1, 1));
 }

@@ -6,11 +6,15 @@ use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_E
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 
-use super::refused;
+use super::{pull::PROGRESS_EVERY, refused};
 use crate::{
-    builds::{platform, reference},
+    builds::{network, platform, reference},
+    images::Pulling,
     mcp::{
         call::Call,
         envelope::{Answer, Failure, ToolResult},
@@ -40,6 +44,8 @@ pub(super) struct BuildArguments {
     no_cache: Option<bool>,
     /// Default this machine's
     platform: Option<String>,
+    /// For RUN: default reaches package indexes (pip, npm, apt), none nothing
+    network: Option<String>,
     /// Default 3600
     timeout_seconds: Option<u64>,
 }
@@ -61,10 +67,17 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
     let spec = spec_of(&arguments)?;
     let source = Source::open(&call, &arguments.context_path).await?;
     let (sender, mut events) = mpsc::channel(QUEUED_BUILD_EVENTS);
-    let mut told = Told { call: &call, output: String::new() };
-    let work = call.engine().build_image(&call.who, spec, source.into_stream(), sender);
+    let pulling = Pulling::default();
+    let mut told = Told { call: &call, output: String::new(), step: 0.0, total: 0.0, last: 0.0 };
+    let mut next_look = Instant::now();
+    let context = source.into_stream();
+    let work = call.engine().build_image(&call.who, spec, context, sender, pulling.progress());
     let mut work = std::pin::pin!(work);
     let built: BuiltImage = loop {
+        let news = async {
+            sleep_until(next_look).await;
+            pulling.news().await
+        };
         tokio::select! {
             biased;
             Some(event) = events.recv() => told.take(event).await,
@@ -73,6 +86,10 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
                 let error = Error::new(ErrorKind::Cancelled, "the build was given up");
                 return Err(Failure::from(error)
                     .with_hint("Call image_build again to go on: layers that were made are kept."));
+            }
+            _facts = news => {
+                next_look = Instant::now() + PROGRESS_EVERY;
+                told.pulling(&pulling).await;
             }
         }
     };
@@ -104,6 +121,7 @@ fn spec_of(arguments: &BuildArguments) -> Result<BuildSpec, Failure> {
         target: arguments.target.clone(),
         no_cache: arguments.no_cache.unwrap_or(false),
         platform: arguments.platform.as_deref().map(platform).transpose()?,
+        network: arguments.network.as_deref().map(network).transpose()?.unwrap_or_default(),
         timeout: arguments.timeout_seconds.map(Duration::from_secs),
         ..BuildSpec::default()
     })
@@ -112,6 +130,10 @@ fn spec_of(arguments: &BuildArguments) -> Result<BuildSpec, Failure> {
 struct Told<'a> {
     call: &'a Call,
     output: String,
+    step: f64,
+    total: f64,
+    /// The last number that was told: the next one has to be higher.
+    last: f64,
 }
 
 impl Told<'_> {
@@ -119,7 +141,9 @@ impl Told<'_> {
         match event {
             BuildEvent::Step { number, total, text, .. } => {
                 let message = format!("[{number}/{total}] {text}");
-                self.call.progress.tell(number as f64, Some(total as f64), message).await;
+                (self.step, self.total) = (number as f64, total as f64);
+                self.last = self.step;
+                self.call.progress.tell(self.step, Some(self.total), message).await;
             }
             BuildEvent::Output { text, .. } => {
                 self.output.push_str(&text);
@@ -127,8 +151,25 @@ impl Told<'_> {
                 let cut = (too_many..=self.output.len()).find(|at| self.output.is_char_boundary(*at));
                 self.output.drain(..cut.unwrap_or(0));
             }
-            BuildEvent::Cached { .. } | BuildEvent::Layer { .. } | BuildEvent::Warning { .. } => {}
+            BuildEvent::Cached { .. }
+            | BuildEvent::Layer { .. }
+            | BuildEvent::Pull { .. }
+            | BuildEvent::Warning { .. } => {}
         }
+    }
+
+    /// How far a pull is, as a part of its step.
+    async fn pulling(&mut self, pulling: &Pulling) {
+        let sum = pulling.sum();
+        let share = if sum.total == 0 { 0.0 } else { sum.bytes as f64 / sum.total as f64 };
+        let now = self.step + share * 0.9;
+        if now <= self.last {
+            return;
+        }
+        self.last = now;
+        let (n_done, n_layers, bytes, total) = (sum.n_done, sum.n_layers, sum.bytes, sum.total);
+        let message = format!("{n_done} of {n_layers} layers, {bytes} of {total} bytes downloaded");
+        self.call.progress.tell(now, Some(self.total), message).await;
     }
 
     /// With what the command said, which is nowhere else.

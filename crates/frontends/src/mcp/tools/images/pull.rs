@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Between two words of progress.
-const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PullArguments {

@@ -89,7 +89,7 @@ pub(super) async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<For
 #[serde(rename_all = "camelCase")]
 pub(super) struct DiffArguments {
     name: String,
-    /// image (default), or a snapshot it was made from
+    /// image (default), or a snapshot on the same image
     since: Option<String>,
     /// Only what is beneath
     path: Option<String>,

@@ -132,7 +132,7 @@ fn using() -> Vec<Tool> {
             Toolset::Snapshots,
             "sandbox_diff",
             "Changes of sandbox",
-            "List what a sandbox changed since its image or a snapshot it was made from; text as a patch too.",
+            "List what a sandbox changed since its image or a snapshot on it; text as a patch too.",
             Hints::READS,
             fork::diff,
         ),

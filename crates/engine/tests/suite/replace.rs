@@ -1,0 +1,96 @@
+//! A sandbox in the place of another: one of the two is always there.
+
+use std::time::Duration;
+
+use engine::{Progress, SandboxRef, SandboxView};
+use sandbox::{BackendError, ErrorKind, Patch, Result, SandboxSpec, SandboxState};
+
+use super::support::{World, in_time};
+
+fn named(name: &str) -> SandboxSpec {
+    SandboxSpec { name: Some(name.parse().unwrap()), ..SandboxSpec::default() }
+}
+
+fn reference(name: &str) -> SandboxRef {
+    SandboxRef::new(name, None).unwrap()
+}
+
+async fn replace(world: &World, spec: SandboxSpec) -> Result<SandboxView> {
+    let (which, grace) = (reference("web"), Some(Duration::from_secs(1)));
+    world.engine.replace_sandbox(&world.who, spec, &which, grace, Progress::none()).await
+}
+
+#[tokio::test]
+async fn a_sandbox_takes_the_place_of_another_even_where_there_is_room_for_one() {
+    let world = World::with(|config| config.max_sandboxes = 1).await;
+    // The first has nothing to replace.
+    let first = replace(&world, named("web")).await.unwrap();
+    world.write(&reference("web"), "/root/a", "1").await;
+    let second = replace(&world, named("web")).await.unwrap();
+    assert_ne!(first.id, second.id);
+    assert_eq!(world.view(&reference("web")).await.id, second.id);
+    assert_eq!(world.backend.live(), std::slice::from_ref(&second.id));
+    assert_eq!(world.store.sandboxes(None).await.unwrap().records.len(), 1);
+    assert!(!world.directory(&first).exists());
+    world.remove(&second.id.into()).await;
+    world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_made_does_not_cost_the_one_it_would_replace() {
+    let world = World::new().await;
+    let old = world.create_named("web").await;
+    world.write(&reference("web"), "/root/a", "1").await;
+    let file = |content: &str| Patch::Text {
+        path: "/root/b".to_owned(),
+        content: content.to_owned(),
+        mode: None,
+        replace: false,
+    };
+    let missing = r#"{"name":"web","mounts":[{"kind":"named","guestPath":"/d","name":"none"}]}"#;
+    for (spec, kind) in [
+        // Found out before anything happens, by the back end, and only inside.
+        (serde_json::from_str(missing).unwrap(), ErrorKind::NotFound),
+        (named("web"), ErrorKind::LimitReached),
+        (SandboxSpec { patches: vec![file("1"), file("2")], ..named("web") }, ErrorKind::AlreadyExists),
+    ] {
+        if kind == ErrorKind::LimitReached {
+            let what = "no memory is left".to_owned();
+            world.backend.fail_next_create(BackendError::Exhausted { what, hint: None });
+        }
+        assert_eq!(replace(&world, spec).await.unwrap_err().kind(), kind);
+        let now = world.view(&reference("web")).await;
+        assert_eq!((&now.id, now.state), (&old.id, SandboxState::Running));
+        assert_eq!(world.read(&reference("web"), "/root/a").await, "1");
+        assert_eq!(world.store.sandboxes(None).await.unwrap().records.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_dies_in_the_middle_leaves_the_earlier_one_under_its_own_name() {
+    let world = World::new().await;
+    let old = world.create_named("web").await;
+    world.write(&reference("web"), "/root/a", "1").await;
+    world.backend.delay_starts(Duration::from_secs(600));
+    let is_put_aside = async {
+        // Its record, and the one that is being made in its place.
+        while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(async {
+        tokio::select! { made = replace(&world, named("web")) => panic!("{made:?}"), () = is_put_aside => {} }
+    })
+    .await;
+    let kept = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
+    assert!(kept.name.as_str().starts_with("web-replaced-"), "{}", kept.name);
+    world.backend.delay_starts(Duration::ZERO);
+
+    let world = world.crash().await;
+    in_time(world.engine.settled()).await;
+    let now = world.view(&reference("web")).await;
+    assert_eq!((&now.id, now.state), (&old.id, SandboxState::Stopped));
+    world.engine.start_sandbox(&world.who, &reference("web")).await.unwrap();
+    assert_eq!(world.read(&reference("web"), "/root/a").await, "1");
+    assert_eq!(world.store.sandboxes(None).await.unwrap().records.len(), 1);
+}

@@ -1,0 +1,68 @@
+//! The section `snapshots`: how many there may be, and how large an archive.
+
+use engine::EngineConfig;
+use sandbox::ByteSize;
+use toml::Value;
+
+use super::size;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SnapshotsConfig {
+    max_count: Option<usize>,
+    max_count_per_key: Option<usize>,
+    max_archive: Option<ByteSize>,
+}
+
+impl SnapshotsConfig {
+    /// Sets one key of the section. The error says what is wanted.
+    pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
+        let count = || {
+            let count = value.as_integer().and_then(|count| usize::try_from(count).ok());
+            count.map(Some).ok_or("a number that is not negative")
+        };
+        match key {
+            "snapshots.max_count" => self.max_count = count()?,
+            "snapshots.max_count_per_key" => self.max_count_per_key = count()?,
+            _ => self.max_archive = Some(size(value).ok_or("a size such as \"20g\"")?),
+        }
+        Ok(())
+    }
+
+    /// What the file does not say stays as it is.
+    pub(crate) fn apply(&self, engine: &mut EngineConfig) {
+        engine.max_snapshots = self.max_count.unwrap_or(engine.max_snapshots);
+        engine.max_snapshots_each = self.max_count_per_key.unwrap_or(engine.max_snapshots_each);
+        engine.max_snapshot_bytes = self.max_archive.map_or(engine.max_snapshot_bytes, ByteSize::bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> Result<SnapshotsConfig, &'static str> {
+        let table: toml::Table = text.parse().unwrap();
+        let mut config = SnapshotsConfig::default();
+        for (key, value) in &table {
+            config.set(&format!("snapshots.{key}"), value)?;
+        }
+        Ok(config)
+    }
+
+    #[test]
+    fn what_the_file_says_is_what_the_engine_is_told() {
+        let mut engine = EngineConfig::new("/home");
+        let before = (engine.max_snapshots, engine.max_snapshots_each, engine.max_snapshot_bytes);
+        SnapshotsConfig::default().apply(&mut engine);
+        assert_eq!((engine.max_snapshots, engine.max_snapshots_each, engine.max_snapshot_bytes), before);
+        set("max_count = 7\nmax_count_per_key = 3\nmax_archive = '2g'").unwrap().apply(&mut engine);
+        assert_eq!(
+            (engine.max_snapshots, engine.max_snapshots_each, engine.max_snapshot_bytes),
+            (7, 3, 2 << 30)
+        );
+        for wrong in ["max_count = -1", "max_count = '7'", "max_count_per_key = 1.5", "max_archive = 'much'"]
+        {
+            assert!(set(wrong).is_err(), "{wrong}");
+        }
+    }
+}
