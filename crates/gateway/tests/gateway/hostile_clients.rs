@@ -21,7 +21,7 @@ async fn requests_that_are_not_for_packages_are_refused_with_a_sentence() {
     let index = Index::of([]).await;
     let served = Served::before(&index).await;
     let secret = Index::of([("/".to_owned(), Reply::html("secret"))]).await;
-    let proxied = format!("GET {} HTTP/1.1\r\nHost: here\r\n\r\n", secret.url("/"));
+    let proxied = format!("GET {} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n", secret.url("/"));
     let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", secret.address);
     let long = format!("GET /pip/simple/{}/ HTTP/1.1\r\nHost: here\r\n\r\n", "a".repeat(100_000));
     let headers = format!("GET /pip/simple/a/ HTTP/1.1\r\nHost: here\r\n{}\r\n", "x: y\r\n".repeat(1000));

@@ -31,6 +31,10 @@ const WARM_UPS: usize = 3;
 /// Unpacking takes seconds, so it is measured less often.
 const UNPACKS: usize = 3;
 
+/// How long space may take to come back.
+const MAX_LOOKS: usize = 100;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
 /// How much of each.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageOptions {
@@ -168,10 +172,22 @@ impl StorageBench {
             for fork in forks {
                 self.bench.client.remove(fork.id.as_str(), true).await?;
             }
+            self.space_is_back(before).await?;
             progress("forks", count, self.options.forks);
             count *= 10;
         }
         self.bench.client.remove(&sandbox, true).await?;
+        Ok(())
+    }
+
+    /// What forks shared is removed behind the answer to the last one's removal; the next measurement begins after it.
+    async fn space_is_back(&self, before: u64) -> CommandResult<()> {
+        for _look in 0..MAX_LOOKS {
+            if self.disk_bytes()? < before + MIB {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
         Ok(())
     }
 
