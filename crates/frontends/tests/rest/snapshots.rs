@@ -101,7 +101,9 @@ async fn forks_and_changes() {
     assert_eq!((changed(diff.clone()), &diff["changesCut"]), (vec![json!("/more")], &json!(false)));
     let diff = api.get("/v1/sandboxes/try-1/diff?limit=1").await.expect(200).json();
     assert_eq!(diff["changesCut"], json!(true));
-    api.get("/v1/sandboxes/try-1/diff?since=base").await.expect_error(400, "invalid_request");
+    let diff = api.get("/v1/sandboxes/try-1/diff?since=base").await.expect(200).json();
+    assert_eq!(changed(diff), ["/more"]);
+    api.get("/v1/sandboxes/try-1/diff?since=none").await.expect_error(404, "not_found");
     api.get("/v1/sandboxes/try-1/diff?path=relative").await.expect_error(400, "invalid_request");
 }
 
