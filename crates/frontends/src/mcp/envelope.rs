@@ -184,6 +184,7 @@ fn in_tool_words(error: &Error) -> String {
 pub(crate) const START_FIRST: &str = "Call sandbox_start first.";
 const NAME_HINT: &str =
     "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
+pub(crate) const INTO_ITSELF: &str = "Choose a path for to that does not lie beneath from.";
 /// What a name is of, and which tool lists them.
 const NAMED: [(&str, &str); 3] =
     [("sandbox name", "sandbox_list"), ("volume name", "volume_list"), ("snapshot name", "snapshot_list")];
@@ -211,6 +212,7 @@ fn tool_hint(error: &Error) -> Option<String> {
         ErrorKind::LimitReached if error.hint().is_some_and(|hint| hint.starts_with("Remove ")) => {
             Some("Call sandbox_list to see which there are, and sandbox_remove what is not needed.")
         }
+        ErrorKind::InvalidRequest if own.is_none() && is_into_itself(message) => Some(INTO_ITSELF),
         ErrorKind::InvalidRequest if own.is_none() => {
             let (_, lists) = NAMED.iter().find(|(what, _)| message.contains(what))?;
             return Some(format!("{NAME_HINT} Call {lists} to see which there are."));
@@ -226,6 +228,11 @@ fn tool_hint(error: &Error) -> Option<String> {
         known.map_or(own, |(_, instead)| instead)
     });
     told.or(own).map(str::to_owned)
+}
+
+/// In the words of the guest, for copies and for moves.
+fn is_into_itself(message: &str) -> bool {
+    message.contains("into itself") || message.contains(", which is to be copied there")
 }
 
 /// For refusals of the lifecycle, which name the state before a colon: what leads to another state.
@@ -338,5 +345,7 @@ mod tests {
             assert!(told.contains(tool), "{told}");
         }
         assert_eq!(hint(ErrorKind::InvalidRequest, "it is odd", None), None);
+        let inside = "/a/b lies inside /a, which is to be copied there";
+        assert_eq!(hint(ErrorKind::InvalidRequest, inside, None).as_deref(), Some(INTO_ITSELF));
     }
 }

@@ -113,13 +113,20 @@ async fn inventories_are_what_the_tools_list() {
 
 #[tokio::test]
 async fn changes_of_snapshots_are_told_and_who_asks_for_what_is_not_told_learns_so() {
-    let client = Client::new().await;
+    let place = tempfile::tempdir().unwrap();
+    let roots = vec![HostRoot { path: place.path().to_owned(), write: true }];
+    let host = HostPolicy { roots, ..HostPolicy::default() };
+    let client = Client::with(Settings { host, ..Settings::default() }).await;
     let call = &client.call;
     create(call, "web").await;
     let mut snapshots = watch(call, "microsandbox://snapshots").await.unwrap();
     client.data("snapshot_create", json!({ "name": "base", "fromSandbox": "web" })).await;
     changed(&mut snapshots).await;
+    let archive = place.path().join("base.tar");
+    client.data("snapshot_save", json!({ "pathOrName": "base", "out": archive })).await;
     client.data("snapshot_remove", json!({ "pathOrName": "base" })).await;
+    changed(&mut snapshots).await;
+    client.data("snapshot_load", json!({ "archive": archive })).await;
     changed(&mut snapshots).await;
     for (what, tool) in [("volumes", "volume_list"), ("images", "image_list")] {
         let error = watch(call, &format!("warren://{what}")).await.err().unwrap();

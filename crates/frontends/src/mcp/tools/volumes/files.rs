@@ -9,7 +9,7 @@ use super::{explained, meant};
 use crate::mcp::{
     Toolset,
     call::Call,
-    envelope::{Answer, Failure, ToolResult, Truncated},
+    envelope::{Answer, Failure, INTO_ITSELF, ToolResult, Truncated},
     tool::{Hints, Tool},
     tools::files::{
         Encoding, FsEntry, FsMeta, MAX_LIMIT, Part, RemoveKind, collect, listed_entries, not_text, once,
@@ -309,7 +309,7 @@ async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) ->
     let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
     if is_beneath && found.kind == FileKind::Directory {
         return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
-            .with_hint("Choose a path for to that does not lie beneath from."));
+            .with_hint(INTO_ITSELF));
     }
     match target.rsplit_once('/') {
         None | Some(("", _)) => Ok(()),

@@ -144,6 +144,8 @@ async fn what_is_moved_replaces_files_and_finds_its_way_made() {
         let error = client.error(tool, two("/dir", "/dir/y/z"), "invalid_request").await;
         assert!(error["hint"].as_str().unwrap().contains("beneath from"), "{error}");
     }
+    let error = client.error("volume_fs_copy", two("/dir", "/dir"), "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("beneath from"), "{error}");
     let paths = async |path: &str| {
         let listed = client.data("volume_fs_list", json!({ "name": "v", "path": path })).await;
         listed.as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect::<Vec<_>>()
