@@ -49,7 +49,8 @@ pub(crate) async fn open(
         let what = format!("the {} back end", backend.kind());
         error::from_backend(error, &what)
     })?;
-    let rows = store.sandboxes(None).await.map_err(error::from_store)?;
+    let mut rows = store.sandboxes(None).await.map_err(error::from_store)?;
+    replace::settle(&store, &mut rows.records, was_told).await;
     for row in &rows.corrupt {
         tracing::error!(sandbox = row.id, reason = row.reason, "a record cannot be read");
     }
@@ -84,12 +85,10 @@ enum Found {
 
 impl Found {
     fn new(core: &Arc<Core>, record: SandboxRecord) -> Self {
-        let was_told = record.state != SandboxState::Creating || record.started_at.is_some();
-        // A build ends with its daemon, whatever its sandboxes do.
-        if !was_told || build::is_of_builds(&record.spec) {
-            Self::Unborn(Box::new(record))
-        } else {
+        if was_told(&record) {
             Self::Known(Driver::enrol(core, record))
+        } else {
+            Self::Unborn(Box::new(record))
         }
     }
 
@@ -101,6 +100,12 @@ impl Found {
     }
 }
 
+/// Whether anybody knows of it. A build ends with its daemon, whatever its sandboxes do.
+fn was_told(record: &SandboxRecord) -> bool {
+    let was_born = record.state != SandboxState::Creating || record.started_at.is_some();
+    was_born && !build::is_of_builds(&record.spec)
+}
+
 async fn take_up_all(
     core: Arc<Core>,
     mut found: Vec<Found>,
@@ -110,7 +115,6 @@ async fn take_up_all(
     // Those without a place first: they have nobody to wait for.
     found.sort_by_key(|found| !found.is_at_rest());
     stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
-    replace::settle(&core).await;
     sweep(&core, &unreadable).await;
     snapshots::sweep(&core, leftovers).await;
     core.is_settled.send_replace(true);

@@ -58,13 +58,12 @@ pub(crate) async fn find(
         Some(RootfsSpec::Directory { path, allowed }) => {
             check_host_path(who, path, *allowed)?;
             let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
-            check_kind(path, Kind::Directory).await?;
-            crate::mounts::check_apart(path, &core.config)?;
+            check_kind(core, path, Kind::Directory).await?;
             Ok(on_host_path(rootfs))
         }
         Some(RootfsSpec::Disk { path, allowed }) => {
             check_host_path(who, path, *allowed)?;
-            check_kind(path, Kind::File).await?;
+            check_kind(core, path, Kind::File).await?;
             Ok(on_host_path(RootfsPlan::Disk { image: path.clone(), identity: *allowed }))
         }
     }
@@ -185,14 +184,14 @@ fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) 
 }
 
 /// The same for a path that a sandbox was made on before.
-pub(crate) async fn check_again(who: &Principal, rootfs: &RootfsPlan) -> Result<()> {
+pub(crate) async fn check_again(core: &Arc<Core>, who: &Principal, rootfs: &RootfsPlan) -> Result<()> {
     let (path, allowed, kind) = match rootfs {
         RootfsPlan::Directory { path, identity } => (path, *identity, Kind::Directory),
         RootfsPlan::Disk { image, identity } => (image, *identity, Kind::File),
         RootfsPlan::Host | RootfsPlan::Layers { .. } => return Ok(()),
     };
     check_host_path(who, path, allowed)?;
-    check_kind(path, kind).await
+    check_kind(core, path, kind).await
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -201,14 +200,16 @@ enum Kind {
     File,
 }
 
-async fn check_kind(path: &Path, kind: Kind) -> Result<()> {
-    let path = path.to_owned();
+/// And nothing of the daemon's own.
+async fn check_kind(core: &Arc<Core>, path: &Path, kind: Kind) -> Result<()> {
+    let (core, path) = (Arc::clone(core), path.to_owned());
     let checked = spawn_blocking(move || {
         let failed = |error| {
             Error::new(ErrorKind::NotFound, format!("{} cannot be used: {error}", path.display()))
                 .with_hint("Check the path, and that the daemon's user may reach it.")
         };
         let found = fs::metadata(&path).map_err(failed)?;
+        mounts::check_apart(&path, &core.config)?;
         let (fits, wanted) = match kind {
             Kind::Directory => (found.is_dir(), "a directory"),
             Kind::File => {

@@ -29,6 +29,7 @@ use crate::{
     reference::Which,
     shared::Shared,
     snapshots::{Snapshots, TreeUsers},
+    turns::Turns,
     volumes::Volumes,
 };
 
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) is_settled: watch::Sender<bool>,
     /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
     pub(crate) making: RwLock<()>,
+    /// Names whose sandbox is being replaced.
+    pub(crate) replacing: Turns<(Namespace, Option<SandboxName>)>,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -175,6 +178,7 @@ impl Core {
             images: ImageStore::default(),
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
+            replacing: Turns::default(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             closing,
@@ -244,10 +248,6 @@ impl Core {
             registry.by_name.remove(&key);
         }
         registry.by_name.insert((namespace.clone(), after.clone()), id.clone());
-    }
-
-    pub(crate) fn is_named(&self, namespace: &Namespace, name: &SandboxName) -> bool {
-        self.registry().by_name.contains_key(&(namespace.clone(), name.clone()))
     }
 
     /// The sandbox of that id, recorded or about to be.

@@ -82,10 +82,11 @@ impl Engine {
         who: &Principal,
         spec: &SandboxSpec,
         instead_of: &SandboxRef,
+        progress: &Progress,
     ) -> Result<Option<SandboxId>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let found = base::find(core, who, spec, &Progress::none()).await?;
+        let found = base::find(core, who, spec, progress).await?;
         let planned = new_record(core, who, spec, &found.base)?;
         mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {

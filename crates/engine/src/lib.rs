@@ -41,6 +41,7 @@ mod rich;
 mod secret;
 mod shared;
 mod snapshots;
+mod turns;
 mod view;
 mod volume_files;
 mod volumes;

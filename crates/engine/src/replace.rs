@@ -1,19 +1,20 @@
 //! A sandbox in the place of another of the same name. The earlier one is put aside under another name, with its files, and
 //! removed when the new one runs: whatever fails, and wherever the daemon dies, one of the two is there.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use images::Progress;
-use sandbox::{ErrorKind, Result, SandboxName, SandboxState};
+use sandbox::{Error, ErrorKind, Result, SandboxName, SandboxState};
+use store::{SandboxRecord, Store};
 use tokio::sync::oneshot;
 
 use crate::{
     CreateRequest, Engine, Force, Principal, SandboxRef, SandboxView, build,
-    core::{Changeable, Core},
+    core::{Changeable, until},
     driver::Command,
+    error,
     lifecycle::ask,
     names,
-    shared::Shared,
 };
 
 /// Between the name of one that was put aside and some letters of chance.
@@ -22,8 +23,9 @@ const MAX_NAME_BYTES: usize = 63;
 
 impl Engine {
     /// As [`Engine::create_sandbox_with`], in the place of `earlier` where that is there. All that can be found out before is
-    /// found out before anything happens to it. Then it is stopped, with this much grace; should the new one still fail, it
-    /// gets its name back and is started again if it ran.
+    /// found out before anything happens to it; until then a caller who goes away changes nothing. Then it is stopped, with
+    /// this much grace, and replaced whether or not anybody waits; should the new one still fail, it gets its name back and is
+    /// started again if it ran.
     pub async fn replace_sandbox(
         &self,
         who: &Principal,
@@ -32,55 +34,97 @@ impl Engine {
         grace: Option<Duration>,
         progress: Progress,
     ) -> Result<SandboxView> {
-        let request = request.into();
+        let (core, request) = (self.core(), request.into());
         build::check_labels(&request.spec)?;
-        let Some(id) = self.check_create(who, &request.spec, earlier).await? else {
+        let turn = core.replacing.take((request.spec.namespace.clone(), request.spec.name.clone())).await;
+        let Some(id) = self.check_create(who, &request.spec, earlier, &progress).await? else {
             return self.create_any(who, request, progress, None).await;
         };
         // By its id from here on: this one was asked about, and no other that may have the name by then.
-        let which = SandboxRef::from(&id);
-        let found = self.core().find_to_change(who, &which).await?;
-        let was_running = found.state() == SandboxState::Running;
-        match self.stop_sandbox(who, &which, Some(grace.unwrap_or_default())).await {
+        let found = core.find_to_change(who, &SandboxRef::from(&id)).await?;
+        let replacing = Replacing { engine: self.clone(), who: who.clone(), found, grace };
+        let (tell, told) = oneshot::channel();
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move {
+            let work = async {
+                let made = replacing.run(request).await;
+                // The caller may have gone away; the new one stays, since the earlier one is gone.
+                drop((tell.send(made), turn));
+            };
+            until(&closing, work).await;
+        });
+        told.await.map_err(|_dropped| error::closing())?
+    }
+}
+
+struct Replacing {
+    engine: Engine,
+    who: Principal,
+    /// The earlier one.
+    found: Changeable,
+    grace: Option<Duration>,
+}
+
+impl Replacing {
+    async fn run(&self, request: CreateRequest) -> Result<SandboxView> {
+        let id = &self.found.subject.id;
+        let which = SandboxRef::from(id);
+        let had_processes = matches!(self.found.state(), SandboxState::Running | SandboxState::Paused);
+        let name = self.found.status.borrow().record.name.clone();
+        let aside = aside(&name)?;
+        match self.engine.stop_sandbox(&self.who, &which, Some(self.grace.unwrap_or_default())).await {
             // What has failed cannot be stopped and can be replaced.
             Err(error) if error.kind() != ErrorKind::WrongState => return Err(error),
             _ => {}
         }
-        let name = found.subject.name.clone();
-        rename(&found, aside(&name)?).await?;
-        match self.create_any(who, request, progress, Some(&id)).await {
+        let made = match self.rename(aside).await {
+            // What there was to pull was pulled when it was checked.
+            Ok(()) => self.engine.create_any(&self.who, request, Progress::none(), Some(id)).await,
+            Err(error) => Err(error),
+        };
+        match made {
             Ok(mut made) => {
-                let removed = self.remove_sandbox(who, &which, Force::Yes).await;
+                let removed = self.engine.remove_sandbox(&self.who, &which, Force::Yes).await;
                 if let Err(error) = removed.or_else(gone) {
-                    let kept = found.status.borrow().record.name.clone();
+                    let kept = self.kept_name();
                     made.warnings.push(format!("The sandbox it replaces is still there as {kept}: {error}."));
                 }
                 Ok(made)
             }
-            Err(error) => {
-                self.put_back(who, &found, name, was_running).await;
-                Err(error)
-            }
+            Err(error) => Err(self.put_back(name, had_processes, error).await),
         }
     }
 
-    async fn put_back(&self, who: &Principal, found: &Changeable, name: SandboxName, was_running: bool) {
-        let id = &found.subject.id;
-        if let Err(error) = rename(found, name).await {
-            tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced keeps another name");
-        }
-        if was_running && let Err(error) = self.start_sandbox(who, &SandboxRef::from(id)).await {
+    /// Returns why it was not replaced, and what became of it where it is not as before.
+    async fn put_back(&self, name: SandboxName, had_processes: bool, why: Error) -> Error {
+        let id = &self.found.subject.id;
+        let renamed = if self.kept_name() == name { Ok(()) } else { self.rename(name).await };
+        if had_processes && let Err(error) = self.engine.start_sandbox(&self.who, &SandboxRef::from(id)).await
+        {
             tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced does not run again");
         }
+        let Err(error) = renamed else { return why };
+        tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced keeps another name");
+        let message =
+            format!("{why}; the sandbox that was to be replaced is now called {}", self.kept_name());
+        let told = Error::new(why.kind(), message);
+        match why.hint() {
+            Some(hint) => told.with_hint(hint),
+            None => told,
+        }
+    }
+
+    async fn rename(&self, name: SandboxName) -> Result<()> {
+        ask(&self.found, |reply| Command::Rename { name, reply }).await
+    }
+
+    fn kept_name(&self) -> SandboxName {
+        self.found.status.borrow().record.name.clone()
     }
 }
 
-fn gone(error: sandbox::Error) -> Result<()> {
+fn gone(error: Error) -> Result<()> {
     if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-async fn rename(found: &Changeable, name: SandboxName) -> Result<()> {
-    ask(found, |reply| Command::Rename { name, reply }).await
 }
 
 fn aside(name: &SandboxName) -> Result<SandboxName> {
@@ -91,29 +135,43 @@ fn aside(name: &SandboxName) -> Result<SandboxName> {
     Ok(format!("{}{end}", &name.as_str()[..kept]).parse()?)
 }
 
-/// Gives those their names back that a daemon had put aside when it died, unless what was to replace them is there.
-pub(crate) async fn settle(core: &Arc<Core>) {
-    for shared in core.all() {
-        let Some(name) = asked_name(&shared) else { continue };
-        let id = &shared.subject.id;
-        if core.is_named(&shared.subject.namespace, &name) {
-            tracing::warn!(sandbox = %id, %name, "it was replaced and not removed; it is there under another name");
-            continue;
-        }
-        let (reply, answer) = oneshot::channel();
-        if shared.inbox.send(Command::Rename { name: name.clone(), reply }).await.is_err() {
-            continue;
-        }
-        match answer.await {
-            Ok(Err(error)) => tracing::warn!(sandbox = %id, %error, "it keeps another name"),
-            _ => tracing::info!(sandbox = %id, %name, "it was not replaced and has its name again"),
+/// Gives those their names back that a daemon had put aside when it died. `was_told` is false of creates that were cut short.
+pub(crate) async fn settle(
+    store: &Store,
+    records: &mut [SandboxRecord],
+    was_told: impl Fn(&SandboxRecord) -> bool,
+) {
+    for at in 0..records.len() {
+        let before = records[at].clone();
+        let asked = before.spec.name.clone().filter(|name| *name != before.name && was_told(&before));
+        let Some(name) = asked else { continue };
+        let mut has_it = records.iter().enumerate();
+        let holder = has_it.find(|(_, other)| other.namespace == before.namespace && other.name == name);
+        let holder = holder.map(|(holder, other)| (holder, was_told(other)));
+        if let Err(error) = give_back(store, records, at, name, holder).await {
+            tracing::warn!(sandbox = %before.id, error = &error as &dyn std::error::Error, "it keeps another name");
+            records[at] = before;
         }
     }
 }
 
-/// The name it was asked for by, where it has another now.
-fn asked_name(shared: &Shared) -> Option<SandboxName> {
-    let status = shared.status.borrow();
-    let record = &status.record;
-    record.spec.name.clone().filter(|name| *name != record.name)
+async fn give_back(
+    store: &Store,
+    records: &mut [SandboxRecord],
+    at: usize,
+    name: SandboxName,
+    holder: Option<(usize, bool)>,
+) -> Result<()> {
+    match holder {
+        // It was replaced, and only not removed any more. It is left to people, under a name that is now its own.
+        Some((_, true)) => records[at].spec.name = Some(records[at].name.clone()),
+        // What was to replace it goes in any case, and must not stand in the way.
+        Some((holder, false)) => {
+            records[holder].name = aside(&name)?;
+            store.update_sandbox(records[holder].clone()).await.map_err(error::from_store)?;
+            records[at].name = name;
+        }
+        None => records[at].name = name,
+    }
+    store.update_sandbox(records[at].clone()).await.map_err(error::from_store)
 }

@@ -164,11 +164,11 @@ impl Patch {
             return Err(Error::invalid(format!("{place}: {shown:?} lies in the mount {mount}"))
                 .with_hint("Patches change the sandbox's own files; write to a mount once it runs."));
         }
-        if let (Self::Remove { .. }, Some(mount)) =
+        if let (Self::Remove { .. } | Self::CopyDir { .. }, Some(mount)) =
             (self, mounted.iter().find(|mount| is_beneath(mount, path)))
         {
             return Err(Error::invalid(format!("{place}: the mount {mount} lies in {shown:?}"))
-                .with_hint("Patches change the sandbox's own files; remove files of a mount once it runs."));
+                .with_hint("Patches change the sandbox's own files; change files of a mount once it runs."));
         }
         if let Self::Symlink { target, .. } = self
             && (target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains('\0'))

@@ -425,9 +425,8 @@ impl<'a> Walk<'a> {
         let missing = || Error::new(ErrorKind::Internal, "the last stage was not built");
         let end = self.ends[self.plan.target].take().ok_or_else(missing)?;
         let ground = self.ground(&end).await?;
-        let commit =
+        let mut commit =
             Commit { names: self.spec.tags.clone(), ..self.commit_of(&end.scope.config, end.origin.clone()) };
-        let mut commit = commit;
         if commit.names.is_empty() {
             // Without a name it would be collected at once; as a build's it stays until room is needed.
             let key = format!("built {}", ground.digest);
@@ -436,7 +435,8 @@ impl<'a> Walk<'a> {
         let image = self.images.commit(Some(&ground), None, commit).await.map_err(from_images)?;
         Ok(BuiltImage {
             digest: image.digest.clone(),
-            names: image.names.clone(),
+            // Whoever built the same name at the same time may have it by now.
+            names: self.spec.tags.clone(),
             n_steps: self.total,
             n_cached: self.n_cached,
             warnings: self.warnings,

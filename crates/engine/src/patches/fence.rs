@@ -39,12 +39,13 @@ impl Fence {
         }
         let itself = real(work, patch.path(), Last::Link).await?;
         let takes_away = matches!(patch, Patch::Remove { .. } | Patch::Symlink { .. });
+        let reaches_down = takes_away || matches!(patch, Patch::CopyDir { .. });
         let target = if takes_away { itself.clone() } else { real(work, patch.path(), Last::Target).await? };
         for mount in &self.0 {
             if sandbox::is_beneath(&itself, mount) || sandbox::is_beneath(&target, mount) {
                 return Err(refused(&format!("{} leads into the mount {mount}", patch.path())));
             }
-            if takes_away && sandbox::is_beneath(mount, &itself) {
+            if reaches_down && sandbox::is_beneath(mount, &target) {
                 return Err(refused(&format!("the mount {mount} lies in {}", patch.path())));
             }
         }

@@ -27,7 +27,7 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
     let rootfs = match (&snapshot.manifest.host_path, &image) {
         (Some(path), _) => {
             // Whoever it was allowed for keeps it, as with mounts.
-            check_again(who, path).await?;
+            check_again(core, who, path).await?;
             path.clone()
         }
         (None, Some(image)) => RootfsPlan::Layers { layers: image.lowers.clone() },

@@ -1,6 +1,8 @@
 //! What a sandbox changed.
 
-use sandbox::{DiffQuery, DiffReport, Error, Result, SandboxState};
+use sandbox::{
+    DiffQuery, DiffReport, Error, Result, RootfsPlan, SandboxPlan, SandboxState, SnapshotManifest,
+};
 
 use super::SnapshotRef;
 use crate::{Engine, Principal, SandboxRef, error};
@@ -64,7 +66,7 @@ impl Engine {
             Since::Snapshot(text) => {
                 let which = SnapshotRef::new(text, Some(shared.subject.namespace.clone()))?;
                 let snapshot = core.find_snapshot(who, &which)?;
-                if snapshot.manifest.image_digest != plan.image_digest {
+                if !is_on_the_same(&snapshot.manifest, &plan) {
                     let message =
                         format!("{} and {} have different images", shared.label(), snapshot.label());
                     return Err(Error::invalid(message)
@@ -85,6 +87,13 @@ impl Engine {
         let report = core.backend.diff(&plan, query).await;
         report.map_err(|error| error::from_backend(error, &shared.label()))
     }
+}
+
+/// Whether both lie on the same image, or the same path of the host.
+fn is_on_the_same(manifest: &SnapshotManifest, plan: &SandboxPlan) -> bool {
+    let on_host_path = matches!(plan.rootfs, RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. });
+    manifest.image_digest == plan.image_digest
+        && manifest.host_path.as_ref() == on_host_path.then_some(&plan.rootfs)
 }
 
 fn shorten(text: &str) -> String {

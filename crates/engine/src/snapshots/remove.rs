@@ -19,14 +19,17 @@ pub(super) async fn remove(core: &Arc<Core>, snapshot: &Arc<Snapshot>, force: Fo
     let users = match core.snapshots.begin_going(id) {
         Going::Gone => return Err(super::registry::no_such_snapshot(snapshot.label())),
         Going::Held => vec!["a request that is reading it".to_owned()],
-        Going::Begun => core.snapshot_users(snapshot),
+        Going::Begun => {
+            let users = core.snapshot_users(snapshot);
+            if users.is_empty() {
+                take_away(core, snapshot).await?;
+                collect(core).await;
+                return Ok(SnapshotFate::Removed);
+            }
+            core.snapshots.stay(id);
+            users
+        }
     };
-    if users.is_empty() {
-        take_away(core, snapshot).await?;
-        collect(core).await;
-        return Ok(SnapshotFate::Removed);
-    }
-    core.snapshots.stay(id);
     match force {
         Force::Yes => {
             take_name(core, snapshot).await?;

@@ -115,7 +115,9 @@ async fn whether_one_could_be_made_in_anothers_place_is_told_before_that_one_goe
         (holder(&world, Some(1), Some(ByteSize::gib(1))).await, holder(&world, Some(1), None).await);
     let first = world.engine.create_sandbox(&ana, of_memory(ByteSize::mib(600))).await.unwrap();
     let which = SandboxRef::from(&first.id);
-    let check = async |who, memory| world.engine.check_create(who, &of_memory(memory), &which).await;
+    let check = async |who, memory| {
+        world.engine.check_create(who, &of_memory(memory), &which, &engine::Progress::none()).await
+    };
     // What it has itself makes room for its successor, which must fit all the same.
     assert_eq!(check(&ana, ByteSize::gib(1)).await.unwrap(), Some(first.id.clone()));
     assert_eq!(check(&ana, ByteSize::mib(1025)).await.unwrap_err().kind(), ErrorKind::LimitReached);
@@ -127,7 +129,11 @@ async fn whether_one_could_be_made_in_anothers_place_is_told_before_that_one_goe
     world.create().await;
     check(&ana, ByteSize::mib(64)).await.unwrap();
     let none: SandboxRef = "none".parse().unwrap();
-    let full = world.engine.check_create(&world.who, &SandboxSpec::default(), &none).await.unwrap_err();
+    let full = world
+        .engine
+        .check_create(&world.who, &SandboxSpec::default(), &none, &engine::Progress::none())
+        .await
+        .unwrap_err();
     assert_eq!(full.kind(), ErrorKind::LimitReached);
     let reader = Principal { access: engine::Access::ReadOnly, ..ana.clone() };
     assert_eq!(check(&reader, ByteSize::mib(64)).await.unwrap_err().kind(), ErrorKind::Denied);

@@ -67,6 +67,62 @@ async fn one_that_cannot_be_made_does_not_cost_the_one_it_would_replace() {
 }
 
 #[tokio::test]
+async fn those_who_replace_the_same_one_at_once_take_turns() {
+    let world = World::new().await;
+    world.create_named("web").await;
+    let all = futures_util::future::join_all((0..4).map(|_| replace(&world, named("web")))).await;
+    for made in &all {
+        assert!(!format!("{:?}", made.as_ref().unwrap().warnings).contains("still there"), "{made:?}");
+    }
+    assert_eq!(world.store.sandboxes(None).await.unwrap().records.len(), 1);
+    assert_eq!(world.backend.live(), [world.view(&reference("web")).await.id]);
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_in_the_middle_leaves_the_new_one() {
+    let world = World::new().await;
+    let old = world.create_named("web").await;
+    world.backend.delay_starts(Duration::from_millis(50));
+    let is_put_aside = async {
+        while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(async {
+        tokio::select! { made = replace(&world, named("web")) => panic!("{made:?}"), () = is_put_aside => {} }
+    })
+    .await;
+    in_time(async {
+        while world.store.sandbox(old.id.clone()).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let now = world.view(&reference("web")).await;
+    assert_eq!((now.id != old.id, now.state), (true, SandboxState::Running));
+}
+
+#[tokio::test]
+async fn one_that_was_replaced_and_not_removed_never_takes_the_name_again() {
+    let world = World::new().await;
+    let (old, new) = (world.create_named("old").await, world.create_named("web").await);
+    let mut record = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
+    record.spec.name = new.name.to_string().parse().ok();
+    world.store.update_sandbox(record).await.unwrap();
+    let world = world.crash().await;
+    in_time(world.engine.settled()).await;
+    assert_eq!(world.view(&reference("web")).await.id, new.id);
+    world.remove(&reference("web")).await;
+    let world = world.crash().await;
+    in_time(world.engine.settled()).await;
+    assert_eq!(world.view(&reference("old")).await.id, old.id);
+    assert_eq!(
+        world.engine.sandbox(&world.who, &reference("web")).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}
+
+#[tokio::test]
 async fn a_daemon_that_dies_in_the_middle_leaves_the_earlier_one_under_its_own_name() {
     let world = World::new().await;
     let old = world.create_named("web").await;

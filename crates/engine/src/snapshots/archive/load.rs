@@ -167,8 +167,10 @@ impl Loader {
 
     fn members(&self, content: &mut impl Read, taken: &mut Vec<Taken>) -> Result<Option<LoadingImage>> {
         let mut members = Members { archive: content, next: None };
-        if !matches!(members.peek(), Ok(Some((name, _))) if name == INDEX_NAME) {
-            return Err(not_ours());
+        match members.peek() {
+            Ok(Some((name, _))) if name == INDEX_NAME => {}
+            Err(error) if error.kind() != ErrorKind::InvalidRequest => return Err(error),
+            _ => return Err(not_ours()),
         }
         let index = self.index(&members.whole(INDEX_NAME, MAX_INDEX_BYTES)?)?;
         for (at, indexed) in index.snapshots.iter().enumerate() {

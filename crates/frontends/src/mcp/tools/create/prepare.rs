@@ -234,7 +234,8 @@ impl OnExpiry {
 }
 
 fn replace(lifecycle: &Lifecycle) -> Option<Replace> {
-    let is_asked = lifecycle.replace == Some(true) || lifecycle.replace_timeout_ms.is_some();
+    // A time for it means it, unless it is refused in so many words: what is lost cannot be had again.
+    let is_asked = lifecycle.replace.unwrap_or(lifecycle.replace_timeout_ms.is_some());
     let grace = lifecycle.replace_timeout_ms.map(|ms| Duration::from_millis(ms).min(MAX_STOP_GRACE));
     is_asked.then_some(Replace { grace })
 }

@@ -401,10 +401,11 @@ async fn replacing_removes_the_one_before_and_only_for_a_sandbox_that_can_be_mad
     let quick = json!({ "replaceTimeoutMs": 0 });
     let third = client.data("sandbox_create", json!({ "name": "web", "lifecycle": quick })).await;
     assert_ne!(second["id"], third["id"]);
-    // A time limit for it means it, as it does to those who speak the protocol that we follow.
-    let timed = json!({ "replace": false, "replaceTimeoutMs": 1000 });
-    let fourth = client.data("sandbox_create", json!({ "name": "web", "lifecycle": timed })).await;
-    assert_ne!(third["id"], fourth["id"]);
+    // Whoever says no means it.
+    let refused = json!({ "replace": false, "replaceTimeoutMs": 1000 });
+    client.error("sandbox_create", json!({ "name": "web", "lifecycle": refused }), "already_exists").await;
+    let kept = client.data("sandbox_inspect", json!({ "name": "web" })).await;
+    assert_eq!(kept["id"], third["id"]);
     assert_eq!(left(&client).await, (1, 1, 1));
 }
 

@@ -140,7 +140,10 @@ async fn named_or_loaded(call: &Call, snapshot: &str) -> Result<(SnapshotRef, Op
     if archive.is_directory() {
         return Err(none_at(snapshot));
     }
+    let before = call.engine().snapshots(&call.who, None).await?;
     let view = archives::take_in(call, None, archive).await?;
+    // One that was here already is not ours to speak of as a leftover.
+    let is_new = before.iter().all(|known| known.id != view.id);
     let called = view.name.map_or(view.digest, |name| name.to_string());
-    Ok((SnapshotRef::from(&view.id), Some(called)))
+    Ok((SnapshotRef::from(&view.id), is_new.then_some(called)))
 }
