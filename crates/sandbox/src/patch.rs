@@ -257,6 +257,19 @@ mod tests {
     }
 
     #[test]
+    fn what_would_change_a_mount_is_refused_from_above_too() {
+        let mounted: MountSpec =
+            serde_json::from_str(r#"{"kind":"named","guestPath":"/srv/data","name":"d"}"#).unwrap();
+        let refused = |patch: &str| {
+            let patch: Patch = serde_json::from_str(patch).unwrap();
+            check_patches(&[patch], &BTreeMap::new(), std::slice::from_ref(&mounted)).unwrap_err().to_string()
+        };
+        assert!(refused(r#"{"kind":"remove","path":"/srv"}"#).contains("the mount /srv/data lies in"));
+        let copy = r#"{"kind":"copyDir","hostPath":"/h","path":"/srv"}"#;
+        assert!(refused(copy).contains("the mount /srv/data lies in"));
+    }
+
+    #[test]
     fn a_patch_reads_as_callers_write_it() {
         let json = r#"{"kind":"file","path":"/a","contentBase64":"aGk=","mode":420,"replace":true}"#;
         let patch: Patch = serde_json::from_str(json).unwrap();

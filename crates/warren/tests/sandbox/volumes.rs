@@ -185,6 +185,11 @@ fn a_mount_does_what_it_was_asked_and_no_more() {
         let (_, said) = daemon.fails(["run", "-v", &format!("{}:/own:ro", path.display()), "ls", "/own"]);
         assert!(said.contains("the daemon's own"), "{said}");
     }
+    // Nor is it what a sandbox is made on, should somebody ask for a file of it.
+    let image = daemon.home().join("own.img");
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let (_, said) = daemon.fails(["create", "--rootfs", image.to_str().unwrap()]);
+    assert!(said.contains("the daemon's own"), "{said}");
 }
 
 /// Unmounted when it is dropped.
