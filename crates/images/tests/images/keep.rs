@@ -240,6 +240,42 @@ async fn what_could_never_fit_below_the_cap_drives_nothing_out_and_fills_no_disk
     drop(kept);
 }
 
+/// A layer that is large as it comes and takes next to nothing when it is unpacked.
+fn links(name: &str, count: usize) -> Vec<u8> {
+    let link = |layer: Layer, number| layer.symlink(&format!("{name}-{number}"), name);
+    (0..count).fold(Layer::default(), link).tar()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_downloaded_earlier_counts_once_against_the_cap() {
+    let home = tempfile::tempdir().unwrap();
+    let capped = Options { disk_cap: Some(300_000), ..options() };
+    let images = Images::open(home.path(), capped).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    let begin = |blob: &[u8], bytes: usize| {
+        let part = home.path().join("images/partial").join(Digest::of(blob).hex());
+        fs::write(part, &blob[..bytes]).unwrap();
+    };
+
+    let tar = links("link", 400);
+    begin(&tar, 150_000);
+    let server = Server::of(&TestImage::new(&[(tar.clone(), tar)]), |_| None);
+    let pulled = images.pull(&server.reference("app:1"), PullOptions::default(), Progress::none()).await;
+    drop(pulled.unwrap());
+    assert_eq!(server.blob_requests().last().unwrap().1, Some(150_000));
+    images.get("kept:1").await.unwrap();
+    images.remove(&server.reference("app:1").to_string(), InUse::Refuse).await.unwrap();
+
+    // Most of it is here, and still it could never fit.
+    let tar = links("link", 600);
+    begin(&tar, 250_000);
+    let server = Server::of(&TestImage::new(&[(tar.clone(), tar)]), |_| None);
+    let pulled = images.pull(&server.reference("more:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(pulled, Err(Error::NoSpace { .. })), "{pulled:?}");
+    assert_eq!(server.blob_requests().len(), 1, "the configuration only");
+    assert_eq!(names(&images).await, ["kept:1"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_pulls_or_imports_gets_a_whole_image_while_others_move_and_remove_its_name() {
     let image = |name: &str| {
