@@ -5,11 +5,16 @@ mod keyed;
 mod layers;
 mod load;
 mod pull;
+mod room;
 mod save;
 mod staged;
 mod views;
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -35,7 +40,6 @@ use crate::{
         index::{LayerRecord, Record},
         lease::Thing,
     },
-    unpack::UnpackOptions,
 };
 
 /// In place of users that nobody can tell.
@@ -58,6 +62,8 @@ struct Inner {
     locks: KeyedLocks,
     downloads: Semaphore,
     unpacks: Arc<Semaphore>,
+    /// Where there is a cap, whoever unpacks holds this: what is left below it is for one at a time.
+    room: Mutex<()>,
 }
 
 /// What [`Images::remove`] does with an image that somebody uses.
@@ -82,6 +88,7 @@ impl Images {
             locks: KeyedLocks::default(),
             downloads: Semaphore::new(options.downloads.max(1)),
             unpacks: Arc::new(Semaphore::new(options.unpacks.max(1))),
+            room: Mutex::default(),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -187,20 +194,6 @@ struct Ready {
 }
 
 impl Inner {
-    fn unpack_options(&self) -> UnpackOptions {
-        UnpackOptions {
-            opaque: self.options.opaque,
-            max_entries: self.options.limits.max_entries,
-            max_layer_bytes: self.below_cap(self.options.limits.max_layer_bytes),
-            max_directory_bytes: self.options.limits.max_directory_bytes,
-        }
-    }
-
-    /// No more than all images together may take.
-    fn below_cap(&self, limit: u64) -> u64 {
-        self.options.disk_cap.map_or(limit, |cap| limit.min(cap))
-    }
-
     /// Makes the image visible under its names. From here on it exists.
     fn record(&self, ready: Ready, names: &[Reference]) -> Result<Image> {
         let manifest = ready.manifest.clone();
@@ -236,25 +229,6 @@ impl Inner {
             self.store.collect()?;
         }
         Err(Error::NoSpace { what: format!("image {manifest} below the cap on images") })
-    }
-
-    /// Collects images until `bytes` more fit below the cap; `false` when they still do not.
-    fn make_room(&self, bytes: u64) -> Result<bool> {
-        let Some(cap) = self.options.disk_cap else { return Ok(true) };
-        let fits = || -> Result<bool> {
-            let (blobs, layers, partial) = self.store.usage()?;
-            Ok(blobs + layers + partial + bytes <= cap)
-        };
-        if fits()? {
-            return Ok(true);
-        }
-        if bytes > cap {
-            // Nothing that went would help.
-            return Ok(false);
-        }
-        self.store.drop_partial()?;
-        self.store.evict(fits)?;
-        fits()
     }
 
     fn users_of(&self, manifest: &Digest) -> Vec<String> {
