@@ -5,6 +5,7 @@ mod keyed;
 mod layers;
 mod load;
 mod pull;
+mod recorded;
 mod room;
 mod save;
 mod staged;
@@ -16,7 +17,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use self::keyed::KeyedLocks;
@@ -35,11 +35,7 @@ use crate::{
     options::Options,
     reference::Reference,
     registry::Registries,
-    store::{
-        Freed, Store,
-        index::{LayerRecord, Record},
-        lease::Thing,
-    },
+    store::{Freed, Store, index::LayerRecord},
 };
 
 /// In place of users that nobody can tell.
@@ -194,43 +190,6 @@ struct Ready {
 }
 
 impl Inner {
-    /// Makes the image visible under its names. From here on it exists.
-    fn record(&self, ready: Ready, names: &[Reference]) -> Result<Image> {
-        let manifest = ready.manifest.clone();
-        let lease = self.store.lease(vec![Thing::Image(manifest.clone())]);
-        self.store.touch(&manifest);
-        let is_new = self.store.change_index(|index| {
-            let is_new = !index.images.contains_key(&manifest);
-            let record = index.images.entry(manifest.clone()).or_insert_with(|| Record {
-                names: BTreeSet::new(),
-                config: ready.config,
-                indexes: BTreeSet::new(),
-                layers: Vec::new(),
-                build_keys: BTreeSet::new(),
-                added_at: Timestamp::now(),
-            });
-            record.indexes.extend(ready.indexes);
-            record.layers = ready.layers;
-            for name in names {
-                index.name(&manifest, name);
-            }
-            Ok(is_new)
-        })?;
-        let image = self.image(&manifest)?;
-        // A moved name may have been the last one of another image.
-        self.store.collect()?;
-        if self.make_room(0)? {
-            return Ok(image);
-        }
-        if is_new {
-            drop(image);
-            drop(lease);
-            self.store.change_index(|index| Ok(index.images.remove(&manifest)))?;
-            self.store.collect()?;
-        }
-        Err(Error::NoSpace { what: format!("image {manifest} below the cap on images") })
-    }
-
     fn users_of(&self, manifest: &Digest) -> Vec<String> {
         match self.options.users.of_images() {
             Some(mut users) => users.remove(manifest).unwrap_or_default(),

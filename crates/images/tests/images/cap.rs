@@ -11,12 +11,13 @@ use std::{
 };
 
 use images::{
-    Error, ImageConfig, Images, InProcess, Options, Platform, Progress, PullOptions, UnpackOptions, Unpacked,
-    Unpacker,
+    Digest, Error, ImageConfig, Images, InProcess, Options, Platform, Progress, PullOptions, UnpackOptions,
+    Unpacked, Unpacker,
 };
+use serde_json::json;
 
 use crate::{
-    fixture::{Layer, TestImage, everything_in, gzip, options},
+    fixture::{Layer, TestImage, everything_in, gzip, links, options},
     server::Server,
 };
 
@@ -111,4 +112,50 @@ async fn a_layer_that_needs_room_gets_that_of_unused_images_before_it_is_unpacke
     assert_eq!(home.names().await, ["app:1", "newer:1"]);
     let most = home.watching.most.load(Ordering::SeqCst);
     assert!((400_000..=CAP).contains(&most), "{most}");
+}
+
+/// What `docker save` writes of images of one layer.
+fn docker_archive(images: &[(&TestImage, &[&str])]) -> Vec<u8> {
+    let name = |bytes: &[u8]| Digest::of(bytes).hex().to_owned();
+    let mut archive = Layer::default();
+    let mut listed = Vec::new();
+    for (image, tags) in images {
+        let (config, layer) = (name(&image.config), name(&image.blobs[0]));
+        archive = archive.file(&config, &image.config).file(&layer, &image.blobs[0]);
+        listed.push(json!({"Config": config, "RepoTags": tags, "Layers": [layer]}));
+    }
+    archive.file("manifest.json", json!(listed).to_string().as_bytes()).tar()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_of_several_images_is_taken_in_whole_or_not_at_all() {
+    let image = |name: &str, bytes: usize| {
+        let tar = links(name, bytes / 512);
+        TestImage::new(&[(tar.clone(), tar)])
+    };
+    let home = Home::new().await;
+    let load = async |images: &[(&TestImage, &[&str])]| {
+        home.images.load(Cursor::new(docker_archive(images)), Platform::host()).await
+    };
+    let (here, other) = (image("here", 100_000), image("other", 100_000));
+    let held = load(&[(&here, &["here:1"]), (&other, &["other:1", "moved:1"])]).await.unwrap();
+    assert_eq!(home.names().await, ["here:1", "moved:1", "other:1"]);
+    let before = everything_in(home.directory.path());
+
+    // The first is here, the second would fit, and the third does not.
+    let (second, third) = (image("second", 50_000), image("third", 300_000));
+    let archive: &[(&TestImage, &[&str])] =
+        &[(&here, &["again:1"]), (&second, &["second:1"]), (&third, &["third:1", "moved:1"])];
+    let loaded = load(archive).await;
+    assert!(matches!(loaded, Err(Error::NoSpace { .. })), "{loaded:?}");
+    assert_eq!(home.names().await, ["here:1", "moved:1", "other:1"]);
+    assert_eq!(home.images.get("moved:1").await.unwrap().digest, held[1].digest);
+    assert_eq!(home.images.list().await.unwrap().len(), 2);
+    home.images.prune().await.unwrap();
+    assert_eq!(everything_in(home.directory.path()), before);
+
+    // Once nobody holds them, they make room.
+    drop(held);
+    assert_eq!(load(archive).await.unwrap().len(), 3);
+    assert_eq!(home.names().await, ["again:1", "here:1", "moved:1", "third:1", "second:1"]);
 }

@@ -12,7 +12,7 @@ use images::{
 };
 
 use crate::{
-    fixture::{Layer, TestImage, everything_in, gzip, noise, options, small_image},
+    fixture::{Layer, TestImage, everything_in, gzip, links, noise, options, small_image},
     server::{Answer, Server},
 };
 
@@ -238,12 +238,6 @@ async fn what_could_never_fit_below_the_cap_drives_nothing_out_and_fills_no_disk
     images.prune().await.unwrap();
     assert_eq!(everything_in(home.path()), before);
     drop(kept);
-}
-
-/// A layer that is large as it comes and takes next to nothing when it is unpacked.
-fn links(name: &str, count: usize) -> Vec<u8> {
-    let link = |layer: Layer, number| layer.symlink(&format!("{name}-{number}"), name);
-    (0..count).fold(Layer::default(), link).tar()
 }
 
 #[tokio::test(flavor = "multi_thread")]
