@@ -169,8 +169,8 @@ impl Images {
         .await
     }
 
-    /// Removes images that have lost their last name and their last user. To be called when users have gone; quick when there
-    /// is nothing to do.
+    /// Removes images that have lost their last name and their last user, and downloads that were broken off days ago. To be
+    /// called when users have gone; quick when there is nothing to do.
     pub async fn collect(&self) -> Result<Freed> {
         self.blocking(|inner| inner.store.collect_nameless()).await
     }

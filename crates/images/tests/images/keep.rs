@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Cursor,
     sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
 };
 
 use images::{
@@ -268,6 +269,27 @@ async fn what_was_downloaded_earlier_counts_once_against_the_cap() {
     assert!(matches!(pulled, Err(Error::NoSpace { .. })), "{pulled:?}");
     assert_eq!(server.blob_requests().len(), 1, "the configuration only");
     assert_eq!(names(&images).await, ["kept:1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_nobody_goes_on_with_goes_after_a_day_without_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    let before = everything_in(home.path());
+    let begin = |text: &str, hours: u64| {
+        let part = home.path().join("images/partial").join(Digest::of(text.as_bytes()).hex());
+        fs::write(&part, text).unwrap();
+        let begun = SystemTime::now() - Duration::from_secs(hours * 60 * 60);
+        fs::File::options().write(true).open(&part).unwrap().set_modified(begun).unwrap();
+        part
+    };
+    let (old, recent) = (begin("old", 25), begin("recent", 23));
+    let freed = images.collect().await.unwrap();
+    assert_eq!((freed.bytes, freed.images.len()), (3, 0));
+    assert!(!old.exists() && recent.exists());
+    fs::remove_file(recent).unwrap();
+    assert_eq!(everything_in(home.path()), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
