@@ -98,8 +98,7 @@ impl Images {
         blocking(move || {
             let things = vec![Thing::Blob(blob.clone()), Thing::Layer(diff_id.clone())];
             let lease = worker.store.lease(things);
-            let file = worker.store.open_blob(&blob)?;
-            let unpacked = worker.store.unpack(file, Some(&diff_id), &worker.unpack_options());
+            let unpacked = worker.unpack(&worker.store.blob_path(&blob), Some(&diff_id));
             drop((held, lease, turn));
             let unpacked = unpacked?;
             for warning in &unpacked.warnings.texts {
@@ -127,8 +126,7 @@ impl Inner {
     /// Unpacks a blob of which only the bytes are known, and keeps both it and the layer.
     pub(super) fn unpack_held(&self, blob: &Path, digest: &Digest) -> Result<(Digest, Lease)> {
         loop {
-            let file = std::fs::File::open(blob).map_err(Error::io("open", blob))?;
-            let diff_id = self.store.unpack(file, None, &self.unpack_options())?.diff_id;
+            let diff_id = self.unpack(blob, None)?.diff_id;
             let lease = self.store.lease(vec![Thing::Blob(digest.clone()), Thing::Layer(diff_id.clone())]);
             // Which layer it would be was not known before: somebody may have collected it meanwhile.
             if self.store.has_layer(&diff_id) {

@@ -44,7 +44,7 @@ struct DockerImage {
 struct Loaded {
     ready: Ready,
     names: Vec<Reference>,
-    _lease: Lease,
+    lease: Lease,
 }
 
 impl Images {
@@ -61,9 +61,14 @@ impl Images {
         for layer in loaded.iter().flat_map(|image| &image.ready.layers) {
             self.unpacked_layer(&layer.stored, &layer.diff_id, &Progress::none()).await?;
         }
-        let record =
-            |inner: &Inner| loaded.into_iter().map(|image| inner.record(image.ready, &image.names)).collect();
-        self.blocking(record).await
+        self.blocking(move |inner| {
+            let (leases, all): (Vec<_>, Vec<_>) =
+                loaded.into_iter().map(|image| (image.lease, (image.ready, image.names))).unzip();
+            let recorded = inner.record_all(all);
+            drop(leases);
+            recorded
+        })
+        .await
     }
 
     /// Makes an image of one layer from the tar of a root file system.
@@ -224,7 +229,7 @@ impl Inner {
         for (digest, bytes) in lists {
             self.store.put_document(digest, bytes)?;
         }
-        Ok(Loaded { ready, names, _lease: lease })
+        Ok(Loaded { ready, names, lease })
     }
 
     fn import(

@@ -5,13 +5,18 @@ mod keyed;
 mod layers;
 mod load;
 mod pull;
+mod recorded;
+mod room;
 mod save;
 mod staged;
 mod views;
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
-use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use self::keyed::KeyedLocks;
@@ -30,12 +35,7 @@ use crate::{
     options::Options,
     reference::Reference,
     registry::Registries,
-    store::{
-        Freed, Store,
-        index::{LayerRecord, Record},
-        lease::Thing,
-    },
-    unpack::UnpackOptions,
+    store::{Freed, Store, index::LayerRecord},
 };
 
 /// In place of users that nobody can tell.
@@ -58,6 +58,8 @@ struct Inner {
     locks: KeyedLocks,
     downloads: Semaphore,
     unpacks: Arc<Semaphore>,
+    /// Where there is a cap, whoever unpacks holds this: what is left below it is for one at a time.
+    room: Mutex<()>,
 }
 
 /// What [`Images::remove`] does with an image that somebody uses.
@@ -82,6 +84,7 @@ impl Images {
             locks: KeyedLocks::default(),
             downloads: Semaphore::new(options.downloads.max(1)),
             unpacks: Arc::new(Semaphore::new(options.unpacks.max(1))),
+            room: Mutex::default(),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -166,8 +169,8 @@ impl Images {
         .await
     }
 
-    /// Removes images that have lost their last name and their last user. To be called when users have gone; quick when there
-    /// is nothing to do.
+    /// Removes images that have lost their last name and their last user, and downloads that were broken off days ago. To be
+    /// called when users have gone; quick when there is nothing to do.
     pub async fn collect(&self) -> Result<Freed> {
         self.blocking(|inner| inner.store.collect_nameless()).await
     }
@@ -187,76 +190,6 @@ struct Ready {
 }
 
 impl Inner {
-    fn unpack_options(&self) -> UnpackOptions {
-        UnpackOptions {
-            opaque: self.options.opaque,
-            max_entries: self.options.limits.max_entries,
-            max_layer_bytes: self.below_cap(self.options.limits.max_layer_bytes),
-            max_directory_bytes: self.options.limits.max_directory_bytes,
-        }
-    }
-
-    /// No more than all images together may take.
-    fn below_cap(&self, limit: u64) -> u64 {
-        self.options.disk_cap.map_or(limit, |cap| limit.min(cap))
-    }
-
-    /// Makes the image visible under its names. From here on it exists.
-    fn record(&self, ready: Ready, names: &[Reference]) -> Result<Image> {
-        let manifest = ready.manifest.clone();
-        let lease = self.store.lease(vec![Thing::Image(manifest.clone())]);
-        self.store.touch(&manifest);
-        let is_new = self.store.change_index(|index| {
-            let is_new = !index.images.contains_key(&manifest);
-            let record = index.images.entry(manifest.clone()).or_insert_with(|| Record {
-                names: BTreeSet::new(),
-                config: ready.config,
-                indexes: BTreeSet::new(),
-                layers: Vec::new(),
-                build_keys: BTreeSet::new(),
-                added_at: Timestamp::now(),
-            });
-            record.indexes.extend(ready.indexes);
-            record.layers = ready.layers;
-            for name in names {
-                index.name(&manifest, name);
-            }
-            Ok(is_new)
-        })?;
-        let image = self.image(&manifest)?;
-        // A moved name may have been the last one of another image.
-        self.store.collect()?;
-        if self.make_room(0)? {
-            return Ok(image);
-        }
-        if is_new {
-            drop(image);
-            drop(lease);
-            self.store.change_index(|index| Ok(index.images.remove(&manifest)))?;
-            self.store.collect()?;
-        }
-        Err(Error::NoSpace { what: format!("image {manifest} below the cap on images") })
-    }
-
-    /// Collects images until `bytes` more fit below the cap; `false` when they still do not.
-    fn make_room(&self, bytes: u64) -> Result<bool> {
-        let Some(cap) = self.options.disk_cap else { return Ok(true) };
-        let fits = || -> Result<bool> {
-            let (blobs, layers, partial) = self.store.usage()?;
-            Ok(blobs + layers + partial + bytes <= cap)
-        };
-        if fits()? {
-            return Ok(true);
-        }
-        if bytes > cap {
-            // Nothing that went would help.
-            return Ok(false);
-        }
-        self.store.drop_partial()?;
-        self.store.evict(fits)?;
-        fits()
-    }
-
     fn users_of(&self, manifest: &Digest) -> Vec<String> {
         match self.options.users.of_images() {
             Some(mut users) => users.remove(manifest).unwrap_or_default(),

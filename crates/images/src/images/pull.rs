@@ -9,13 +9,14 @@ use crate::{
     config::ConfigFile,
     digest::Digest,
     error::{Error, Result},
-    manifest::{self, Manifest, Parsed},
+    manifest::{self, Content, Manifest, Parsed},
     options::Credentials,
     platform::Platform,
     progress::{Event, Progress},
     reference::Reference,
     registry::{Document, Session},
     store::{
+        files::file_length,
         index::LayerRecord,
         lease::{Lease, Thing},
     },
@@ -116,8 +117,7 @@ impl Images {
         let fits = self
             .blocking(move |inner| {
                 let missing = layers.iter().filter(|layer| !inner.store.has_blob(&layer.digest));
-                let bytes = missing.fold(0_u64, |sum, layer| sum.saturating_add(layer.size));
-                inner.make_room(bytes)
+                inner.make_room_to_download(missing)
             })
             .await?;
         if fits {
@@ -129,6 +129,21 @@ impl Images {
 }
 
 impl Inner {
+    fn make_room_to_download<'a>(&self, layers: impl Iterator<Item = &'a Content>) -> Result<bool> {
+        let (mut whole, mut rest) = (0_u64, 0_u64);
+        for layer in layers {
+            // What came of it earlier is on the disk and counted there.
+            let begun = file_length(&self.store.partial_blob(&layer.digest)).unwrap_or(0);
+            whole = whole.saturating_add(layer.size);
+            rest = rest.saturating_add(layer.size.saturating_sub(begun));
+        }
+        // However much of it is here: what could never fit drives nothing out.
+        if self.options.disk_cap.is_some_and(|cap| whole > cap) {
+            return Ok(false);
+        }
+        self.make_room(rest)
+    }
+
     /// Keeps what is here of an image, and what is about to come.
     fn lease_parts(&self, documents: Vec<Digest>, layers: Vec<(Digest, Digest)>) -> Lease {
         let mut things: Vec<Thing> = documents.into_iter().map(Thing::Blob).collect();

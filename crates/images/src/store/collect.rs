@@ -67,10 +67,14 @@ impl Store {
         Ok(freed)
     }
 
-    /// As [`Self::collect`], when there is an image without a name and a user.
+    /// As [`Self::collect`], when there is an image without a name and a user; else only what grows old by itself.
     pub(crate) fn collect_nameless(&self) -> Result<Freed> {
         let has_some = !self.nameless(&self.index()).is_empty();
-        if has_some { self.collect() } else { Ok(Freed::default()) }
+        if has_some {
+            return self.collect();
+        }
+        let _index = self.index();
+        Ok(Freed { bytes: self.drop_old_partial()?, ..Freed::default() })
     }
 
     fn forget_nameless(&self, index: &mut Index) -> Vec<Digest> {
@@ -121,9 +125,7 @@ impl Store {
                 freed.n_blobs += 1;
             }
         }
-        for (_, path) in self.broken_off()?.into_iter().filter(|(_, path)| is_old(path)) {
-            freed.bytes += remove_file(&path)?;
-        }
+        freed.bytes += self.drop_old_partial()?;
         let mut trash = Vec::new();
         for (name, path) in names(&self.layers)? {
             // Others keep things here too; a layer of ours has a digest for its name.
@@ -144,6 +146,12 @@ impl Store {
     pub(crate) fn drop_partial(&self) -> Result<u64> {
         let _index = self.index();
         self.broken_off()?.iter().map(|(_, path)| remove_file(path)).sum()
+    }
+
+    /// The same for those that waited too long. Whoever calls has the index.
+    fn drop_old_partial(&self) -> Result<u64> {
+        let broken_off = self.broken_off()?;
+        broken_off.iter().filter(|(_, path)| is_old(path)).map(|(_, path)| remove_file(path)).sum()
     }
 
     /// Downloads that nobody goes on with. Whoever calls has the index, so that nobody begins to meanwhile.

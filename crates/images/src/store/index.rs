@@ -128,12 +128,45 @@ impl Index {
         found.next().filter(|_| found.next().is_none()).map(|(digest, _)| digest.clone())
     }
 
+    /// Adds an image without a name; one that is here keeps its names.
+    pub(crate) fn add(
+        &mut self,
+        manifest: Digest,
+        config: Digest,
+        indexes: BTreeSet<Digest>,
+        layers: Vec<LayerRecord>,
+    ) {
+        let record = self.images.entry(manifest).or_insert_with(|| Record {
+            names: BTreeSet::new(),
+            config,
+            indexes: BTreeSet::new(),
+            layers: Vec::new(),
+            build_keys: BTreeSet::new(),
+            added_at: Timestamp::now(),
+        });
+        record.indexes.extend(indexes);
+        record.layers = layers;
+    }
+
     /// Gives the image this name, and takes it from the one that had it.
     pub(crate) fn name(&mut self, manifest: &Digest, name: &Reference) {
         for record in self.images.values_mut() {
             record.names.remove(name);
         }
         if let Some(record) = self.images.get_mut(manifest) {
+            record.names.insert(name.clone());
+        }
+    }
+
+    /// Takes a name from the image again and gives it to the one that had it before, if that is still here.
+    pub(crate) fn unname(&mut self, manifest: &Digest, name: &Reference, before: &Self) {
+        let is_taken = self.images.get_mut(manifest).is_some_and(|record| record.names.remove(name));
+        // Else somebody has given it to another one meanwhile.
+        if !is_taken {
+            return;
+        }
+        let owner = before.images.iter().find(|(_, record)| record.names.contains(name));
+        if let Some(record) = owner.and_then(|(owner, _)| self.images.get_mut(owner)) {
             record.names.insert(name.clone());
         }
     }

@@ -7,6 +7,7 @@
 //! Three threads: one decompresses, one hashes, one reads the archive and writes files.
 
 mod feed;
+mod measure;
 pub(crate) mod members;
 mod pax;
 mod sparse;
@@ -18,6 +19,7 @@ use std::{io::Read, os::fd::BorrowedFd, thread};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::measure::measured_layer;
 use self::members::{Member, Members};
 pub use self::unpacker::{InProcess, Unpacker};
 
@@ -31,6 +33,9 @@ const MAX_WARNINGS: usize = 32;
 /// Longest warning. A name may be a megabyte of anything, and all of this goes through one packet from whoever unpacks.
 const MAX_WARNING_CHARS: usize = 200;
 
+/// The limit of [`UnpackOptions::max_disk_bytes`], as an error has it.
+pub(crate) const MAX_DISK_BYTES: &str = "max_disk_bytes";
+
 /// How a layer is laid out, and what is too much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpackOptions {
@@ -41,6 +46,8 @@ pub struct UnpackOptions {
     pub max_layer_bytes: u64,
     /// Most bytes of names and attributes of directories, which are held until the layer's end.
     pub max_directory_bytes: u64,
+    /// Most bytes that its files and directories may take on disk, to a block. Holes take none.
+    pub max_disk_bytes: u64,
 }
 
 impl Default for UnpackOptions {
@@ -50,6 +57,7 @@ impl Default for UnpackOptions {
             max_entries: crate::Limits::default().max_entries,
             max_layer_bytes: crate::Limits::default().max_layer_bytes,
             max_directory_bytes: crate::Limits::default().max_directory_bytes,
+            max_disk_bytes: u64::MAX,
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::{
-    UnpackOptions, Warnings,
+    MAX_DISK_BYTES, UnpackOptions, Warnings,
     feed::Source,
     members::{Kind, Member, Members},
     sparse::Map,
@@ -27,7 +27,12 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const BOOKKEEPING: &[u8] = b".wh..wh.";
 
 /// What files take on disk is counted in these.
-const DISK_BLOCK: u64 = 4096;
+pub(super) const DISK_BLOCK: u64 = 4096;
+
+/// What so many bytes take on disk.
+pub(super) fn blocks(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(DISK_BLOCK).unwrap_or(u64::MAX)
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Written {
@@ -104,7 +109,16 @@ impl<'a> Writer<'a> {
             let what = "what the layer says of its directories";
             return too_large(what, "max_directory_bytes", self.options.max_directory_bytes);
         }
+        if self.written.disk_bytes > self.options.max_disk_bytes {
+            return too_large("the layer on disk", MAX_DISK_BYTES, self.options.max_disk_bytes);
+        }
         Ok(())
+    }
+
+    /// Counts what is about to be written, before it takes any place. An archive may say any number.
+    fn count(&mut self, bytes: u64) -> Result<()> {
+        self.written.disk_bytes = self.written.disk_bytes.saturating_add(blocks(bytes));
+        self.check()
     }
 
     fn write(&mut self, member: Member, members: &mut Members<'_>) -> Result<()> {
@@ -128,9 +142,8 @@ impl<'a> Writer<'a> {
             }
             Kind::File { size } => {
                 let file = self.create(parents, name, &entry)?;
+                self.count(*size)?;
                 members.data(*size, |bytes| write_fully(&file, bytes, &entry))?;
-                // Only now is it known to be so many, and not a number that cannot be.
-                self.written.disk_bytes += size.next_multiple_of(DISK_BLOCK);
                 self.finish_file(&file, &member)
             }
             Kind::Sparse(map) => {
@@ -232,7 +245,7 @@ impl<'a> Writer<'a> {
         }
         for segment in &map.segments {
             let mut at = segment.offset;
-            self.written.disk_bytes += segment.length.next_multiple_of(DISK_BLOCK);
+            self.count(segment.length)?;
             members.data(segment.length, |mut bytes| {
                 while !bytes.is_empty() {
                     let written =

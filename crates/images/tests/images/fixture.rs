@@ -246,6 +246,12 @@ pub(crate) fn small_image(text: &str) -> TestImage {
     TestImage::new(&[(tar.clone(), tar)])
 }
 
+/// A layer that is large as it comes and takes next to nothing when it is unpacked.
+pub(crate) fn links(name: &str, count: usize) -> Vec<u8> {
+    let link = |layer: Layer, number| layer.symlink(&format!("{name}-{number}"), name);
+    (0..count).fold(Layer::default(), link).tar()
+}
+
 /// Three layers: a root with busybox, changes with whiteouts, and a last word.
 fn stacked_layers() -> [Vec<u8>; 3] {
     let busybox = fs::read("/bin/busybox")

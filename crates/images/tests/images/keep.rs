@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Cursor,
     sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
 };
 
 use images::{
@@ -12,7 +13,7 @@ use images::{
 };
 
 use crate::{
-    fixture::{Layer, TestImage, everything_in, gzip, noise, options, small_image},
+    fixture::{Layer, TestImage, everything_in, gzip, links, noise, options, small_image},
     server::{Answer, Server},
 };
 
@@ -238,6 +239,57 @@ async fn what_could_never_fit_below_the_cap_drives_nothing_out_and_fills_no_disk
     images.prune().await.unwrap();
     assert_eq!(everything_in(home.path()), before);
     drop(kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_downloaded_earlier_counts_once_against_the_cap() {
+    let home = tempfile::tempdir().unwrap();
+    let capped = Options { disk_cap: Some(300_000), ..options() };
+    let images = Images::open(home.path(), capped).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    let begin = |blob: &[u8], bytes: usize| {
+        let part = home.path().join("images/partial").join(Digest::of(blob).hex());
+        fs::write(part, &blob[..bytes]).unwrap();
+    };
+
+    let tar = links("link", 400);
+    begin(&tar, 150_000);
+    let server = Server::of(&TestImage::new(&[(tar.clone(), tar)]), |_| None);
+    let pulled = images.pull(&server.reference("app:1"), PullOptions::default(), Progress::none()).await;
+    drop(pulled.unwrap());
+    assert_eq!(server.blob_requests().last().unwrap().1, Some(150_000));
+    images.get("kept:1").await.unwrap();
+    images.remove(&server.reference("app:1").to_string(), InUse::Refuse).await.unwrap();
+
+    // Most of it is here, and still it could never fit.
+    let tar = links("link", 600);
+    begin(&tar, 250_000);
+    let server = Server::of(&TestImage::new(&[(tar.clone(), tar)]), |_| None);
+    let pulled = images.pull(&server.reference("more:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(pulled, Err(Error::NoSpace { .. })), "{pulled:?}");
+    assert_eq!(server.blob_requests().len(), 1, "the configuration only");
+    assert_eq!(names(&images).await, ["kept:1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_nobody_goes_on_with_goes_after_a_day_without_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    drop(pull(&images, &small_image("kept"), "kept:1").await);
+    let before = everything_in(home.path());
+    let begin = |text: &str, hours: u64| {
+        let part = home.path().join("images/partial").join(Digest::of(text.as_bytes()).hex());
+        fs::write(&part, text).unwrap();
+        let begun = SystemTime::now() - Duration::from_secs(hours * 60 * 60);
+        fs::File::options().write(true).open(&part).unwrap().set_modified(begun).unwrap();
+        part
+    };
+    let (old, recent) = (begin("old", 25), begin("recent", 23));
+    let freed = images.collect().await.unwrap();
+    assert_eq!((freed.bytes, freed.images.len()), (3, 0));
+    assert!(!old.exists() && recent.exists());
+    fs::remove_file(recent).unwrap();
+    assert_eq!(everything_in(home.path()), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

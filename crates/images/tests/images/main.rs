@@ -8,6 +8,7 @@
 
 mod archives;
 mod builds;
+mod cap;
 mod crash;
 mod fixture;
 mod full_disk;

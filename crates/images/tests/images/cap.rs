@@ -1,0 +1,161 @@
+//! What images may take on disk, while they come in.
+
+use std::{
+    fs::{self, File},
+    io::{self, Cursor},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use images::{
+    Digest, Error, ImageConfig, Images, InProcess, Options, Platform, Progress, PullOptions, UnpackOptions,
+    Unpacked, Unpacker,
+};
+use serde_json::json;
+
+use crate::{
+    fixture::{Layer, TestImage, everything_in, gzip, links, options},
+    server::Server,
+};
+
+const CAP: u64 = 500_000;
+
+/// Looks at the most that all layers together took, half-made ones too.
+#[derive(Debug)]
+struct Watching {
+    layers: PathBuf,
+    most: AtomicU64,
+}
+
+impl Unpacker for Watching {
+    fn unpack(&self, blob: File, into: &Path, options: &UnpackOptions) -> Result<Unpacked, Error> {
+        let unpacked = InProcess.unpack(blob, into, options);
+        self.most.fetch_max(bytes_below(&self.layers), Ordering::SeqCst);
+        unpacked
+    }
+
+    fn remove(&self, directory: &Path) -> io::Result<()> {
+        InProcess.remove(directory)
+    }
+}
+
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        // In zeros that were written, not in holes.
+        metadata => metadata.map_or(0, |metadata| metadata.len()),
+    };
+    entries.map(bytes).sum()
+}
+
+struct Home {
+    directory: tempfile::TempDir,
+    watching: Arc<Watching>,
+    images: Images,
+}
+
+impl Home {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let layers = directory.path().join("layers");
+        let watching = Arc::new(Watching { layers, most: AtomicU64::new(0) });
+        let options = Options { disk_cap: Some(CAP), unpacker: watching.clone(), ..options() };
+        let images = Images::open(directory.path(), options).await.unwrap();
+        Self { directory, watching, images }
+    }
+
+    async fn names(&self) -> Vec<String> {
+        let listed = self.images.list().await.unwrap();
+        listed.iter().flat_map(|image| image.names.iter().map(|name| name.familiar())).collect()
+    }
+}
+
+/// Small as it comes, and `bytes` when it is unpacked.
+fn zeros(name: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let tar = Layer::default().file(name, &vec![0; bytes]).tar();
+    (tar.clone(), gzip(&tar))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_that_fit_alone_and_not_together_never_take_more_than_the_cap() {
+    let home = Home::new().await;
+    let large = TestImage::new(&["a", "b", "c"].map(|name| zeros(name, 300_000)));
+    let server = Server::of(&large, |_| None);
+    let pulled = home.images.pull(&server.reference("app:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(pulled, Err(Error::NoSpace { .. })), "{pulled:?}");
+    let loaded = home.images.load(Cursor::new(large.layout("app:1")), Platform::host()).await;
+    assert!(matches!(loaded, Err(Error::NoSpace { .. })), "{loaded:?}");
+    // Every file takes a block, however little is in it.
+    let many = (0..200).fold(Layer::default(), |layer, number| layer.file(&number.to_string(), b"x")).tar();
+    let name = "root:1".parse().unwrap();
+    let imported =
+        home.images.import(Cursor::new(gzip(&many)), ImageConfig::default(), Platform::host(), name).await;
+    assert!(matches!(imported, Err(Error::NoSpace { .. })), "{imported:?}");
+
+    let most = home.watching.most.load(Ordering::SeqCst);
+    assert!((300_000..=CAP).contains(&most), "{most}");
+    assert_eq!(everything_in(home.directory.path()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_needs_room_gets_that_of_unused_images_before_it_is_unpacked() {
+    let home = Home::new().await;
+    for (name, bytes) in [("old:1", 150_000), ("newer:1", 150_000), ("app:1", 250_000)] {
+        let image = TestImage::new(&[zeros(name, bytes)]);
+        home.images.load(Cursor::new(image.layout(name)), Platform::host()).await.unwrap();
+    }
+    // One was enough, and the least recently used one.
+    assert_eq!(home.names().await, ["app:1", "newer:1"]);
+    let most = home.watching.most.load(Ordering::SeqCst);
+    assert!((400_000..=CAP).contains(&most), "{most}");
+}
+
+/// What `docker save` writes of images of one layer.
+fn docker_archive(images: &[(&TestImage, &[&str])]) -> Vec<u8> {
+    let name = |bytes: &[u8]| Digest::of(bytes).hex().to_owned();
+    let mut archive = Layer::default();
+    let mut listed = Vec::new();
+    for (image, tags) in images {
+        let (config, layer) = (name(&image.config), name(&image.blobs[0]));
+        archive = archive.file(&config, &image.config).file(&layer, &image.blobs[0]);
+        listed.push(json!({"Config": config, "RepoTags": tags, "Layers": [layer]}));
+    }
+    archive.file("manifest.json", json!(listed).to_string().as_bytes()).tar()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_of_several_images_is_taken_in_whole_or_not_at_all() {
+    let image = |name: &str, bytes: usize| {
+        let tar = links(name, bytes / 512);
+        TestImage::new(&[(tar.clone(), tar)])
+    };
+    let home = Home::new().await;
+    let load = async |images: &[(&TestImage, &[&str])]| {
+        home.images.load(Cursor::new(docker_archive(images)), Platform::host()).await
+    };
+    let (here, other) = (image("here", 100_000), image("other", 100_000));
+    let held = load(&[(&here, &["here:1"]), (&other, &["other:1", "moved:1"])]).await.unwrap();
+    assert_eq!(home.names().await, ["here:1", "moved:1", "other:1"]);
+    let before = everything_in(home.directory.path());
+
+    // The first is here, the second would fit, and the third does not.
+    let (second, third) = (image("second", 50_000), image("third", 300_000));
+    let archive: &[(&TestImage, &[&str])] =
+        &[(&here, &["again:1"]), (&second, &["second:1"]), (&third, &["third:1", "moved:1"])];
+    let loaded = load(archive).await;
+    assert!(matches!(loaded, Err(Error::NoSpace { .. })), "{loaded:?}");
+    assert_eq!(home.names().await, ["here:1", "moved:1", "other:1"]);
+    assert_eq!(home.images.get("moved:1").await.unwrap().digest, held[1].digest);
+    assert_eq!(home.images.list().await.unwrap().len(), 2);
+    home.images.prune().await.unwrap();
+    assert_eq!(everything_in(home.directory.path()), before);
+
+    // Once nobody holds them, they make room.
+    drop(held);
+    assert_eq!(load(archive).await.unwrap().len(), 3);
+    assert_eq!(home.names().await, ["again:1", "here:1", "moved:1", "third:1", "second:1"]);
+}
