@@ -1,5 +1,7 @@
 //! `TarIn`: a tar stream into a directory, and nowhere else.
 
+mod sparse;
+
 use std::{
     cell::Cell,
     ffi::{CString, OsStr},
@@ -21,8 +23,9 @@ use rustix::{
 use tar::{Archive, Entry, EntryType};
 use tokio::sync::mpsc;
 
+use self::sparse::{Awaited, copy_sparsely};
 use super::{
-    Answer, absolute, failure,
+    Answer, Cancel, absolute, failure,
     place::{QUIET, c_name, open_directory},
     write::BodyLeft,
 };
@@ -32,6 +35,18 @@ use crate::{background, wire, wire::FrameReader};
 const QUEUED_PIECES: usize = 4;
 /// Bytes of headers, long names and extensions before one entry's own bytes: the archive's reader holds them whole.
 const MAX_HEADER_BYTES: u64 = 256 * 1024;
+/// Sizes of one archive's sparse files together. Holes take no room, but the archive's reader counts through them: some
+/// minutes for this much.
+const MAX_SPARSE_BYTES: u64 = 4 << 40;
+
+/// Stops the job when nobody waits for it any more, for whatever reason.
+struct StopOnDrop(Cancel);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 pub(crate) async fn unpack(
     reader: &mut FrameReader<'_>,
@@ -39,9 +54,12 @@ pub(crate) async fn unpack(
     keep_ids: bool,
 ) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUED_PIECES);
+    let cancel = Cancel::default();
+    let _stop = StopOnDrop(cancel.clone());
     let job = background::spawn_archive(move || {
         let root = absolute(&path).and_then(|path| open_directory(&path))?;
-        Unpack { root, is_root: Path::new(&path).parent().is_none(), keep_ids }.all(receiver)
+        let is_root = Path::new(&path).parent().is_none();
+        Unpack { root, is_root, keep_ids, cancel, sparse_left: Cell::new(MAX_SPARSE_BYTES) }.all(receiver)
     });
     let mut job = match job {
         Ok(job) => Some(job),
@@ -64,12 +82,15 @@ pub(crate) async fn unpack(
         }
     }
     drop(sender);
-    if let Some(job) = job
-        && let Err(failure) = job.done().await.flatten()
-    {
-        return Ok(Err((failure, BodyLeft::No)));
-    }
-    Ok(Ok(Response::Written { bytes }))
+    let Some(job) = job else { return Ok(Ok(Response::Written { bytes })) };
+    let unpacked = tokio::select! {
+        unpacked = job.done() => unpacked.flatten(),
+        () = reader.gone() => return Err(wire::ConnectionError::Gone),
+    };
+    Ok(match unpacked {
+        Ok(()) => Ok(Response::Written { bytes }),
+        Err(failure) => Err((failure, BodyLeft::No)),
+    })
 }
 
 /// The body as a file to read from. Between entries it gives only so many bytes.
@@ -103,6 +124,9 @@ struct Unpack {
     /// Whether it is the root of everything, which nothing can leave.
     is_root: bool,
     keep_ids: bool,
+    cancel: Cancel,
+    /// What is left of `MAX_SPARSE_BYTES`.
+    sparse_left: Cell<u64>,
 }
 
 /// A name in an open directory beneath the root.
@@ -129,10 +153,28 @@ impl Unpack {
             let Some(entry) = entries.next() else { return Ok(()) };
             header_left.set(None);
             let mut entry = entry.map_err(broken_archive)?;
+            self.take_sparse(&entry)?;
             self.one(&mut entry)?;
             // What is left of the entry is not part of the next one's header.
-            io::copy(&mut entry, &mut io::sink()).map_err(broken_archive)?;
+            io::copy(&mut self.awaited(&mut entry), &mut io::sink()).map_err(broken_archive)?;
         }
+    }
+
+    /// Counts a sparse file, whatever becomes of it: what is not unpacked is read too.
+    fn take_sparse(&self, entry: &Entry<'_, PieceReader>) -> Answer<()> {
+        if !entry.header().entry_type().is_gnu_sparse() {
+            return Ok(());
+        }
+        let left = self.sparse_left.get().checked_sub(entry.size()).ok_or_else(|| {
+            let message = format!("the archive's sparse files have more than {MAX_SPARSE_BYTES} bytes");
+            Failure::new(FailureKind::LimitReached, message)
+        })?;
+        self.sparse_left.set(left);
+        Ok(())
+    }
+
+    fn awaited<'a, R>(&'a self, source: &'a mut R) -> Awaited<'a, R> {
+        Awaited { source, cancel: &self.cancel }
     }
 
     fn one(&self, entry: &mut Entry<'_, PieceReader>) -> Answer<()> {
@@ -226,8 +268,8 @@ impl Unpack {
         clear(spot)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
         let fd = rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?;
-        let mut file = std::fs::File::from(fd);
-        io::copy(entry, &mut file)?;
+        let file = std::fs::File::from(fd);
+        copy_sparsely(&mut self.awaited(entry), &file)?;
         self.finish(entry, &file)
     }
 

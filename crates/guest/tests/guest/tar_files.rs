@@ -2,11 +2,11 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt, symlink},
     path::Path,
 };
 
-use guest_protocol::{Failure, FailureKind, Request, Response};
+use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Request, Response};
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::support::{Host, TestGuest, eventually, write_file};
@@ -46,9 +46,39 @@ impl Crafted {
         self
     }
 
+    /// A sparse file of `size` bytes: some text, nothing, and the text again at its end.
+    fn sparse(mut self, name: &str, size: u64, text: &str) -> Self {
+        let padding = text.len().next_multiple_of(512) - text.len();
+        let data = format!("{text}{}{text}", "\0".repeat(padding));
+        let mut header = Header::new_gnu();
+        header.set_path(name).unwrap();
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_mode(0o644);
+        header.set_size(data.len() as u64);
+        let fields = header.as_gnu_mut().unwrap();
+        let first = data.len() - text.len();
+        let pieces = [(0, first), (size - text.len() as u64, text.len())];
+        for (piece, (offset, length)) in fields.sparse.iter_mut().zip(pieces) {
+            piece.offset = number(offset);
+            piece.numbytes = number(length as u64);
+        }
+        fields.realsize = number(size);
+        header.set_cksum();
+        self.0.append(&header, data.as_bytes()).unwrap();
+        self
+    }
+
     fn done(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
+}
+
+/// As the fields of a sparse header are, in base 256, which has room for every size.
+fn number(value: u64) -> [u8; 12] {
+    let mut field = [0; 12];
+    field[0] = 0x80;
+    field[4..].copy_from_slice(&value.to_be_bytes());
+    field
 }
 
 #[test]
@@ -246,4 +276,81 @@ fn slow_hosts_leave_threads_for_everyone_else() {
     eventually("there is room", || {
         matches!(guest.connect().ask(&Request::TarOut { path: target.clone() }), Ok(Response::Packing))
     });
+}
+
+#[test]
+fn holes_stay_holes() {
+    const SIZE: u64 = 1 << 30;
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    // One that says so, and one that comes with all its zeros, as we pack them ourselves.
+    let zeros = format!("begin{}end", "\0".repeat(3 << 20));
+    let archive = Crafted::new()
+        .sparse("sparse", SIZE, "text")
+        .entry(EntryType::Regular, "plain", "", &zeros)
+        .entry(EntryType::Regular, "only-zeros", "", &"\0".repeat(1 << 20))
+        .done();
+    unpack(&mut host, &target, false, &archive).unwrap();
+    let taken = |name: &str| {
+        let metadata = fs::metadata(format!("{target}/{name}")).unwrap();
+        (metadata.len(), metadata.blocks() * 512)
+    };
+    let (length, taken_sparse) = taken("sparse");
+    assert_eq!(length, SIZE);
+    assert!(taken_sparse <= 64 * 1024, "{taken_sparse}");
+    let sparse = fs::File::open(format!("{target}/sparse")).unwrap();
+    for (offset, expected) in [(0, b"text\0"), (SIZE - 5, b"\0text")] {
+        let mut found = [1; 5];
+        sparse.read_exact_at(&mut found, offset).unwrap();
+        assert_eq!(&found, expected);
+    }
+    assert_eq!(fs::read_to_string(format!("{target}/plain")).unwrap(), zeros);
+    assert!(taken("plain").1 <= 64 * 1024, "{:?}", taken("plain"));
+    let (length, taken_zeros) = taken("only-zeros");
+    assert_eq!(length, 1 << 20);
+    assert!(taken_zeros <= 4096, "{taken_zeros}");
+}
+
+#[test]
+fn sparse_files_without_end_are_refused() {
+    const TIB: u64 = 1 << 40;
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    // The name means the directory itself, so that nothing is written; its holes would be read all the same.
+    for name in ["endless", "."] {
+        let archive = Crafted::new().sparse(name, 4 * TIB + 1, "text").done();
+        let failure = unpack(&mut host, &target, false, &archive).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::LimitReached, "{name}: {failure}");
+    }
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+}
+
+#[test]
+fn a_host_that_goes_ends_what_it_unpacks() {
+    let guest = TestGuest::start();
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    // Reading it to its end takes longer than any of us waits.
+    let archive = Crafted::new().sparse("hole", 4 << 40, "text").done();
+    let hole = format!("{target}/hole");
+    let is_open = || {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap();
+        descriptors.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|file| file == Path::new(&hole)))
+    };
+    for is_whole in [true, false] {
+        let mut host = guest.connect();
+        host.request(&Request::TarIn { path: target.clone(), keep_ids: false });
+        if is_whole {
+            host.send_body(&archive);
+        } else {
+            host.send(&Frame::new(FrameKind::Data, archive.clone()));
+        }
+        eventually("it is being unpacked", is_open);
+        drop(host);
+        eventually("it has ended", || !is_open());
+    }
 }

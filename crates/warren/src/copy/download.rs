@@ -18,7 +18,7 @@ use rustix::{fs::Mode, io::Errno};
 use sandbox::{Error, ErrorKind, FileKind};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{Progress, merge::merge, place::base_name, tree, unpack::open_directory};
+use super::{Progress, merge::merge, place::base_name, sparse::SparseFile, tree, unpack::open_directory};
 use crate::{
     client::{Client, Within},
     error::{CommandResult, io_failure},
@@ -169,7 +169,7 @@ impl Target {
 
 /// A file is written beside its place and moved there, so that nobody sees half of it.
 async fn write_file(
-    bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    mut bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
     target: &Target,
     entry: &FileEntry,
 ) -> CommandResult<()> {
@@ -180,8 +180,11 @@ async fn write_file(
     }
     let beside = Staging::new(target.directory())?;
     let path = beside.path.join("file");
-    let file = tokio::fs::File::create(&path).await.map_err(failed)?;
-    pour(bytes, file).await?;
+    let mut file = SparseFile::new(fs::File::create(&path).map_err(failed)?);
+    while let Some(piece) = bytes.try_next().await? {
+        file.append(&piece).map_err(failed)?;
+    }
+    file.finish().map_err(failed)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode.0 & 0o777)).map_err(failed)?;
     target.take(&path)
 }

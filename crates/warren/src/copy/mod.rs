@@ -7,6 +7,7 @@ mod download;
 mod merge;
 mod place;
 mod progress;
+mod sparse;
 mod tree;
 mod unpack;
 mod upload;

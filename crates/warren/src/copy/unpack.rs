@@ -19,6 +19,7 @@ use rustix::{
 };
 use tar::{Archive, Entry, EntryType};
 
+use super::sparse::SparseFile;
 use crate::output;
 
 /// Deeper trees are refused: moving and removing them needs a descriptor for each level.
@@ -92,6 +93,10 @@ impl Unpacker {
         let path = Path::new(OsStr::from_bytes(&entry.path_bytes())).to_owned();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(&path)));
         let kind = entry.header().entry_type();
+        if kind.is_gnu_sparse() {
+            // Even to leave it out, its holes would have to be counted through, and they may have no end.
+            return Err(refused(shown(&path), "comes as a sparse file, which no honest sandbox sends"));
+        }
         if !matches!(
             kind,
             EntryType::Regular
@@ -207,9 +212,10 @@ fn make_symlink<R: Read>(spot: &Spot, entry: &Entry<'_, R>) -> io::Result<()> {
 fn write_file<R: Read>(spot: &Spot, mode: u32, entry: &mut Entry<'_, R>) -> io::Result<()> {
     clear(spot)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file =
-        File::from(rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?);
-    io::copy(entry, &mut file)?;
+    let opened = rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?;
+    let mut file = SparseFile::new(File::from(opened));
+    file.append_all(entry)?;
+    let file = file.finish()?;
     rustix::fs::fchmod(&file, plain(mode))?;
     if let Ok(seconds) = i64::try_from(entry.header().mtime()?) {
         let then = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -229,7 +235,11 @@ fn clear(spot: &Spot) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+        path::PathBuf,
+    };
 
     use super::*;
 
@@ -367,6 +377,32 @@ mod tests {
             scene.unpack(&archive_of(&[("odd", kind, 0o666, "")])).unwrap();
             assert!(fs::symlink_metadata(scene.staging().join("odd")).is_err(), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn zeros_take_no_room() {
+        let scene = Scene::new();
+        let text = format!("begin{}", "\0".repeat(8 << 20));
+        scene.unpack(&archive_of(&[("f", EntryType::Regular, 0o644, &text)])).unwrap();
+        assert!(fs::read(scene.staging().join("f")).unwrap() == text.as_bytes());
+        let taken = fs::metadata(scene.staging().join("f")).unwrap().blocks() * 512;
+        assert!(taken <= 64 * 1024, "{taken}");
+    }
+
+    #[test]
+    fn a_hole_without_end_is_refused() {
+        let scene = Scene::new();
+        let mut header = tar::Header::new_gnu();
+        header.set_path("hole").unwrap();
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_mode(0o644);
+        header.set_size(0);
+        let endless = *b"777777777777";
+        let fields = header.as_gnu_mut().unwrap();
+        (fields.realsize, fields.sparse[0].offset) = (endless, endless);
+        fields.sparse[0].numbytes = *b"000000000000";
+        header.set_cksum();
+        scene.refuses(header.as_bytes(), "sparse");
     }
 
     #[test]
