@@ -127,10 +127,14 @@ impl<'a> Members<'a> {
         if !store.has_blob(&member.digest) {
             // A second name for the same file: another image of the archive may want it too.
             let (_, link) = store.scratch_file()?;
-            fs::remove_file(&link)
+            let adopted = fs::remove_file(&link)
                 .and_then(|()| fs::hard_link(&member.path, &link))
-                .map_err(Error::io("link", &link))?;
-            store.adopt_blob(&member.digest, &link)?;
+                .map_err(Error::io("link", &link))
+                .and_then(|()| store.adopt_blob(&member.digest, &link));
+            if adopted.is_err() {
+                let _the_first_error_counts = fs::remove_file(&link);
+            }
+            adopted?;
         }
         Ok(member.bytes)
     }

@@ -255,3 +255,19 @@ async fn archives_that_lie_leave_nothing() {
     assert!(matches!(error, Error::TooLarge { ref limit, .. } if limit == "max_archive_members"), "{error}");
     assert_eq!(everything_in(small.path()), Vec::<std::path::PathBuf>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_an_archive_that_cannot_become_a_blob_leaves_no_scratch_file() {
+    let image = small_image("archive");
+    let home = Home::new().await;
+    // No file can be renamed to the name of a directory.
+    let layer = Digest::of(&image.blobs[0]);
+    let in_its_way = home.directory.path().join("images/blobs/sha256").join(layer.hex());
+    fs::create_dir(&in_its_way).unwrap();
+    let archive = image.layout("app:1");
+    let error = home.images.load(Cursor::new(archive.clone()), Platform::host()).await.unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert_eq!(everything_in(home.directory.path()), std::slice::from_ref(&in_its_way));
+    fs::remove_dir(in_its_way).unwrap();
+    home.images.load(Cursor::new(archive), Platform::host()).await.unwrap();
+}
