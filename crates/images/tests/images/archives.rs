@@ -267,7 +267,7 @@ async fn a_file_of_an_archive_that_cannot_become_a_blob_leaves_no_scratch_file()
     let archive = image.layout("app:1");
     let error = home.images.load(Cursor::new(archive.clone()), Platform::host()).await.unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    assert_eq!(everything_in(home.directory.path()), [in_its_way.clone()]);
+    assert_eq!(everything_in(home.directory.path()), std::slice::from_ref(&in_its_way));
     fs::remove_dir(in_its_way).unwrap();
     home.images.load(Cursor::new(archive), Platform::host()).await.unwrap();
 }
