@@ -10,6 +10,7 @@ mod archives;
 mod builds;
 mod cap;
 mod crash;
+mod docker;
 mod fixture;
 mod full_disk;
 mod hostile_layers;
