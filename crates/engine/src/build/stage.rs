@@ -432,11 +432,14 @@ impl<'a> Walk<'a> {
             let key = format!("built {}", ground.digest);
             commit.build_key = Some(Digest::of(key.as_bytes()));
         }
+        // Not as the image has them: whoever built the same name at the same time may have it by now.
+        let mut names = self.spec.tags.clone();
+        names.sort();
+        names.dedup();
         let image = self.images.commit(Some(&ground), None, commit).await.map_err(from_images)?;
         Ok(BuiltImage {
             digest: image.digest.clone(),
-            // Whoever built the same name at the same time may have it by now.
-            names: self.spec.tags.clone(),
+            names,
             n_steps: self.total,
             n_cached: self.n_cached,
             warnings: self.warnings,
