@@ -168,8 +168,12 @@ fn changes_are_listed_and_told_as_a_patch() {
     hold(&daemon, "dev");
     daemon.ok(["snapshot", "create", "dev", "--name", "base"]);
     // With its own snapshot, whatever that is made on; so does a fork of it.
+    if daemon.json(["inspect", "dev", "--json"]).to_string().contains(r#""state":"stopped""#) {
+        daemon.ok(["start", "dev"]);
+    }
     daemon.sh_ok("dev", "echo later > /root/later; rm /root/text; chmod 755 /srv");
     assert_eq!(changes(&["--since", "base"]), ["A /root/later", "D /root/text", "m /srv"]);
+    hold(&daemon, "dev");
     daemon.ok(["fork", "dev", "--name", "branch"]);
     daemon.sh_ok("branch", "echo 4 > /root/text");
     let branch = daemon.ok(["diff", "branch", "--since", "base"]);
