@@ -20,6 +20,20 @@ async fn replace(world: &World, spec: SandboxSpec) -> Result<SandboxView> {
     world.engine.replace_sandbox(&world.who, spec, &which, grace, Progress::none()).await
 }
 
+/// Goes away when the earlier one is put aside and the new one does not run yet.
+async fn begin_to_replace(world: &World) {
+    let is_put_aside = async {
+        // Its record, and the one that is being made in its place.
+        while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(async {
+        tokio::select! { made = replace(world, named("web")) => panic!("{made:?}"), () = is_put_aside => {} }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_sandbox_takes_the_place_of_another_even_where_there_is_room_for_one() {
     let world = World::with(|config| config.max_sandboxes = 1).await;
@@ -83,15 +97,7 @@ async fn a_caller_who_goes_away_in_the_middle_leaves_the_new_one() {
     let world = World::new().await;
     let old = world.create_named("web").await;
     world.backend.delay_starts(Duration::from_millis(50));
-    let is_put_aside = async {
-        while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    in_time(async {
-        tokio::select! { made = replace(&world, named("web")) => panic!("{made:?}"), () = is_put_aside => {} }
-    })
-    .await;
+    begin_to_replace(&world).await;
     in_time(async {
         while world.store.sandbox(old.id.clone()).await.unwrap().is_some() {
             tokio::task::yield_now().await;
@@ -128,16 +134,7 @@ async fn a_daemon_that_dies_in_the_middle_leaves_the_earlier_one_under_its_own_n
     let old = world.create_named("web").await;
     world.write(&reference("web"), "/root/a", "1").await;
     world.backend.delay_starts(Duration::from_secs(600));
-    let is_put_aside = async {
-        // Its record, and the one that is being made in its place.
-        while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    in_time(async {
-        tokio::select! { made = replace(&world, named("web")) => panic!("{made:?}"), () = is_put_aside => {} }
-    })
-    .await;
+    begin_to_replace(&world).await;
     let kept = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
     assert!(kept.name.as_str().starts_with("web-replaced-"), "{}", kept.name);
     world.backend.delay_starts(Duration::ZERO);

@@ -7,7 +7,10 @@ use std::{
 };
 
 use engine::{Digest, LayerState, Progress, PullEvent};
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 /// Longest reason for asking again that is told.
 const MAX_WHY_CHARS: usize = 300;
@@ -69,8 +72,10 @@ impl Pulling {
         })
     }
 
-    /// What was not told yet; waits until there is something. For one listener.
-    pub(crate) async fn news(&self) -> Vec<Fact> {
+    /// What was not told yet; waits until there is something, and in any case until then, so that it is not told too often.
+    /// For one listener.
+    pub(crate) async fn news(&self, not_before: Instant) -> Vec<Fact> {
+        sleep_until(not_before).await;
         loop {
             let facts = self.fresh();
             if !facts.is_empty() {
@@ -155,7 +160,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
 
     use super::*;
 
@@ -178,13 +182,13 @@ mod tests {
         tell(PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
         tell(PullEvent::Layer { blob: digest('f'), state: LayerState::Done });
         tell(PullEvent::Retrying { wait: Duration::from_secs(1), why: "busy".to_owned() });
-        let facts = pulling.news().await;
+        let facts = pulling.news(Instant::now()).await;
         assert!(matches!(&facts[0], Fact::Resolved { layers, .. } if layers.len() == 3), "{facts:?}");
         let downloading = LayerState::Downloading { bytes: 60, total: 100 };
         assert_eq!(facts[1], Fact::Layer { blob: digest('a'), state: downloading });
         assert_eq!(facts[2], Fact::Layer { blob: digest('b'), state: LayerState::Done });
         assert!(matches!(&facts[3], Fact::Retrying { why, .. } if why == "busy") && facts.len() == 4);
-        assert!(pulling.news().now_or_never().is_none());
+        assert!(pulling.fresh().is_empty());
         let sum = pulling.sum();
         assert_eq!((sum.n_layers, sum.n_done, sum.bytes, sum.total, sum.done_bytes), (3, 1, 170, 250, 50));
     }

@@ -16,10 +16,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sandbox::{Error, PullPolicy, Result};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -159,11 +156,7 @@ impl Following {
                 return Some(line);
             }
             let work = self.work.as_mut()?;
-            let (pulling, next_look) = (&self.pulling, self.next_look);
-            let facts = async {
-                sleep_until(next_look).await;
-                pulling.news().await
-            };
+            let facts = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => {

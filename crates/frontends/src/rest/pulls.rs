@@ -10,7 +10,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sandbox::Result;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{
     Rest,
@@ -71,11 +71,7 @@ impl Following {
                 return Some(line);
             }
             let work = self.work.as_mut()?;
-            let (pulling, next_look) = (&self.pulling, self.next_look);
-            let facts = async {
-                sleep_until(next_look).await;
-                pulling.news().await
-            };
+            let facts = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
                 ended = work => {

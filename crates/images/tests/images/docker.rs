@@ -80,6 +80,7 @@ impl Docker {
             if docker.command(&["version"]).output().ok()?.status.success() {
                 return Some(docker);
             }
+            // Another's program: it tells nobody when it listens.
             std::thread::sleep(Duration::from_millis(50));
         }
         None

@@ -6,10 +6,7 @@ use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_E
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{pull::PROGRESS_EVERY, refused};
 use crate::{
@@ -76,10 +73,7 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
     let work = call.engine().build_image(&call.who, spec, context, sender, pulling.progress());
     let mut work = std::pin::pin!(work);
     let built: BuiltImage = loop {
-        let news = async {
-            sleep_until(next_look).await;
-            pulling.news().await
-        };
+        let news = pulling.news(next_look);
         tokio::select! {
             biased;
             Some(event) = events.recv() => told.take(event).await,

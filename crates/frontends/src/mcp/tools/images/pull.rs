@@ -6,7 +6,7 @@ use engine::PullOptions;
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{
     refused,
@@ -86,10 +86,7 @@ pub(crate) async fn while_pulling<T>(
     let mut telling = Telling { call, pulling, last: 0.0 };
     let mut next_look = Instant::now();
     loop {
-        let facts = async {
-            sleep_until(next_look).await;
-            pulling.news().await
-        };
+        let facts = pulling.news(next_look);
         tokio::select! {
             biased;
             done = &mut work => {
