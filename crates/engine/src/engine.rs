@@ -22,7 +22,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub struct Engine {
     core: Arc<Core>,
-    _ends_tasks: Arc<DropGuard>,
+    _ends_tasks: Option<Arc<DropGuard>>,
 }
 
 impl Engine {
@@ -40,7 +40,12 @@ impl Engine {
     ) -> Result<Self> {
         let core = adopt::open(config, store, backend, clock).await?;
         let ends_tasks = Arc::new(core.closing.clone().drop_guard());
-        Ok(Self { core, _ends_tasks: ends_tasks })
+        Ok(Self { core, _ends_tasks: Some(ends_tasks) })
+    }
+
+    /// For a task of the engine itself, which must not be what keeps the engine going.
+    pub(crate) fn for_task(&self) -> Self {
+        Self { core: Arc::clone(&self.core), _ends_tasks: None }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -42,7 +42,7 @@ impl Engine {
         };
         // By its id from here on: this one was asked about, and no other that may have the name by then.
         let found = core.find_to_change(who, &SandboxRef::from(&id)).await?;
-        let replacing = Replacing { engine: self.clone(), who: who.clone(), found, grace };
+        let replacing = Replacing { engine: self.for_task(), who: who.clone(), found, grace };
         let (tell, told) = oneshot::channel();
         let closing = core.closing.clone();
         core.drivers.spawn(async move {

@@ -160,7 +160,7 @@ impl Engine {
     ) -> Result<BuiltImage> {
         self.core().images_to_name(who).await?;
         let time = check(&spec)?;
-        let engine = self.clone();
+        let engine = self.for_task();
         let id = crate::names::random_exec_id()?.to_string();
         let gone = self.core().closing.child_token();
         let builder = Arc::new(Builder {

@@ -62,7 +62,7 @@ impl Engine {
         let of = source.status.borrow().record.clone();
         self.check_names(who, &of.namespace, &names).await?;
         let (tell, told) = oneshot::channel();
-        let forks = Forks { engine: self.clone(), who: who.clone(), source, of, spec };
+        let forks = Forks { engine: self.for_task(), who: who.clone(), source, of, spec };
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let work = async {

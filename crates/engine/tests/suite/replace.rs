@@ -137,9 +137,10 @@ async fn a_daemon_that_dies_in_the_middle_leaves_the_earlier_one_under_its_own_n
     begin_to_replace(&world).await;
     let kept = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
     assert!(kept.name.as_str().starts_with("web-replaced-"), "{}", kept.name);
-    world.backend.delay_starts(Duration::ZERO);
 
     let world = world.crash().await;
+    // Not before: the one that was being made must never run.
+    world.backend.delay_starts(Duration::ZERO);
     in_time(world.engine.settled()).await;
     let now = world.view(&reference("web")).await;
     assert_eq!((&now.id, now.state), (&old.id, SandboxState::Stopped));
