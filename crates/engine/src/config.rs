@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use sandbox::{Defaults, SandboxId};
 use store::LedgerLimits;
 
-use crate::PackageGateway;
+use crate::{PackageGateway, VolumeLimits};
 
 /// Sandboxes that one daemon keeps records of, running or not, unless the operator says otherwise.
 const DEFAULT_MAX_SANDBOXES: usize = 4096;
@@ -35,6 +35,7 @@ pub struct EngineConfig {
     pub max_snapshots_each: usize,
     /// What one archive of snapshots may unpack to.
     pub max_snapshot_bytes: u64,
+    pub volumes: VolumeLimits,
     /// Between the guest's SIGTERM and its SIGKILL when a stop does not say.
     pub stop_grace: Duration,
     pub deadlines: Deadlines,
@@ -55,6 +56,7 @@ impl EngineConfig {
             max_snapshots: DEFAULT_MAX_SNAPSHOTS,
             max_snapshots_each: DEFAULT_MAX_SNAPSHOTS_EACH,
             max_snapshot_bytes: DEFAULT_MAX_SNAPSHOT_BYTES,
+            volumes: VolumeLimits::default(),
             stop_grace: DEFAULT_STOP_GRACE,
             deadlines: Deadlines::default(),
             packages: None,

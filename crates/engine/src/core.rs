@@ -160,7 +160,7 @@ impl Core {
     ) -> Self {
         let audit = AuditLog::start(store.clone(), closing.clone());
         let link_secret = LinkSecret::load(&config.home);
-        let snapshots = Snapshots::new(&config);
+        let (snapshots, volumes) = (Snapshots::new(&config), Volumes::new(config.volumes));
         Self {
             config,
             store,
@@ -173,7 +173,7 @@ impl Core {
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
-            volumes: Volumes::default(),
+            volumes,
             snapshots,
             images: ImageStore::default(),
             is_settled: watch::Sender::new(false),

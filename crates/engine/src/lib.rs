@@ -89,7 +89,7 @@ pub use crate::{
         SnapshotRef, SnapshotSpec, SnapshotView,
     },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
-    volumes::{VolumeRef, VolumeView},
+    volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 
 /// Bytes on their way, pulled by the reader; dropping it stops whoever sends.

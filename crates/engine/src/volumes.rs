@@ -1,5 +1,6 @@
 //! Volumes, for callers: files with a name of their own that outlive sandboxes, each in a namespace.
 
+mod limits;
 mod making;
 mod open;
 mod registry;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use store::{VolumeRecord, VolumeState};
 use tokio::{sync::oneshot, time::timeout};
 
+pub use self::limits::VolumeLimits;
 pub(crate) use self::{
     making::take_up,
     open::{Claim, Held},
@@ -83,7 +85,7 @@ impl Engine {
             created_at: core.clock.now(),
             owner: who.key.clone(),
         };
-        core.volumes.reserve(record.clone())?;
+        core.volumes.reserve(who, record.clone())?;
         let made = self.finish_volume(making::make(Arc::clone(core), record)).await?;
         Ok(core.volume_view(&made, core.measure_in_time(&made).await))
     }

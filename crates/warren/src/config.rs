@@ -3,6 +3,7 @@
 
 mod images;
 mod snapshots;
+mod volumes;
 
 use std::{
     fs,
@@ -16,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 use toml::{Table, Value};
 
-pub(crate) use self::{images::ImagesConfig, snapshots::SnapshotsConfig};
+pub(crate) use self::{images::ImagesConfig, snapshots::SnapshotsConfig, volumes::VolumesConfig};
 use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
@@ -40,6 +41,9 @@ const KEYS: &[&str] = &[
     "snapshots.max_count",
     "snapshots.max_count_per_key",
     "snapshots.max_archive",
+    "volumes.max_count",
+    "volumes.max_count_per_key",
+    "volumes.max_size_per_key",
 ];
 
 /// What the file says.
@@ -56,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) max_cache: Option<ByteSize>,
     pub(crate) images: ImagesConfig,
     pub(crate) snapshots: SnapshotsConfig,
+    pub(crate) volumes: VolumesConfig,
 }
 
 // By hand, since addresses may hold passwords.
@@ -112,7 +117,7 @@ impl Config {
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
-                "Correct the file; docs/packages.md, docs/images.md and docs/snapshots.md show one.",
+                "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md and docs/volumes.md show one.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -169,10 +174,20 @@ impl Config {
                     return wrong(wanted);
                 }
             }
+            _ if key.starts_with("volumes.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.volumes.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
             _ => return Err(unknown(path, key)),
         }
         Ok(())
     }
+}
+
+fn count(value: &Value) -> Result<usize, &'static str> {
+    let count = value.as_integer().and_then(|count| usize::try_from(count).ok());
+    count.ok_or("a number that is not negative")
 }
 
 fn size(value: &Value) -> Option<ByteSize> {
@@ -252,7 +267,8 @@ mod tests {
         let config = parse(
             "[pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
              [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
-             [packages]\nenabled = false\nmax_cache = '2g'\n",
+             [packages]\nenabled = false\nmax_cache = '2g'\n\
+             [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n",
         )
         .unwrap();
         assert_eq!(config.pip_index.as_ref().unwrap().password(), Some("word"));
@@ -260,6 +276,10 @@ mod tests {
         assert!(config.apt_proxy.is_some() && config.packages_disabled);
         assert_eq!(config.apt_sources.as_ref().unwrap().len(), 1);
         assert_eq!(config.max_cache, Some(ByteSize(2 << 30)));
+        let nothing = Config::default();
+        assert_ne!(config.images, nothing.images);
+        assert_ne!(config.snapshots, nothing.snapshots);
+        assert_ne!(config.volumes, nothing.volumes);
         assert!(!format!("{config:?}").contains("word"));
         assert!(parse("").unwrap().pip_index.is_none());
     }

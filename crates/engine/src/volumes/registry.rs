@@ -9,14 +9,12 @@ use sandbox::{Error, ErrorKind, Namespace, Result, SandboxName, VolumeId, Volume
 use store::{CorruptRow, StoreError, VolumeRecord, VolumeState};
 use tokio::sync::Semaphore;
 
-use super::{MEASURE_AT_ONCE, open::Places};
-use crate::error;
-
-/// Volumes that one daemon keeps.
-const MAX_VOLUMES: usize = 4096;
+use super::{MEASURE_AT_ONCE, VolumeLimits, open::Places};
+use crate::{Principal, error};
 
 #[derive(Debug)]
 pub(crate) struct Volumes {
+    limits: VolumeLimits,
     all: Mutex<BTreeMap<VolumeId, Entry>>,
     /// Records that could not be read when the engine opened; their files are left alone.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -24,17 +22,6 @@ pub(crate) struct Volumes {
     pub(crate) places: Places,
     /// Turns to measure one.
     pub(super) measuring: Arc<Semaphore>,
-}
-
-impl Default for Volumes {
-    fn default() -> Self {
-        Self {
-            all: Mutex::default(),
-            corrupt: Mutex::default(),
-            places: Places::default(),
-            measuring: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -45,6 +32,16 @@ struct Entry {
 }
 
 impl Volumes {
+    pub(crate) fn new(limits: VolumeLimits) -> Self {
+        Self {
+            limits,
+            all: Mutex::default(),
+            corrupt: Mutex::default(),
+            places: Places::default(),
+            measuring: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
+        }
+    }
+
     /// Takes up what the store has.
     pub(super) fn load(&self, records: Vec<VolumeRecord>, corrupt: Vec<CorruptRow>) {
         let entries = records.into_iter().map(|record| {
@@ -55,16 +52,10 @@ impl Volumes {
         *self.corrupt() = corrupt;
     }
 
-    /// Takes the name for one that is about to be made.
-    pub(super) fn reserve(&self, record: VolumeRecord) -> Result<()> {
+    /// Takes the name for one that `who` is about to make.
+    pub(super) fn reserve(&self, who: &Principal, record: VolumeRecord) -> Result<()> {
         let mut all = self.all();
-        if all.len() >= MAX_VOLUMES {
-            return Err(Error::new(
-                ErrorKind::LimitReached,
-                format!("there are {MAX_VOLUMES} volumes already"),
-            )
-            .with_hint("Remove volumes that are not needed."));
-        }
+        self.limits.check(who, &record.spec, all.values().map(|entry| &entry.record))?;
         let (namespace, name) = (record.spec.namespace.clone(), record.spec.name.clone());
         if all.values().any(|entry| entry.is_called(&namespace, &name)) {
             return Err(error::from_store(StoreError::VolumeTaken { name, namespace }));

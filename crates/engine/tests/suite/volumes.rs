@@ -1,8 +1,9 @@
 //! Volumes: made whole or not at all, kept from other namespaces, and not removed from under those who mount them.
 
-use engine::{Principal, VolumeRef, WriteOptions};
+use engine::{Principal, VolumeLimits, VolumeRef, WriteOptions};
 use sandbox::{
-    ErrorKind, FileIdentity, MountOrigin, MountSource, MountSpec, SandboxSpec, VolumeId, VolumeSpec,
+    ByteSize, ErrorKind, FileIdentity, KeySpec, MountOrigin, MountSource, MountSpec, SandboxSpec, VolumeId,
+    VolumeSpec,
 };
 use serde_json::json;
 use store::{VolumeRecord, VolumeState};
@@ -278,4 +279,29 @@ async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_
     assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
     engine.volume_remove_path(who, &which, path, false).await.unwrap();
     write("/d", 3 * MIB).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_has_so_many_volumes_and_so_much_in_them_and_the_owner_is_not_bound_by_that() {
+    let world = World::with(|config| {
+        config.volumes = VolumeLimits { count: 4, count_each: 2, bytes_each: Some(ByteSize::mib(40)) };
+    })
+    .await;
+    let secret = world.engine.create_key(&world.who, KeySpec::default()).await.unwrap().secret;
+    let ana = world.engine.authenticate_key(&secret).await.unwrap();
+    let make = async |who: &Principal, name: &str, quota: Option<u64>| {
+        let spec = VolumeSpec { quota: quota.map(ByteSize::mib), ..volume_spec(name) };
+        world.engine.create_volume(who, spec).await.map_err(|error| error.kind())
+    };
+    assert_eq!(make(&ana, "open", None).await.unwrap_err(), ErrorKind::Denied);
+    make(&ana, "one", Some(20)).await.unwrap();
+    assert_eq!(make(&ana, "large", Some(21)).await.unwrap_err(), ErrorKind::LimitReached);
+    make(&ana, "two", Some(10)).await.unwrap();
+    assert_eq!(make(&ana, "three", Some(10)).await.unwrap_err(), ErrorKind::LimitReached);
+    make(&world.who, "open", None).await.unwrap();
+    make(&world.who, "more", Some(100)).await.unwrap();
+    assert_eq!(make(&world.who, "five", None).await.unwrap_err(), ErrorKind::LimitReached);
+    // What is removed counts no longer.
+    world.engine.remove_volume(&ana, &volume("one")).await.unwrap();
+    make(&ana, "three", Some(20)).await.unwrap();
 }

@@ -4,7 +4,7 @@ use engine::EngineConfig;
 use sandbox::ByteSize;
 use toml::Value;
 
-use super::size;
+use super::{count, size};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotsConfig {
@@ -16,13 +16,9 @@ pub(crate) struct SnapshotsConfig {
 impl SnapshotsConfig {
     /// Sets one key of the section. The error says what is wanted.
     pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
-        let count = || {
-            let count = value.as_integer().and_then(|count| usize::try_from(count).ok());
-            count.map(Some).ok_or("a number that is not negative")
-        };
         match key {
-            "snapshots.max_count" => self.max_count = count()?,
-            "snapshots.max_count_per_key" => self.max_count_per_key = count()?,
+            "snapshots.max_count" => self.max_count = Some(count(value)?),
+            "snapshots.max_count_per_key" => self.max_count_per_key = Some(count(value)?),
             _ => self.max_archive = Some(size(value).ok_or("a size such as \"20g\"")?),
         }
         Ok(())

@@ -183,6 +183,7 @@ fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) ->
     }
     // Opened by the engine when its records are read, so that nothing that a sandbox uses is ever taken for unused.
     config.snapshots.apply(&mut engine);
+    config.volumes.apply(&mut engine.volumes);
     engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
     engine
 }

@@ -1,0 +1,74 @@
+//! How many volumes there may be, and how much of the disk those of one key may take.
+
+use sandbox::{ByteSize, Error, ErrorKind, Result, VolumeSpec};
+use store::VolumeRecord;
+
+use crate::Principal;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeLimits {
+    /// Of one daemon.
+    pub count: usize,
+    /// Those made with one key.
+    pub count_each: usize,
+    /// Sizes and quotas of those made with one key, together. With this a key makes no volume without either.
+    pub bytes_each: Option<ByteSize>,
+}
+
+impl Default for VolumeLimits {
+    fn default() -> Self {
+        Self { count: 4096, count_each: 512, bytes_each: None }
+    }
+}
+
+impl VolumeLimits {
+    /// Refuses one more volume of `who` beside `all`.
+    pub(super) fn check<'a>(
+        &self,
+        who: &Principal,
+        spec: &VolumeSpec,
+        all: impl ExactSizeIterator<Item = &'a VolumeRecord>,
+    ) -> Result<()> {
+        if all.len() >= self.count {
+            return refuse(format!("there are {} volumes already", all.len()));
+        }
+        if who.key.is_none() {
+            return Ok(());
+        }
+        let own: Vec<_> = all.filter(|record| record.owner == who.key).collect();
+        if own.len() >= self.count_each {
+            return refuse(format!(
+                "{} may have {} volumes and has {}",
+                who.name,
+                self.count_each,
+                own.len()
+            ));
+        }
+        let Some(most) = self.bytes_each else { return Ok(()) };
+        let Some(wanted) = most_bytes(spec) else {
+            let message = format!("{} may not make a volume without a quota", who.name);
+            return Err(Error::new(ErrorKind::Denied, message)
+                .with_hint(format!("Give it a quota; all volumes of the key may have {most} together.")));
+        };
+        // One that was made before there was a limit may have none of its own.
+        let taken = own.iter().filter_map(|record| most_bytes(&record.spec)).fold(0, u64::saturating_add);
+        if taken.saturating_add(wanted) > most.bytes() {
+            return refuse(format!(
+                "{} may have volumes of {most} together, and has {} of it",
+                who.name,
+                ByteSize(taken)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a volume can grow to.
+fn most_bytes(spec: &VolumeSpec) -> Option<u64> {
+    spec.size.or(spec.quota).map(ByteSize::bytes)
+}
+
+fn refuse(message: String) -> Result<()> {
+    Err(Error::new(ErrorKind::LimitReached, message)
+        .with_hint("Remove volumes that are not needed, or raise the daemon's limit."))
+}
