@@ -19,7 +19,7 @@ use crate::{
     disk::may_block,
     driver::{Driver, Enrolled},
     error,
-    events::EventLog,
+    events::{EventLog, Subject},
     images,
     keys::Keys,
     live::LiveExec,
@@ -50,7 +50,7 @@ pub(crate) async fn open(
         error::from_backend(error, &what)
     })?;
     let mut rows = store.sandboxes(None).await.map_err(error::from_store)?;
-    replace::settle(&store, &mut rows.records, was_told).await;
+    let replaced = replace::settle(&store, &mut rows.records, was_told).await;
     for row in &rows.corrupt {
         tracing::error!(sandbox = row.id, reason = row.reason, "a record cannot be read");
     }
@@ -62,7 +62,8 @@ pub(crate) async fn open(
     let core =
         Arc::new(Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, closing));
     // At once: whoever lists sandboxes sees them all, as they were recorded.
-    let found: Vec<_> = rows.records.into_iter().map(|record| Found::new(&core, record)).collect();
+    let known = |record: &SandboxRecord| was_told(record) && !replaced.contains(&record.id);
+    let found = rows.records.into_iter().map(|record| Found::new(&core, known(&record), record)).collect();
     packages::take_up(&core).await;
     volumes::take_up(&core).await?;
     let leftovers = snapshots::take_up(&core).await?;
@@ -79,23 +80,19 @@ pub(crate) async fn open(
 /// A sandbox in the records of an earlier daemon.
 enum Found {
     Known(Enrolled),
-    /// A create that was cut short: nobody was told of it, so nobody sees it.
-    Unborn(Box<SandboxRecord>),
+    /// A create that was cut short, of which nobody was told, or one that another has replaced: nobody sees it.
+    Leftover(Box<SandboxRecord>),
 }
 
 impl Found {
-    fn new(core: &Arc<Core>, record: SandboxRecord) -> Self {
-        if was_told(&record) {
-            Self::Known(Driver::enrol(core, record))
-        } else {
-            Self::Unborn(Box::new(record))
-        }
+    fn new(core: &Arc<Core>, is_known: bool, record: SandboxRecord) -> Self {
+        if is_known { Self::Known(Driver::enrol(core, record)) } else { Self::Leftover(Box::new(record)) }
     }
 
     fn is_at_rest(&self) -> bool {
         match self {
             Self::Known(enrolled) => !enrolled.shared().state().is_live(),
-            Self::Unborn(_) => false,
+            Self::Leftover(_) => false,
         }
     }
 }
@@ -142,7 +139,7 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
 async fn take_up(core: &Arc<Core>, found: Found) {
     let mut enrolled = match found {
         Found::Known(enrolled) => enrolled,
-        Found::Unborn(record) => return discard(core, *record).await,
+        Found::Leftover(record) => return discard(core, *record).await,
     };
     match enrolled.record().state {
         SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {
@@ -223,17 +220,22 @@ async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
     enrolled.begin(None);
 }
 
-/// A create that the daemon's end cut short: nobody was told of it, so nothing of it stays.
+/// Nothing of it stays.
 async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
     end_leftover(core, &record).await;
+    let subject = subject_of(&record);
     let removed = async {
         let files = core.backend.remove_files(&record.id, record.plan.directory.clone()).await;
         files.map_err(|error| error::from_backend(error, record.id.as_str()))?;
-        core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)
+        core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
+        if was_told(&record) {
+            core.emit(&subject, EventKind::SandboxRemoved, None, "").await;
+        }
+        Ok::<_, sandbox::Error>(())
     };
     if let Err(error) = removed.await {
         tracing::warn!(sandbox = %record.id, error = &error as &dyn std::error::Error, "could not clear away");
-        let why = format!("it was never finished and could not be cleared away: {error}");
+        let why = format!("it was to be gone and could not be cleared away: {error}");
         settle(core, &mut record, SandboxState::Failed, &why).await;
         rest(core, Driver::enrol(core, record)).await;
     }
@@ -263,12 +265,11 @@ async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, re
         SandboxState::Failed => EventKind::SandboxFailed,
         _ => EventKind::SandboxStopped,
     };
-    let subject = crate::events::Subject {
-        id: record.id.clone(),
-        name: record.name.clone(),
-        namespace: record.namespace.clone(),
-    };
-    core.emit(&subject, kind, None, reason).await;
+    core.emit(&subject_of(record), kind, None, reason).await;
+}
+
+fn subject_of(record: &SandboxRecord) -> Subject {
+    Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() }
 }
 
 /// Execs that the store does not know the end of. They count as live from here on.

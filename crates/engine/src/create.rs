@@ -19,6 +19,14 @@ use crate::{
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
 const MAX_TRIES: usize = 16;
 
+/// What a new sandbox takes the place of, and what was found for it when that was still there. A registry is not asked again
+/// while neither of the two runs.
+#[derive(Debug)]
+pub(crate) struct Instead {
+    pub(crate) of: SandboxId,
+    pub(crate) found: base::Found,
+}
+
 /// How one try ended.
 enum Attempt {
     Made(Arc<Shared>),
@@ -57,14 +65,17 @@ impl Engine {
         who: &Principal,
         mut request: CreateRequest,
         progress: Progress,
-        instead_of: Option<&SandboxId>,
+        instead: Option<Instead>,
     ) -> Result<SandboxView> {
         self.check_caller(who, &request.spec)?;
         check_once(&request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
         let spec = request.spec;
+        let (replaces, mut found) = instead.map(|instead| (instead.of, instead.found)).unzip();
         for _ in 0..MAX_TRIES {
-            match attempt(self.core(), who, &spec, &pending, &progress, instead_of).await? {
+            // What was found before is as good as what would be found now, once.
+            let found = found.take();
+            match attempt(self.core(), who, &spec, &pending, &progress, replaces.as_ref(), found).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -74,16 +85,16 @@ impl Engine {
     }
 
     /// Whether this sandbox could be made now if `instead_of` were gone: to ask before that one is removed for its sake.
-    /// Returns the id of the one that would have to go, if it is there.
+    /// Returns the one that would have to go, if it is there.
     ///
     /// Making it asks again. Who else takes the place in between can still make it fail.
-    pub async fn check_create(
+    pub(crate) async fn check_create(
         &self,
         who: &Principal,
         spec: &SandboxSpec,
         instead_of: &SandboxRef,
         progress: &Progress,
-    ) -> Result<Option<SandboxId>> {
+    ) -> Result<Option<Instead>> {
         self.check_caller(who, spec)?;
         let core = self.core();
         let found = base::find(core, who, spec, progress).await?;
@@ -95,7 +106,7 @@ impl Engine {
             Err(error) => return Err(error),
         };
         core.check_room(who, planned.plan.limits.memory, replaced.as_ref())?;
-        Ok(replaced)
+        Ok(replaced.map(|of| Instead { of, found }))
     }
 
     fn check_caller(&self, who: &Principal, spec: &SandboxSpec) -> Result<()> {
@@ -111,7 +122,8 @@ async fn attempt(
     spec: &SandboxSpec,
     pending: &Pending,
     progress: &Progress,
-    instead_of: Option<&SandboxId>,
+    replaces: Option<&SandboxId>,
+    found: Option<base::Found>,
 ) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
@@ -119,14 +131,17 @@ async fn attempt(
         return earlier(core, &shared).await;
     }
     // Holds on to the image until the sandbox is known to use it.
-    let found = base::find(core, who, spec, progress).await?;
+    let found = match found {
+        Some(found) => found,
+        None => base::find(core, who, spec, progress).await?,
+    };
     let mut record = new_record(core, who, spec, &found.base)?;
+    record.replaces = replaces.cloned();
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
-    let Birth { shared, recorded, made } =
-        match Driver::create(core, who, record, pending.clone(), instead_of)? {
-            Conceived::New(birth) => birth,
-            Conceived::Known(shared) => return earlier(core, &shared).await,
-        };
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
+        Conceived::New(birth) => birth,
+        Conceived::Known(shared) => return earlier(core, &shared).await,
+    };
     drop(found);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
@@ -193,6 +208,7 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         lifetime: spec.lifetime.clone(),
         last_active_at: now,
         owner: who.key.clone(),
+        replaces: None,
     })
 }
 

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use images::Progress;
-use sandbox::{Error, ErrorKind, Result, SandboxName, SandboxState};
+use sandbox::{Error, ErrorKind, Result, SandboxId, SandboxName, SandboxState};
 use store::{SandboxRecord, Store};
 use tokio::sync::oneshot;
 
 use crate::{
     CreateRequest, Engine, Force, Principal, SandboxRef, SandboxView, build,
     core::{Changeable, until},
+    create::Instead,
     driver::Command,
     error,
     lifecycle::ask,
@@ -37,17 +38,17 @@ impl Engine {
         let (core, request) = (self.core(), request.into());
         build::check_labels(&request.spec)?;
         let turn = core.replacing.take((request.spec.namespace.clone(), request.spec.name.clone())).await;
-        let Some(id) = self.check_create(who, &request.spec, earlier, &progress).await? else {
+        let Some(instead) = self.check_create(who, &request.spec, earlier, &progress).await? else {
             return self.create_any(who, request, progress, None).await;
         };
         // By its id from here on: this one was asked about, and no other that may have the name by then.
-        let found = core.find_to_change(who, &SandboxRef::from(&id)).await?;
+        let found = core.find_to_change(who, &SandboxRef::from(&instead.of)).await?;
         let replacing = Replacing { engine: self.for_task(), who: who.clone(), found, grace };
         let (tell, told) = oneshot::channel();
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let work = async {
-                let made = replacing.run(request).await;
+                let made = replacing.run(request, instead).await;
                 // The caller may have gone away; the new one stays, since the earlier one is gone.
                 drop((tell.send(made), turn));
             };
@@ -66,7 +67,7 @@ struct Replacing {
 }
 
 impl Replacing {
-    async fn run(&self, request: CreateRequest) -> Result<SandboxView> {
+    async fn run(&self, request: CreateRequest, instead: Instead) -> Result<SandboxView> {
         let id = &self.found.subject.id;
         let which = SandboxRef::from(id);
         let had_processes = matches!(self.found.state(), SandboxState::Running | SandboxState::Paused);
@@ -77,9 +78,9 @@ impl Replacing {
             Err(error) if error.kind() != ErrorKind::WrongState => return Err(error),
             _ => {}
         }
-        let made = match self.rename(aside).await {
+        let made = match self.rename(aside, false).await {
             // What there was to pull was pulled when it was checked.
-            Ok(()) => self.engine.create_any(&self.who, request, Progress::none(), Some(id)).await,
+            Ok(()) => self.engine.create_any(&self.who, request, Progress::none(), Some(instead)).await,
             Err(error) => Err(error),
         };
         match made {
@@ -87,6 +88,8 @@ impl Replacing {
                 let removed = self.engine.remove_sandbox(&self.who, &which, Force::Yes).await;
                 if let Err(error) = removed.or_else(gone) {
                     let kept = self.kept_name();
+                    // It must not come back by its earlier name once the new one is gone.
+                    drop(self.rename(kept.clone(), true).await);
                     made.warnings.push(format!("The sandbox it replaces is still there as {kept}: {error}."));
                 }
                 Ok(made)
@@ -98,7 +101,7 @@ impl Replacing {
     /// Returns why it was not replaced, and what became of it where it is not as before.
     async fn put_back(&self, name: SandboxName, had_processes: bool, why: Error) -> Error {
         let id = &self.found.subject.id;
-        let renamed = if self.kept_name() == name { Ok(()) } else { self.rename(name).await };
+        let renamed = if self.kept_name() == name { Ok(()) } else { self.rename(name, false).await };
         if had_processes && let Err(error) = self.engine.start_sandbox(&self.who, &SandboxRef::from(id)).await
         {
             tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced does not run again");
@@ -114,8 +117,8 @@ impl Replacing {
         }
     }
 
-    async fn rename(&self, name: SandboxName) -> Result<()> {
-        ask(&self.found, |reply| Command::Rename { name, reply }).await
+    async fn rename(&self, name: SandboxName, for_good: bool) -> Result<()> {
+        ask(&self.found, |reply| Command::Rename { name, for_good, reply }).await
     }
 
     fn kept_name(&self) -> SandboxName {
@@ -135,16 +138,27 @@ fn aside(name: &SandboxName) -> Result<SandboxName> {
     Ok(format!("{}{end}", &name.as_str()[..kept]).parse()?)
 }
 
-/// Gives those their names back that a daemon had put aside when it died. `was_told` is false of creates that were cut short.
+/// Gives those their names back that a daemon had put aside when it died, and returns those that it only had to remove any
+/// more. `was_told` is false of creates that were cut short.
 pub(crate) async fn settle(
     store: &Store,
     records: &mut [SandboxRecord],
     was_told: impl Fn(&SandboxRecord) -> bool,
-) {
+) -> Vec<SandboxId> {
+    let replaced: Vec<_> = records
+        .iter()
+        .filter(|record| was_told(record))
+        .filter_map(|record| record.replaces.clone())
+        .collect();
+    let mut to_remove = Vec::new();
     for at in 0..records.len() {
         let before = records[at].clone();
         let asked = before.spec.name.clone().filter(|name| *name != before.name && was_told(&before));
         let Some(name) = asked else { continue };
+        if replaced.contains(&before.id) {
+            to_remove.push(before.id);
+            continue;
+        }
         let mut has_it = records.iter().enumerate();
         let holder = has_it.find(|(_, other)| other.namespace == before.namespace && other.name == name);
         let holder = holder.map(|(holder, other)| (holder, was_told(other)));
@@ -153,6 +167,7 @@ pub(crate) async fn settle(
             records[at] = before;
         }
     }
+    to_remove
 }
 
 async fn give_back(
@@ -163,7 +178,7 @@ async fn give_back(
     holder: Option<(usize, bool)>,
 ) -> Result<()> {
     match holder {
-        // It was replaced, and only not removed any more. It is left to people, under a name that is now its own.
+        // Somebody else took the name while it could not be given back. It goes by the other one from now on.
         Some((_, true)) => records[at].spec.name = Some(records[at].name.clone()),
         // What was to replace it goes in any case, and must not stand in the way.
         Some((holder, false)) => {

@@ -13,7 +13,7 @@ use crate::{
     access::changes,
     error,
     files::{self, Answer},
-    volumes::{Claim, Held},
+    volumes::{Claim, Held, Measured},
 };
 
 /// What every new file or directory counts as at least, as where disks are measured.
@@ -203,7 +203,7 @@ impl Engine {
             return Ok(None);
         };
         let claim = held.claim();
-        let used = self.core().measure_volume(volume).await.ok_or_else(|| {
+        let used = self.core().measure_volume(volume, Measured::ToWrite).await.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("volume {} cannot be measured", volume.spec.name))
                 .with_hint("Try again; without that its quota would not be held.")
         })?;

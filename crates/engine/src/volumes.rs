@@ -34,6 +34,13 @@ const MEASURE_WITHIN: Duration = Duration::from_secs(2);
 /// Volumes that are measured at once, each by a process, however many callers ask.
 const MEASURE_AT_ONCE: usize = 4;
 
+/// What somebody wants to know a volume's size for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Measured {
+    ToTell,
+    ToWrite,
+}
+
 /// How a caller points at a volume: a name in a namespace, the principal's own when not said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRef {
@@ -101,7 +108,7 @@ impl Engine {
         });
         let mut used = vec![None; records.len()];
         let measured = stream::iter(records.clone().into_iter().enumerate())
-            .map(|(at, record)| async move { (at, core.measure_volume(&record).await) })
+            .map(|(at, record)| async move { (at, core.measure_volume(&record, Measured::ToTell).await) })
             .buffer_unordered(MEASURE_AT_ONCE)
             .for_each(|(at, bytes)| {
                 used[at] = bytes;
@@ -184,13 +191,13 @@ impl Core {
     }
 
     async fn measure_in_time(&self, record: &VolumeRecord) -> Option<ByteSize> {
-        timeout(MEASURE_WITHIN, self.measure_volume(record)).await.ok().flatten()
+        timeout(MEASURE_WITHIN, self.measure_volume(record, Measured::ToTell)).await.ok().flatten()
     }
 
     /// Bytes that it takes, where that can be told.
-    pub(crate) async fn measure_volume(&self, record: &VolumeRecord) -> Option<ByteSize> {
+    pub(crate) async fn measure_volume(&self, record: &VolumeRecord, why: Measured) -> Option<ByteSize> {
         let origin = origin_of(self, record).ok()?;
-        let turn = Arc::clone(&self.volumes.measuring).acquire_owned().await.ok()?;
+        let turn = self.volumes.turns_to_measure(why).acquire_owned().await.ok()?;
         let backend = Arc::clone(&self.backend);
         // In a task of its own: a caller who goes away does not end the measurement, which keeps its turn until then.
         let measured = tokio::spawn(async move {

@@ -36,6 +36,7 @@ fn sandbox(n: u64) -> SandboxRecord {
         lifetime: Lifetime::default(),
         last_active_at: at,
         owner: None,
+        replaces: None,
     }
 }
 

@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_packages.sql"),
     include_str!("../migrations/0005_volumes.sql"),
     include_str!("../migrations/0006_snapshots.sql"),
+    include_str!("../migrations/0007_replaces.sql"),
 ];
 /// How long to wait for a person's `sqlite3` that reads at the same time.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -30,6 +30,8 @@ pub struct SandboxRecord {
     pub last_active_at: Timestamp,
     /// The key that made it; none for the daemon's owner.
     pub owner: Option<KeyId>,
+    /// One that goes for its sake as soon as this one runs.
+    pub replaces: Option<SandboxId>,
 }
 
 /// All that is known of one exec but its output, which is in the ledger.

@@ -35,6 +35,7 @@ fn sandbox(seed: u8) -> SandboxRecord {
         lifetime: Lifetime::default(),
         last_active_at: at(1),
         owner: None,
+        replaces: None,
     }
 }
 

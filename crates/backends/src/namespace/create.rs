@@ -228,6 +228,13 @@ fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
         let hint = Some("Use an image of fewer layers, or make one of what the sandbox has.".to_owned());
         return Err(BackendError::Unsupported { what, hint });
     }
+    if let RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. } = &plan.rootfs
+        && let Some(why) = mounts::why_hidden(path, &host.ground)
+    {
+        let what = format!("{} cannot be a root file system: {why}", path.display());
+        let hint = Some("Move it elsewhere, or import it as an image.".to_owned());
+        return Err(BackendError::Unsupported { what, hint });
+    }
     if let RootfsPlan::Disk { image, .. } = &plan.rootfs
         && host.ground.ids != Ids::OwnRange
     {

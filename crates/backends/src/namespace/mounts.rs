@@ -58,9 +58,10 @@ pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> O
     Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
 }
 
-/// Links lead there as well as names do.
-fn is_hidden(path: &Path, stage: &Path) -> bool {
-    path.canonicalize().as_deref().unwrap_or(path).starts_with(stage)
+/// Why a path of the host cannot be shown to any sandbox. Links lead there as well as names do.
+pub(crate) fn why_hidden(path: &Path, ground: &Ground) -> Option<String> {
+    let is_hidden = path.canonicalize().as_deref().unwrap_or(path).starts_with(&ground.stage);
+    is_hidden.then(|| format!("sandboxes are put together over {}, which hides it", ground.stage.display()))
 }
 
 /// Why a mount cannot be had on this host, found before anything is made.
@@ -71,14 +72,13 @@ pub(crate) fn check(
 ) -> Result<(), sandbox::BackendError> {
     for mount in mounts {
         let (path, why) = match (&mount.source, disk_tools) {
-            (MountOrigin::Image { path, .. }, Err(why)) => (path, why.clone()),
-            (MountOrigin::Path { path, .. } | MountOrigin::Image { path, .. }, _)
-                if is_hidden(path, &ground.stage) =>
-            {
-                (path, format!("sandboxes are put together over {}, which hides it", ground.stage.display()))
+            (MountOrigin::Image { path, .. }, Err(why)) => (path, Some(why.clone())),
+            (MountOrigin::Path { path, .. } | MountOrigin::Image { path, .. }, _) => {
+                (path, why_hidden(path, ground))
             }
-            _ => continue,
+            (MountOrigin::Tmpfs { .. }, _) => continue,
         };
+        let Some(why) = why else { continue };
         let what = format!("mount {}: {} cannot be mounted: {why}", mount.guest_path, path.display());
         let hint = "Use a directory elsewhere, or a volume of the kind directory.".to_owned();
         return Err(sandbox::BackendError::Unsupported { what, hint: Some(hint) });

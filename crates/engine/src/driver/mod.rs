@@ -15,8 +15,8 @@ use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxId,
-    SandboxName, SandboxState,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxName,
+    SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -96,6 +96,8 @@ pub(crate) enum Command {
     /// Go by another name.
     Rename {
         name: SandboxName,
+        /// Not only for a while: the earlier name is not its own any more.
+        for_good: bool,
         reply: Reply<()>,
     },
     /// Let go of the sandbox; it lives on.
@@ -207,13 +209,12 @@ impl Driver {
         who: &Principal,
         record: SandboxRecord,
         pending: Pending,
-        instead_of: Option<&SandboxId>,
     ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
         let mut driver = Self::new(Arc::clone(core), record);
         let shared = Arc::clone(&driver.shared);
-        if let Some(known) = core.reserve(who, Arc::clone(&shared), instead_of)? {
+        if let Some(known) = core.reserve(who, Arc::clone(&shared), driver.record.replaces.as_ref())? {
             return Ok(Conceived::Known(known));
         }
         let closing = core.closing.clone();
@@ -383,17 +384,20 @@ impl Driver {
             }
             Command::Exec { spec, reply } => self.exec(*spec, reply),
             Command::Capture { into, reply } => self.capture(into, reply),
-            Command::Rename { name, reply } => {
-                reply.send(self.rename(name).await).unwrap_or(());
+            Command::Rename { name, for_good, reply } => {
+                reply.send(self.rename(name, for_good).await).unwrap_or(());
             }
             Command::Close { reply } => self.close(reply).await,
         }
     }
 
-    /// What it was asked for by stays in its spec, so that it can be told which name is its own.
-    async fn rename(&mut self, name: SandboxName) -> Result<()> {
+    /// What it was asked for by stays in its spec until it is renamed for good, so that it can be told which name is its own.
+    async fn rename(&mut self, name: SandboxName, for_good: bool) -> Result<()> {
         let before = self.record.clone();
-        self.record.spec.name.get_or_insert_with(|| before.name.clone());
+        match for_good {
+            true => self.record.spec.name = Some(name.clone()),
+            false => drop(self.record.spec.name.get_or_insert_with(|| before.name.clone())),
+        }
         self.record.name = name;
         if let Err(error) = self.save().await {
             self.record = before;

@@ -159,13 +159,12 @@ pub(super) async fn publish(
         }
         return Err(error);
     }
-    core.snapshots.insert(Arc::clone(&snapshot));
+    // In one step: one for forks, which has no name, is collected as soon as nobody holds it.
+    let hold = core.snapshots.insert_held(snapshot);
     if let Some(before) = &before {
         let nameless = SnapshotRecord { name: None, ..before.record.clone() };
         remove::renamed(core, before, nameless)?;
     }
-    let gone = || Error::new(ErrorKind::WrongState, format!("{} was removed meanwhile", snapshot.label()));
-    let hold = core.snapshots.hold(&snapshot).ok_or_else(gone)?;
     if before.is_some() {
         remove::collect(core).await;
     }

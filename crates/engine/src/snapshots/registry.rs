@@ -215,6 +215,12 @@ impl Snapshots {
         self.inner().by_id.insert(id, Kept { snapshot, n_holds: 0, is_going: false });
     }
 
+    pub(crate) fn insert_held(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Hold {
+        let kept = Kept { snapshot: Arc::clone(&snapshot), n_holds: 1, is_going: false };
+        self.inner().by_id.insert(snapshot.record.id.clone(), kept);
+        Hold { all: Arc::clone(self), snapshot }
+    }
+
     /// Changes what is known of one, unless it is gone; who holds it or removes it goes on.
     pub(crate) fn replace(&self, snapshot: Arc<Snapshot>) {
         if let Some(kept) = self.inner().by_id.get_mut(&snapshot.record.id) {

@@ -9,7 +9,7 @@ use sandbox::{Error, ErrorKind, Namespace, Result, SandboxName, VolumeId, Volume
 use store::{CorruptRow, StoreError, VolumeRecord, VolumeState};
 use tokio::sync::Semaphore;
 
-use super::{MEASURE_AT_ONCE, VolumeLimits, open::Places};
+use super::{MEASURE_AT_ONCE, Measured, VolumeLimits, open::Places};
 use crate::{Principal, error};
 
 #[derive(Debug)]
@@ -20,8 +20,10 @@ pub(crate) struct Volumes {
     corrupt: Mutex<Vec<CorruptRow>>,
     /// Those whose files are being looked at.
     pub(crate) places: Places,
-    /// Turns to measure one.
-    pub(super) measuring: Arc<Semaphore>,
+    /// Turns to measure one, for those who look at volumes and for those who write to them: who only looks holds up nobody's
+    /// writing.
+    to_tell: Arc<Semaphore>,
+    to_write: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -38,8 +40,16 @@ impl Volumes {
             all: Mutex::default(),
             corrupt: Mutex::default(),
             places: Places::default(),
-            measuring: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
+            to_tell: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
+            to_write: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
         }
+    }
+
+    pub(super) fn turns_to_measure(&self, why: Measured) -> Arc<Semaphore> {
+        Arc::clone(match why {
+            Measured::ToTell => &self.to_tell,
+            Measured::ToWrite => &self.to_write,
+        })
     }
 
     /// Takes up what the store has.

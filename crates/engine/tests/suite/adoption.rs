@@ -121,6 +121,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         lifetime: Default::default(),
         last_active_at: now,
         owner: None,
+        replaces: None,
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record

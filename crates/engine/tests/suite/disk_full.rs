@@ -8,10 +8,10 @@ use std::{
 
 use engine::{EntryKind, Follow, SandboxRef};
 use futures_util::StreamExt;
-use sandbox::{ErrorKind, SandboxSpec, SandboxState};
+use sandbox::{ErrorKind, ExecSpec, SandboxSpec, SandboxState};
 use tempfile::TempDir;
 
-use super::support::{World, assert_numbered, in_time, kinds, seq, text};
+use super::support::{World, assert_numbered, bytes, in_time, kinds, seq, text};
 
 /// A small file system of its own; unmounted at the end of the story.
 pub(crate) struct SmallDisk(PathBuf);
@@ -84,10 +84,13 @@ async fn a_full_disk_refuses_new_sandboxes_and_keeps_the_old_ones() {
 async fn output_waits_for_space_and_no_line_is_lost() {
     let Some((world, disk)) = world_on_a_small_disk().await else { return };
     let which = world.create().await;
-    let exec = world.start_exec(&which, "seq 1000; late 0.05; seq 60000; exit 6").await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::shell("seq 1000; cat; seq 60000; exit 6") };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
     disk.fill();
+    // What it waited for.
+    world.engine.exec_stdin(&world.who, &which, &exec.id, bytes(""), true).await.unwrap();
     // It cannot end: its output has nowhere to go.
     let time = Some(std::time::Duration::from_millis(400));
     let waiting = world.engine.wait_exec(&world.who, &which, &exec.id, time).await.unwrap();
@@ -97,7 +100,7 @@ async fn output_waits_for_space_and_no_line_is_lost() {
     let entries = world.entries(&which, &exec.id, Follow::Yes).await;
     assert_numbered(&entries);
     assert_eq!(kinds(&entries).last(), Some(&EntryKind::Exited));
-    assert!(text(&entries, EntryKind::Stdout) == format!("{}\n{}", seq(1000), seq(60_000)));
+    assert!(text(&entries, EntryKind::Stdout) == seq(1000) + &seq(60_000));
 }
 
 #[tokio::test]

@@ -109,34 +109,30 @@ async fn the_same_request_again_needs_no_second_place() {
 }
 
 #[tokio::test]
-async fn whether_one_could_be_made_in_anothers_place_is_told_before_that_one_goes() {
+async fn what_would_not_fit_in_anothers_place_is_told_before_that_one_goes() {
     let world = World::with(|config| config.max_sandboxes = 3).await;
     let (ana, ben) =
         (holder(&world, Some(1), Some(ByteSize::gib(1))).await, holder(&world, Some(1), None).await);
-    let first = world.engine.create_sandbox(&ana, of_memory(ByteSize::mib(600))).await.unwrap();
-    let which = SandboxRef::from(&first.id);
-    let check = async |who, memory| {
-        world.engine.check_create(who, &of_memory(memory), &which, &engine::Progress::none()).await
+    let replace = async |who, name: &str, memory| {
+        let spec = SandboxSpec { name: Some(name.parse().unwrap()), ..of_memory(memory) };
+        let which = name.parse().unwrap();
+        let made = world.engine.replace_sandbox(who, spec, &which, None, engine::Progress::none()).await;
+        made.map_err(|error| error.kind())
     };
+    replace(&ana, "web", ByteSize::mib(600)).await.unwrap();
     // What it has itself makes room for its successor, which must fit all the same.
-    assert_eq!(check(&ana, ByteSize::gib(1)).await.unwrap(), Some(first.id.clone()));
-    assert_eq!(check(&ana, ByteSize::mib(1025)).await.unwrap_err().kind(), ErrorKind::LimitReached);
+    let large = replace(&ana, "web", ByteSize::gib(1)).await.unwrap();
+    assert_eq!(replace(&ana, "web", ByteSize::mib(1025)).await.unwrap_err(), ErrorKind::LimitReached);
     // What another has does not.
-    assert_eq!(check(&ben, ByteSize::mib(64)).await.unwrap(), Some(first.id.clone()));
     world.engine.create_sandbox(&ben, SandboxSpec::default()).await.unwrap();
-    assert_eq!(check(&ben, ByteSize::mib(64)).await.unwrap_err().kind(), ErrorKind::LimitReached);
-    // The daemon's own limit counts the one that goes, whosever it is.
+    assert_eq!(replace(&ben, "web", ByteSize::mib(64)).await.unwrap_err(), ErrorKind::LimitReached);
+    assert_eq!(world.view(&"web".parse().unwrap()).await.id, large.id);
+    // The daemon's own limit does not count the one that goes.
     world.create().await;
-    check(&ana, ByteSize::mib(64)).await.unwrap();
-    let none: SandboxRef = "none".parse().unwrap();
-    let full = world
-        .engine
-        .check_create(&world.who, &SandboxSpec::default(), &none, &engine::Progress::none())
-        .await
-        .unwrap_err();
-    assert_eq!(full.kind(), ErrorKind::LimitReached);
+    replace(&ana, "web", ByteSize::mib(64)).await.unwrap();
+    assert_eq!(replace(&world.who, "none", ByteSize::mib(64)).await.unwrap_err(), ErrorKind::LimitReached);
     let reader = Principal { access: engine::Access::ReadOnly, ..ana.clone() };
-    assert_eq!(check(&reader, ByteSize::mib(64)).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(replace(&reader, "web", ByteSize::mib(64)).await.unwrap_err(), ErrorKind::Denied);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

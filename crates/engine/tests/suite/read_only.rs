@@ -87,7 +87,6 @@ fn attempts<'a>(
         world.engine,
         create_sandbox(who, SandboxSpec::default()),
         create_sandbox_with(who, SandboxSpec::default(), engine::Progress::none()),
-        check_create(who, &SandboxSpec::default(), which, &engine::Progress::none()),
         replace_sandbox(who, SandboxSpec::default(), which, None, engine::Progress::none()),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),

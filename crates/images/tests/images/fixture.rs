@@ -301,7 +301,8 @@ pub(crate) fn stacked_image_of_gzip() -> TestImage {
     TestImage::new(&stacked_layers().map(|tar| (tar.clone(), gzip(&tar))))
 }
 
-/// Quick to give up, so that a test of failure does not wait; and no waiting for the disk.
+/// Tries again soon, so that a test of failure does not wait; and no waiting for the disk. Silence is waited out: a busy host
+/// is silent at times.
 pub(crate) fn options() -> Options {
     Options {
         durable: false,
@@ -311,12 +312,19 @@ pub(crate) fn options() -> Options {
             longest_wait: std::time::Duration::from_secs(2),
         },
         timeouts: Timeouts {
-            connect: std::time::Duration::from_secs(5),
-            idle: std::time::Duration::from_millis(400),
-            request: std::time::Duration::from_secs(5),
+            connect: std::time::Duration::from_secs(30),
+            idle: std::time::Duration::from_secs(30),
+            request: std::time::Duration::from_secs(60),
         },
         ..Options::default()
     }
+}
+
+/// For those who are silent for good.
+pub(crate) fn hasty_options() -> Options {
+    let mut options = options();
+    options.timeouts.idle = std::time::Duration::from_secs(1);
+    options
 }
 
 /// All names below a directory that a store of images keeps, half-made ones too.

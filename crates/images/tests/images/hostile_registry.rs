@@ -6,7 +6,7 @@ use images::{Digest, Error, Images, Limits, Options, Progress, PullOptions};
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{Layer, TestImage, everything_in, noise, options, small_image},
+    fixture::{Layer, TestImage, everything_in, hasty_options, noise, options, small_image},
     server::{Answer, Request, Server, part},
 };
 
@@ -32,6 +32,10 @@ async fn pull_with(server: &Server, options: Options) -> Result<Digest, Error> {
 
 async fn pull(server: &Server) -> Result<Digest, Error> {
     pull_with(server, options()).await
+}
+
+async fn pull_from_the_silent(server: &Server) -> Result<Digest, Error> {
+    pull_with(server, hasty_options()).await
 }
 
 fn big(request: &Request, image: &TestImage) -> bool {
@@ -120,8 +124,7 @@ async fn a_pull_that_is_given_up_is_gone_on_with_by_the_next() {
             .then(|| Answer::HangsHalfway { body: blob.clone(), after: 300_000 })
     });
     let home = tempfile::tempdir().unwrap();
-    let images =
-        Images::open(home.path(), Options { timeouts: Default::default(), ..options() }).await.unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
     let reference = server.reference("app:v1");
     let (came, mut come) = tokio::sync::mpsc::unbounded_channel();
     let progress = Progress::new(move |event| {
@@ -203,12 +206,12 @@ async fn redirects_without_end_and_silence_end() {
 
     let image = large_image();
     let silent = Server::new(|_| Answer::HangsHalfway { body: b"{\"schemaVersion\": 2".to_vec(), after: 5 });
-    assert!(matches!(pull(&silent).await, Err(Error::TimedOut { .. })));
+    assert!(matches!(pull_from_the_silent(&silent).await, Err(Error::TimedOut { .. })));
     let (of, blob) = (image.clone(), image.blobs[0].clone());
     let stuck = Server::of(&image, move |request| {
         big(request, &of).then(|| Answer::HangsHalfway { body: blob.clone(), after: 1000 })
     });
-    assert!(matches!(pull(&stuck).await, Err(Error::TimedOut { .. })));
+    assert!(matches!(pull_from_the_silent(&stuck).await, Err(Error::TimedOut { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,13 +224,13 @@ async fn a_registry_that_says_nothing_or_always_hangs_up_is_given_up() {
         };
         let manifest = image.manifest.clone();
         let mute = Server::new(move |_| answer(&manifest, 20));
-        let error = pull(&mute).await.unwrap_err();
+        let error = pull_from_the_silent(&mute).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut { .. } | Error::Unavailable { .. }), "{error}");
         assert_eq!(mute.requests().len(), 3, "as often as the options say");
 
         let (of, blob) = (image.clone(), image.blobs[0].clone());
         let mute = Server::of(&image, move |request| big(request, &of).then(|| answer(&blob, 1000)));
-        let error = pull(&mute).await.unwrap_err();
+        let error = pull_from_the_silent(&mute).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut { .. } | Error::Unavailable { .. }), "{error}");
         let layer = Digest::of(&image.blobs[0]);
         let asked = mute.blob_requests().iter().filter(|(hex, _)| hex == layer.hex()).count();

@@ -305,6 +305,12 @@ fn a_directory_and_a_disk_of_the_host_can_be_the_root_and_are_never_written_to()
     assert_eq!(status, 404, "{body}");
     let (status, body) = make("file", json!({"kind": "directory", "path": root.join("marker")}));
     assert_eq!(status, 400, "{body}");
+    // Sandboxes are put together there, over whatever else it has.
+    if let Ok(hidden) = tempfile::tempdir_in("/dev/shm") {
+        let (status, body) = make("hidden", json!({"kind": "directory", "path": hidden.path()}));
+        assert!(status >= 400 && body.contains("/dev/shm, which hides it"), "{status} {body}");
+        assert!(body.contains("hint"), "{body}");
+    }
 
     let disk = host.path().join("disk.img");
     fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
