@@ -230,13 +230,15 @@ impl Core {
         self.images().await?.get(digest).await.map_err(from_images)
     }
 
+    /// Writes the image with this digest for a snapshot that is made on it, which brings along what it is called.
     pub(crate) async fn save_image_to(
         self: &Arc<Self>,
-        name: &str,
+        digest: &str,
         writer: impl Write + Send + 'static,
-        format: Format,
     ) -> Result<()> {
-        self.images().await?.save(name, writer, format).await.map_err(from_images)
+        let image = self.image_by_digest(digest).await?;
+        let images = self.images().await?;
+        images.save_with_names(image, writer, Format::Oci).await.map_err(from_images)
     }
 
     /// Takes in the image with this digest, for a snapshot that is made on it.

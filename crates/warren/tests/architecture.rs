@@ -23,7 +23,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gateway", &[]),
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build"]),
     ("frontends", &["engine", "sandbox"]),
+    ("test-registry", &[]),
 ];
+
+/// For tests: no crate is built from them, `warren` neither.
+const FOR_TESTS: &[&str] = &["test-registry"];
 
 /// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
 const MAY_HOLD_UNSAFE: &[&str] = &["guest", "jail"];
@@ -46,6 +50,21 @@ fn crates_depend_only_downwards() {
             .unwrap_or_else(|| panic!("crate {} is not in the table; decide what it may know", package.name));
         for name in used {
             assert!(permitted.contains(&name), "{} must not depend on {name}", package.name);
+        }
+    }
+}
+
+#[test]
+fn what_is_for_tests_is_in_nothing_else() {
+    for package in MetadataCommand::new().no_deps().exec().unwrap().packages {
+        for dependency in &package.dependencies {
+            let is_for_tests = FOR_TESTS.contains(&dependency.name.as_str());
+            assert!(
+                !is_for_tests || dependency.kind == DependencyKind::Development,
+                "{} is built from {}",
+                package.name,
+                dependency.name
+            );
         }
     }
 }

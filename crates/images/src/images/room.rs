@@ -9,7 +9,44 @@ use crate::{
     unpack::{MAX_DISK_BYTES, UnpackOptions, Unpacked, measured_layer},
 };
 
+/// For somebody who writes without knowing how much it will be in all.
+#[derive(Debug)]
+pub(super) struct Room<'a> {
+    inner: &'a Inner,
+    /// For what is taken in all.
+    most: u64,
+    taken: u64,
+    left: u64,
+}
+
+impl Room<'_> {
+    /// Makes sure that `bytes` more fit below the cap; images that nobody uses go if need be.
+    pub(super) fn take(&mut self, bytes: u64) -> Result<()> {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken > self.most {
+            // Nothing that went would help.
+            return Err(Error::TooLarge {
+                what: "the archive".to_owned(),
+                limit: "max_layer_bytes".into(),
+                most: self.most,
+            });
+        }
+        if bytes > self.left {
+            self.inner.make_room(bytes)?;
+            self.left = self.inner.left()?;
+        }
+        let no_room = || Error::NoSpace { what: "the archive below the cap on images".to_owned() };
+        self.left = self.left.checked_sub(bytes).ok_or_else(no_room)?;
+        Ok(())
+    }
+}
+
 impl Inner {
+    /// What is left below the cap now.
+    pub(super) fn room(&self, most: u64) -> Result<Room<'_>> {
+        Ok(Room { inner: self, most, taken: 0, left: self.left()? })
+    }
+
     /// No more than all images together may take.
     pub(super) fn below_cap(&self, limit: u64) -> u64 {
         self.options.disk_cap.map_or(limit, |cap| limit.min(cap))

@@ -1,7 +1,7 @@
 //! To archives.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fs::File,
     io::{self, Read, Write},
 };
@@ -12,6 +12,7 @@ use crate::{
     digest::Digest,
     error::{Error, Result},
     manifest::{self, Content, OCI_MANIFEST},
+    reference::Reference,
     store::index::{LayerRecord, Record},
 };
 
@@ -24,8 +25,15 @@ pub enum Format {
     Oci,
 }
 
+/// An image for an archive, and what it is called there.
+struct Wanted {
+    image: Image,
+    names: BTreeSet<Reference>,
+}
+
 impl Images {
-    /// Writes the image as an uncompressed tar. The same image gives the same bytes.
+    /// Writes the image as an uncompressed tar, under `name` alone: the archive may go to somebody whose images have the
+    /// others. By its digest it goes without a name. The same image gives the same bytes.
     pub async fn save(&self, name: &str, writer: impl Write + Send + 'static, format: Format) -> Result<()> {
         self.save_all(&[name], writer, format).await
     }
@@ -37,25 +45,41 @@ impl Images {
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
-        let mut images: Vec<Image> = Vec::with_capacity(names.len());
-        for name in names {
-            let image = self.get(name.as_ref()).await?;
-            if images.iter().all(|known| known.digest != image.digest) {
-                images.push(image);
-            }
-        }
-        self.blocking(move |inner| inner.save(&images, writer, format)).await
+        let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
+        self.blocking(move |inner| inner.save(&inner.wanted(&names)?, writer, format)).await
+    }
+
+    /// The same for one image under all names that it has here.
+    pub async fn save_with_names(
+        &self,
+        image: Image,
+        writer: impl Write + Send + 'static,
+        format: Format,
+    ) -> Result<()> {
+        let names = image.names.iter().cloned().collect();
+        self.blocking(move |inner| inner.save(&[Wanted { image, names }], writer, format)).await
     }
 }
 
 impl Inner {
-    fn save(&self, images: &[Image], writer: impl Write, format: Format) -> Result<()> {
-        let mut recorded = Vec::with_capacity(images.len());
-        for image in images {
-            let record = self.store.index().images.get(&image.digest).cloned();
-            let gone = || Error::NotFound { what: format!("image {}", image.digest) };
-            recorded.push((image, record.ok_or_else(gone)?));
+    /// Every image once, however often and by whatever it was asked for.
+    fn wanted(&self, asked: &[String]) -> Result<Vec<Wanted>> {
+        let mut all: Vec<Wanted> = Vec::with_capacity(asked.len());
+        for asked in asked {
+            let (manifest, name) = self.store.index().find_named(asked)?;
+            match all.iter_mut().find(|known| known.image.digest == manifest) {
+                Some(known) => known.names.extend(name),
+                None => all.push(Wanted { image: self.image(&manifest)?, names: name.into_iter().collect() }),
+            }
         }
+        Ok(all)
+    }
+
+    fn save(&self, images: &[Wanted], writer: impl Write, format: Format) -> Result<()> {
+        let recorded: Vec<_> = images
+            .iter()
+            .map(|wanted| Ok((wanted, self.known(&wanted.image.digest)?)))
+            .collect::<Result<_>>()?;
         let mut tar = Tar { builder: tar::Builder::new(writer), written: HashSet::new() };
         match format {
             Format::Docker => self.save_docker(&recorded, &mut tar)?,
@@ -64,10 +88,10 @@ impl Inner {
         tar.builder.into_inner().and_then(|mut writer| writer.flush()).map_err(written)
     }
 
-    fn save_docker(&self, images: &[(&Image, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_docker(&self, images: &[(&Wanted, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let layer_name = |layer: &LayerRecord| format!("{}.tar", layer.diff_id.hex());
         let mut listed = Vec::with_capacity(images.len());
-        for (image, record) in images {
+        for (wanted, record) in images {
             let config_name = format!("{}.json", record.config.hex());
             for layer in &record.layers {
                 let bytes = self.store.layer_facts(&layer.diff_id)?.unpacked.tar_bytes;
@@ -77,25 +101,25 @@ impl Inner {
             }
             let config = self.store.read_blob(&record.config)?;
             tar.add_once(&config_name, config.len() as u64, || Ok(config.as_slice()))?;
-            let tags = image.names.iter().filter(|name| name.digest().is_none());
+            let tags = wanted.names.iter().filter(|name| name.digest().is_none());
             listed.push(serde_json::json!({
                 "Config": config_name,
-                "RepoTags": tags.map(|name| name.familiar()).collect::<Vec<_>>(),
+                "RepoTags": tags.map(Reference::familiar).collect::<Vec<_>>(),
                 "Layers": record.layers.iter().map(layer_name).collect::<Vec<_>>(),
             }));
         }
         tar.add_bytes("manifest.json", serde_json::Value::from(listed).to_string().as_bytes())
     }
 
-    fn save_oci(&self, images: &[(&Image, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_oci(&self, images: &[(&Wanted, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let mut manifests = Vec::with_capacity(images.len());
-        for (image, record) in images {
+        for (wanted, record) in images {
             let config = self.store.read_blob(&record.config)?;
-            manifests.push((self.manifest_of_stored(&image.digest, record, &config)?, config));
+            manifests.push((self.manifest_of_stored(&wanted.image.digest, record, &config)?, config));
         }
         let named = images.iter().zip(&manifests);
         let named: Vec<_> =
-            named.flat_map(|((image, _), (manifest, _))| descriptors(image, manifest)).collect();
+            named.flat_map(|((wanted, _), (manifest, _))| descriptors(&wanted.names, manifest)).collect();
         let index = serde_json::json!({ "schemaVersion": 2, "manifests": named });
 
         tar.add_bytes("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
@@ -131,8 +155,8 @@ impl Inner {
     }
 }
 
-/// How an index names the image: once by each of its names.
-fn descriptors(image: &Image, manifest: &[u8]) -> Vec<serde_json::Value> {
+/// How an index names the image: once by each name.
+fn descriptors(names: &BTreeSet<Reference>, manifest: &[u8]) -> Vec<serde_json::Value> {
     let descriptor = |annotations: serde_json::Value| {
         serde_json::json!({
             "mediaType": media_type(manifest),
@@ -141,7 +165,7 @@ fn descriptors(image: &Image, manifest: &[u8]) -> Vec<serde_json::Value> {
             "annotations": annotations,
         })
     };
-    let named = image.names.iter().map(|name| {
+    let named = names.iter().map(|name| {
         descriptor(serde_json::json!({
             "io.containerd.image.name": name.to_string(),
             "org.opencontainers.image.ref.name": name.tag().unwrap_or("latest"),

@@ -11,6 +11,7 @@ use super::Inner;
 use crate::{
     digest::{Digest, HashingWriter},
     error::{Error, Result},
+    store::lease::{Lease, Thing},
     unpack::{members::Kind, read_archive},
 };
 
@@ -19,7 +20,7 @@ const MAX_HOPS: usize = 4;
 /// Longest name of a member that is of interest.
 const MAX_NAME_BYTES: usize = 512;
 
-/// The files of a tar, each in a scratch file of its own. They go when this is dropped.
+/// The files of a tar, each in a scratch file of its own, unless the store has it already.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     inner: &'a Inner,
@@ -27,18 +28,31 @@ pub(super) struct Members<'a> {
     links: HashMap<String, String>,
 }
 
+/// A scratch file goes when this is dropped.
 #[derive(Debug)]
 struct Member {
     path: PathBuf,
     digest: Digest,
     bytes: u64,
+    /// There when it is a blob of the store.
+    lease: Option<Lease>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.lease.is_none() {
+            let _gone_already = fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl<'a> Members<'a> {
     pub(super) fn of(inner: &'a Inner, archive: impl Read + Send) -> Result<Self> {
         let limits = &inner.options.limits;
         let mut members = Self { inner, files: HashMap::new(), links: HashMap::new() };
-        read_archive(archive, inner.below_cap(limits.max_layer_bytes), |member, data| {
+        let most = inner.below_cap(limits.max_layer_bytes);
+        let mut room = inner.room(most)?;
+        read_archive(archive, most, |member, data| {
             if members.files.len() + members.links.len() >= limits.max_archive_members {
                 return Err(Error::TooLarge {
                     what: "the number of members of the archive".to_owned(),
@@ -49,10 +63,12 @@ impl<'a> Members<'a> {
             let Some(name) = plain_name(&member.name()) else { return Ok(()) };
             match &member.kind {
                 Kind::File { size } => {
+                    room.take(*size)?;
                     let file = members.stage(|writer| {
                         data.data(*size, |bytes| writer.write_all(bytes).map_err(Error::io("write", &name)))
                     })?;
-                    members.insert(name, file);
+                    members.links.remove(&name);
+                    members.files.insert(name, file);
                 }
                 Kind::Symlink { target } => {
                     let beside = name.rsplit_once('/').map_or("", |(directory, _)| directory);
@@ -74,14 +90,13 @@ impl<'a> Members<'a> {
             return Err(error);
         }
         let bytes = writer.hasher.bytes();
-        Ok(Member { path, digest: writer.hasher.finish(), bytes })
-    }
-
-    fn insert(&mut self, name: String, file: Member) {
-        self.links.remove(&name);
-        if let Some(earlier) = self.files.insert(name, file) {
-            let _gone = fs::remove_file(&earlier.path);
+        let mut member = Member { path, digest: writer.hasher.finish(), bytes, lease: None };
+        if let Some(lease) = self.inner.hold_stored(&member.digest) {
+            let _in_nobodys_way = fs::remove_file(&member.path);
+            member.path = self.inner.store.blob_path(&member.digest);
+            member.lease = Some(lease);
         }
+        Ok(member)
     }
 
     fn link(&mut self, name: &str, target: &str) {
@@ -156,11 +171,18 @@ impl<'a> Members<'a> {
     }
 }
 
-impl Drop for Members<'_> {
-    fn drop(&mut self) {
-        for member in self.files.values() {
-            let _gone_already = fs::remove_file(&member.path);
-        }
+impl Inner {
+    /// Holds a blob that is here, and the image that it tells of: room for an image that comes once more is not made by
+    /// taking it away with its other names.
+    fn hold_stored(&self, digest: &Digest) -> Option<Lease> {
+        let mut things = vec![Thing::Blob(digest.clone())];
+        let index = self.store.index();
+        let told =
+            index.images.iter().filter(|(manifest, record)| [*manifest, &record.config].contains(&digest));
+        things.extend(told.map(|(manifest, _)| Thing::Image(manifest.clone())));
+        drop(index);
+        let lease = self.store.lease(things);
+        self.store.has_blob(digest).then_some(lease)
     }
 }
 

@@ -86,16 +86,23 @@ impl Index {
 
     /// The image that people call this: a reference, a digest, or the beginning of one.
     pub(crate) fn find(&self, name: &str) -> Result<Digest> {
+        self.find_named(name).map(|(manifest, _)| manifest)
+    }
+
+    /// The same, with the name by which it was found unless that was by a digest.
+    pub(crate) fn find_named(&self, name: &str) -> Result<(Digest, Option<Reference>)> {
         let unknown = || Error::NotFound { what: format!("image {name}") };
         let reference = name.parse::<Reference>();
         // Names before short digests, which strangers can make images for: `facade` may be the beginning of one. `sha256:…` is
         // never a name.
         let named = reference.as_ref().ok().filter(|_| !name.starts_with("sha256:"));
-        if let Some(found) = named.and_then(|reference| self.find_reference(reference)) {
-            return Ok(found);
+        if let Some((reference, found)) =
+            named.and_then(|reference| Some((reference, self.find_reference(reference)?)))
+        {
+            return Ok((found, Some(reference.clone()).filter(|name| name.digest().is_none())));
         }
         if let Some(found) = self.find_by_digest(name) {
-            return Ok(found);
+            return Ok((found, None));
         }
         reference.and(Err(unknown()))
     }

@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::Cursor,
+    io::{Cursor, Read as _},
     path::Path,
 };
 
-use images::{Digest, Error, Format, ImageConfig, Images, Limits, Options, Platform};
-use serde_json::json;
+use images::{Digest, Error, Format, ImageConfig, Images, Limits, Options, Platform, Reference};
+use serde_json::{Value, json};
 
 use crate::{
     fixture::{
@@ -109,6 +109,89 @@ async fn what_we_write_is_read_by_skopeo_and_by_us() {
             assert_eq!(loaded[0].digest, image.digest());
         }
     }
+}
+
+/// What a saved archive calls its images: those with names, then how many have none.
+async fn names_in(images: &Images, asked: &[&str], format: Format) -> (Vec<String>, usize) {
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    images.save_all(asked, archive.reopen().unwrap(), format).await.unwrap();
+    let listed: Vec<Vec<String>> = match format {
+        Format::Docker => {
+            let listed: Value = serde_json::from_slice(&member(archive.path(), "manifest.json")).unwrap();
+            let tags = listed.as_array().unwrap().iter().map(|image| image["RepoTags"].clone());
+            tags.map(|tags| serde_json::from_value(tags).unwrap()).collect()
+        }
+        Format::Oci => {
+            let index: Value = serde_json::from_slice(&member(archive.path(), "index.json")).unwrap();
+            let named = index["manifests"].as_array().unwrap().iter().map(|image| &image["annotations"]);
+            named.map(annotated_names).collect()
+        }
+    };
+    let nameless = listed.iter().filter(|names| names.is_empty()).count();
+    (listed.concat(), nameless)
+}
+
+/// The name in full, which ends as the short one says.
+fn annotated_names(annotations: &Value) -> Vec<String> {
+    let named = annotations.get("io.containerd.image.name").map(|name| name.as_str().unwrap());
+    let tag = annotations.get("org.opencontainers.image.ref.name").map(|tag| tag.as_str().unwrap());
+    assert_eq!(named.and_then(|name| name.rsplit_once(':')).map(|(_, tag)| tag), tag, "{annotations}");
+    named.map(|name| name.parse::<Reference>().unwrap().familiar()).into_iter().collect()
+}
+
+fn member(archive: &Path, name: &str) -> Vec<u8> {
+    let mut archive = tar::Archive::new(File::open(archive).unwrap());
+    let mut entries = archive.entries().unwrap().map(Result::unwrap);
+    let mut entry = entries.find(|entry| entry.path().unwrap() == Path::new(name)).unwrap();
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_has_the_names_that_were_asked_for_and_no_others() {
+    let home = Home::new().await;
+    let (one, two) = (small_image("one"), small_image("two"));
+    for (image, names) in
+        [(&one, ["app:1", "app:latest", "registry.lan/app:1"]), (&two, ["b:1", "b:2", "b:3"])]
+    {
+        home.images.load(Cursor::new(image.layout(names[0])), Platform::host()).await.unwrap();
+        for further in &names[1..] {
+            home.images.tag(names[0], &further.parse().unwrap()).await.unwrap();
+        }
+    }
+    let (digest, id) = (one.digest().to_string(), Digest::of(&one.config).hex()[..12].to_owned());
+    let pinned = format!("app@{digest}");
+    for format in [Format::Docker, Format::Oci] {
+        for (asked, names, nameless) in [
+            (&["app:1"][..], &["app:1"][..], 0),
+            (&["app"], &["app:latest"], 0),
+            (
+                &["registry.lan/app:1", "app:1", "docker.io/library/app:1"],
+                &["app:1", "registry.lan/app:1"],
+                0,
+            ),
+            (&["b:3", "app", "b:1"], &["b:1", "b:3", "app:latest"], 0),
+            (&[&digest], &[], 1),
+            (&[&id], &[], 1),
+            (&[&pinned], &[], 1),
+            (&[&digest, "b:2", "app:1", &id], &["app:1", "b:2"], 0),
+            (&["b:2", &digest], &["b:2"], 1),
+        ] {
+            let found = names_in(&home.images, asked, format).await;
+            assert_eq!(found, (names.iter().map(ToString::to_string).collect(), nameless), "{asked:?}");
+        }
+    }
+
+    // For what goes with a snapshot they all count.
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    let image = home.images.get("app").await.unwrap();
+    home.images.save_with_names(image, archive.reopen().unwrap(), Format::Oci).await.unwrap();
+    let other = Home::new().await;
+    other.load(archive.path()).await.unwrap();
+    let listed = other.images.list().await.unwrap();
+    let names: Vec<_> = listed[0].names.iter().map(Reference::familiar).collect();
+    assert_eq!(names, ["app:1", "app:latest", "registry.lan/app:1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Cursor},
+    io::{self, Cursor, Read},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -60,10 +60,14 @@ struct Home {
 
 impl Home {
     async fn new() -> Self {
+        Self::with_cap(CAP).await
+    }
+
+    async fn with_cap(cap: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let layers = directory.path().join("layers");
         let watching = Arc::new(Watching { layers, most: AtomicU64::new(0) });
-        let options = Options { disk_cap: Some(CAP), unpacker: watching.clone(), ..options() };
+        let options = Options { disk_cap: Some(cap), unpacker: watching.clone(), ..options() };
         let images = Images::open(directory.path(), options).await.unwrap();
         Self { directory, watching, images }
     }
@@ -158,4 +162,73 @@ async fn an_archive_of_several_images_is_taken_in_whole_or_not_at_all() {
     drop(held);
     assert_eq!(load(archive).await.unwrap().len(), 3);
     assert_eq!(home.names().await, ["again:1", "here:1", "moved:1", "third:1", "second:1"]);
+}
+
+/// An archive, and the most that was in the store while it was read.
+struct Reading {
+    archive: Cursor<Vec<u8>>,
+    store: PathBuf,
+    most: Arc<AtomicU64>,
+}
+
+impl Read for Reading {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.most.fetch_max(bytes_below(&self.store), Ordering::SeqCst);
+        self.archive.read(into)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_takes_what_is_left_below_the_cap_and_no_more_while_it_is_read() {
+    // Much more than is on its way between reading and writing.
+    const MIB: u64 = 1024 * 1024;
+    let cap = 16 * MIB;
+    let home = Home::with_cap(cap).await;
+    // Large as it comes, for what is behind the end of its tar.
+    let image = |name: &str| {
+        let mut tar = Layer::default().file(name, name.as_bytes()).tar();
+        tar.resize(10 * MIB as usize, 0);
+        TestImage::new(&[(tar.clone(), tar)])
+    };
+    let load = async |image: &TestImage, name: &str| {
+        let most = Arc::new(AtomicU64::new(0));
+        let archive = Cursor::new(docker_archive(&[(image, &[name])]));
+        let reading = Reading { archive, store: home.directory.path().to_owned(), most: most.clone() };
+        (home.images.load(reading, Platform::host()).await, most.load(Ordering::SeqCst))
+    };
+    let (here, most) = load(&image("here"), "here:1").await;
+    let here = here.unwrap();
+    assert!((8 * MIB..cap).contains(&most), "{most}");
+    let before = everything_in(home.directory.path());
+
+    let more = image("more");
+    let (loaded, most) = load(&more, "more:1").await;
+    assert!(matches!(loaded, Err(Error::NoSpace { .. })), "{loaded:?}");
+    assert!((10 * MIB..=cap).contains(&most), "{most}");
+    assert_eq!(everything_in(home.directory.path()), before);
+
+    // Once nobody holds what is there, it goes before the archive comes.
+    drop(here);
+    let (loaded, most) = load(&more, "more:1").await;
+    drop(loaded.unwrap());
+    assert!((10 * MIB..=cap).contains(&most), "{most}");
+    assert_eq!(home.names().await, ["more:1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_comes_once_more_does_not_make_room_for_itself() {
+    let image = |name: &str, bytes: usize| {
+        let tar = links(name, bytes / 512);
+        TestImage::new(&[(tar.clone(), tar)])
+    };
+    let home = Home::new().await;
+    let load = async |images: &[(&TestImage, &[&str])]| {
+        home.images.load(Cursor::new(docker_archive(images)), Platform::host()).await.map(drop)
+    };
+    let (here, newer, more) = (image("here", 150_000), image("newer", 150_000), image("more", 250_000));
+    load(&[(&here, &["here:1"])]).await.unwrap();
+    load(&[(&newer, &["newer:1"])]).await.unwrap();
+    // The one that was used longest ago is in the archive, and its copy takes no room beside it.
+    load(&[(&here, &["again:1"]), (&more, &["more:1"])]).await.unwrap();
+    assert_eq!(home.names().await, ["again:1", "here:1", "more:1"]);
 }

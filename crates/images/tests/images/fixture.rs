@@ -4,12 +4,12 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use images::{Digest, Options, Platform, Retry, Timeouts};
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
+pub(crate) use test_registry::run;
 
 /// A tar whose entries may be anything, also what no honest writer writes.
 #[derive(Default)]
@@ -337,13 +337,4 @@ pub(crate) fn everything_in(root: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// Runs a program of the test's needs to its end.
-pub(crate) fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| {
-        panic!("{program} is needed ({error}); scripts/install-test-needs installs it")
-    });
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
 }

@@ -18,6 +18,5 @@ mod hostile_registry;
 mod keep;
 mod layers;
 mod pull;
-mod registry;
 mod server;
 mod tls;

@@ -10,28 +10,33 @@ use std::{
 
 use images::{
     Auth, Credentials, Digest, Error, Event, Image, ImageConfig, Images, LayerState, Options, Platform,
-    Progress, PullOptions,
+    Progress, PullOptions, Reference,
 };
 use serde_json::json;
+use test_registry::Registry;
 
 use crate::{
     fixture::{TestImage, descriptor, noise, options, small_image, stacked_image},
-    registry::Registry,
     server::Server,
 };
+
+fn push(registry: &Registry, image: &TestImage, name: &str) -> Reference {
+    let layout = tempfile::tempdir().unwrap();
+    image.write_layout(layout.path(), "it");
+    registry.push_layout(layout.path(), "it", name).parse().unwrap()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_of_three_compressions_comes_whole() {
     let registry = Registry::start();
     let image = stacked_image();
-    registry.push(&image, "team/app:v1");
+    let reference = push(&registry, &image, "team/app:v1");
     let home = tempfile::tempdir().unwrap();
     let images = Images::open(home.path(), options()).await.unwrap();
 
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&events);
     let progress = Progress::new(move |event| told.lock().unwrap().push(event));
-    let reference = registry.reference("team/app:v1");
     let pulled = images.pull(&reference, PullOptions::default(), progress).await.unwrap();
 
     assert_eq!((&pulled.digest, &pulled.names[..]), (&image.digest(), &[reference.clone()][..]));
@@ -66,7 +71,7 @@ async fn an_image_of_three_compressions_comes_whole() {
         fs::remove_file(registry.blob_file(Digest::of(blob).hex())).unwrap();
     }
     other.pull(&by_digest, PullOptions::default(), Progress::none()).await.unwrap();
-    let missing = registry.reference("team/app:nothing");
+    let missing = registry.reference("team/app:nothing").parse().unwrap();
     let error = other.pull(&missing, PullOptions::default(), Progress::none()).await.unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
 }
@@ -163,11 +168,10 @@ async fn a_platform_is_chosen_from_a_list_of_builds() {
     let index = json!({"schemaVersion": 2, "manifests": [named]});
     fs::write(layout.path().join("index.json"), index.to_string()).unwrap();
     let registry = Registry::start();
-    registry.push_layout(layout.path(), "it", "app:v1");
+    let reference: Reference = registry.push_layout(layout.path(), "it", "app:v1").parse().unwrap();
 
     let home = tempfile::tempdir().unwrap();
     let images = Images::open(home.path(), options()).await.unwrap();
-    let reference = registry.reference("app:v1");
     let pull = |platform: Platform| {
         let options = PullOptions { platform, ..PullOptions::default() };
         images.pull(&reference, options, Progress::none())
@@ -186,8 +190,7 @@ async fn a_platform_is_chosen_from_a_list_of_builds() {
 async fn a_password_opens_the_registry_wherever_it_is_kept() {
     let registry = Registry::start_with_password("ann", "s3:cret");
     let image = small_image("private");
-    registry.push(&image, "app:v1");
-    let reference = registry.reference("app:v1");
+    let reference = push(&registry, &image, "app:v1");
 
     let home = tempfile::tempdir().unwrap();
     let files = tempfile::tempdir().unwrap();
@@ -228,7 +231,7 @@ fn a_credential_helper_is_asked_for_the_registry() {
         return;
     }
     let registry = Registry::start_with_password("ann", "s3cret");
-    registry.push(&small_image("private"), "app:v1");
+    push(&registry, &small_image("private"), "app:v1");
     let directory = tempfile::tempdir().unwrap();
     let helper = directory.path().join("docker-credential-test");
     let script = format!(

@@ -3,11 +3,12 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use test_registry::{Registry, run};
 
-use crate::{
-    registry::{PASSWORD, Registry, USER, run},
-    support::{Finished, World, real_sandboxes},
-};
+use crate::support::{Finished, World, real_sandboxes};
+
+const USER: &str = "ana";
+const PASSWORD: &str = "a-very-secret-password";
 
 /// A root file system with a shell in it.
 fn root_tar() -> Vec<u8> {
@@ -104,13 +105,12 @@ fn an_image_is_imported_named_saved_and_loaded_again() {
 #[test]
 fn an_image_is_pulled_with_progress_and_its_password_stays_secret() {
     let Some(world) = real_sandboxes() else { return };
-    let registry = Registry::start();
+    let registry = Registry::start_with_password(USER, PASSWORD);
     import(&world, "it");
     let archive = world.files().join("it.tar");
     world.run(&["save", "it", "-o", archive.to_str().unwrap()]).expect(0);
-    registry.push(&archive, "team/it:1");
+    let name = registry.push_archive(&archive, "team/it:1");
     world.run(&["image", "prune", "--force"]).expect(0);
-    let name = format!("{}/team/it:1", registry.address);
 
     let denied = world.run(&["pull", &name]).expect(125);
     assert!(denied.stderr.contains("credentials") && denied.stderr.contains("hint:"), "{denied:?}");
@@ -149,20 +149,19 @@ fn an_image_is_pulled_with_progress_and_its_password_stays_secret() {
 #[test]
 fn a_daemon_that_is_logged_in_pulls_for_a_new_sandbox() {
     let Some(world) = real_sandboxes() else { return };
-    let registry = Registry::start();
+    let registry = Registry::start_with_password(USER, PASSWORD);
     import(&world, "it");
     let archive = world.files().join("it.tar");
     world.run(&["save", "it", "-o", archive.to_str().unwrap()]).expect(0);
-    registry.push(&archive, "team/it:1");
+    let name = registry.push_archive(&archive, "team/it:1");
     world.run(&["image", "prune", "--force"]).expect(0);
     // As `docker login` leaves it in the home of whoever runs the daemon.
     let login = world.files().parent().unwrap().join(".docker");
     fs::create_dir_all(&login).unwrap();
     let auth = format!("{USER}:{PASSWORD}");
-    let auths = json!({ "auths": { registry.address.clone(): { "auth": base64(auth.as_bytes()) } } });
+    let auths = json!({ "auths": { registry.address(): { "auth": base64(auth.as_bytes()) } } });
     fs::write(login.join("config.json"), auths.to_string()).unwrap();
 
-    let name = format!("{}/team/it:1", registry.address);
     let made = world.run(&["create", "--name", "box", "--image", &name]).expect(0);
     assert!(made.stderr.contains("1 layers") && made.stderr.contains(": done"), "{made:?}");
     assert_eq!(made.text(), "box\n");

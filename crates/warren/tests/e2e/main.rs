@@ -22,7 +22,6 @@ mod mcp;
 mod namespace;
 mod output;
 mod reference;
-mod registry;
 mod space;
 mod support;
 mod terminal;

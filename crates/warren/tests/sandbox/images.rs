@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     harness::{Daemon, is_root, text, until},
     image_crashes::stored,
-    oci::{DebianRegistry, Layer, Registry, TestImage},
+    oci::{Layer, Registry, TestImage},
 };
 
 /// An ordinary small image.
@@ -336,9 +336,9 @@ fn a_directory_and_a_disk_of_the_host_can_be_the_root_and_are_never_written_to()
 
 #[test]
 fn an_image_in_a_real_registry_is_one_too() {
-    let (registry, layout) = (DebianRegistry::start(), tempfile::tempdir().unwrap());
+    let (registry, layout) = (test_registry::Registry::start(), tempfile::tempdir().unwrap());
     small("real").write_layout(layout.path());
-    let reference = registry.push(layout.path(), "team/real:1");
+    let reference = registry.push_layout(layout.path(), "it", "team/real:1");
     let daemon = Daemon::start();
     daemon.create("real", &["--image", &reference]);
     assert_eq!(daemon.sh_ok("real", "cat /etc/marker"), "real");

@@ -7,7 +7,6 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
@@ -261,59 +260,4 @@ fn find(path: &str, shelf: &Mutex<Shelf>) -> Option<(&'static str, Vec<u8>)> {
     }
     let (name, digest) = rest.split_once("/blobs/")?;
     Some(("application/octet-stream", shelf.images.get(name)?.blobs.get(digest)?.clone()))
-}
-
-/// Debian's `docker-registry`, on loopback, for one test.
-pub(crate) struct DebianRegistry {
-    child: Child,
-    address: String,
-    _directory: tempfile::TempDir,
-}
-
-impl DebianRegistry {
-    pub(crate) fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("config.yml");
-        let storage = directory.path().join("data");
-        let text = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n",
-            storage.display()
-        );
-        fs::write(&config, text).unwrap();
-        let mut child = Command::new("docker-registry")
-            .arg("serve")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("docker-registry is needed; scripts/install-test-needs installs it");
-        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let is_of_address = |c: &char| c.is_ascii_digit() || matches!(c, '.' | ':');
-        let address = log.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, after) = line.split_once("listening on ")?;
-            Some(after.chars().take_while(is_of_address).collect::<String>())
-        });
-        thread::spawn(move || log.for_each(drop));
-        Self { child, address: address.expect("it says where it listens"), _directory: directory }
-    }
-
-    /// Takes in the image `it` of an OCI layout; returns what it is called by those who pull it.
-    pub(crate) fn push(&self, layout: &Path, name: &str) -> String {
-        let reference = format!("{}/{name}", self.address);
-        let output = Command::new("skopeo")
-            .args(["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"])
-            .arg(format!("oci:{}:it", layout.display()))
-            .arg(format!("docker://{reference}"))
-            .output()
-            .expect("skopeo is needed; scripts/install-test-needs installs it");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        reference
-    }
-}
-
-impl Drop for DebianRegistry {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }

@@ -18,7 +18,7 @@ use super::{
     tree_prefix,
 };
 use crate::{
-    ArchiveFormat, Engine, Principal,
+    Engine, Principal,
     core::Core,
     error,
     snapshots::{
@@ -126,9 +126,9 @@ impl Saver {
         if let Some(digest) = self.image.clone() {
             let (from, into) = pipe()?;
             let core = Arc::clone(&self.core);
-            let packing = self.runtime.spawn(async move {
-                core.save_image_to(&digest, std::fs::File::from(into), ArchiveFormat::Oci).await
-            });
+            let packing = self
+                .runtime
+                .spawn(async move { core.save_image_to(&digest, std::fs::File::from(into)).await });
             self.parts(to, IMAGE_PREFIX, from, packing)?;
         }
         Ok(())

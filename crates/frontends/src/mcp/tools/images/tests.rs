@@ -2,22 +2,22 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
-    thread,
 };
 
 use engine::Principal;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use test_registry::Registry;
 
 use crate::mcp::{
     HostPolicy, HostRoot, Settings,
     call::{Call, Progress},
     testing::{Client, ask},
 };
+
+const PASSWORD: &str = "a-very-secret-password";
 
 /// A tar of a small root file system.
 fn root_tar(word: &str) -> Vec<u8> {
@@ -247,74 +247,6 @@ async fn host_paths_are_the_policys_business() {
     }
 }
 
-/// Debian's `docker-registry` on loopback, with a password if there is to be one.
-struct Registry {
-    child: Child,
-    address: String,
-    _directory: tempfile::TempDir,
-}
-
-const PASSWORD: &str = "a-very-secret-password";
-
-impl Registry {
-    fn start(has_password: bool) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-        let mut config = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n",
-            at("data")
-        );
-        if has_password {
-            run(Command::new("htpasswd").args(["-Bbc", &at("htpasswd"), "ana", PASSWORD]));
-            config.push_str(&format!("auth:\n  htpasswd:\n    realm: test\n    path: {}\n", at("htpasswd")));
-        }
-        fs::write(at("config.yml"), config).unwrap();
-        let mut child = Command::new("docker-registry")
-            .args(["serve", &at("config.yml")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("docker-registry is needed; scripts/install-test-needs installs it");
-        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = log
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let (_, after) = line.split_once("listening on ")?;
-                Some(after.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ':')).collect())
-            })
-            .expect("docker-registry says where it listens");
-        thread::spawn(move || log.for_each(drop));
-        Self { child, address, _directory: directory }
-    }
-
-    /// Puts an archive by `image_save` there.
-    fn push(&self, archive: &Path, name: &str) {
-        run(Command::new("skopeo").args([
-            "--insecure-policy",
-            "copy",
-            "--quiet",
-            "--dest-tls-verify=false",
-            "--dest-creds",
-            &format!("ana:{PASSWORD}"),
-            &format!("docker-archive:{}", archive.display()),
-            &format!("docker://{}/{name}", self.address),
-        ]));
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// What a caller heard while a tool worked, and its answer.
 async fn told(client: &Client, tool: &str, arguments: Value) -> (Vec<(f64, Option<f64>, String)>, Value) {
     let steps = Arc::new(Mutex::new(Vec::new()));
@@ -332,13 +264,12 @@ async fn told(client: &Client, tool: &str, arguments: Value) -> (Vec<(f64, Optio
 async fn a_pull_tells_how_far_it_is_and_keeps_its_password() {
     let world = World::new().await;
     let client = &world.client;
-    let registry = Registry::start(true);
+    let registry = Registry::start_with_password("ana", PASSWORD);
     world.import("pulled", "it").await;
     client.data("image_save", json!({ "reference": "it", "path": world.path("it.tar") })).await;
-    registry.push(&world.path("it.tar"), "team/it:1");
+    let reference = registry.push_archive(&world.path("it.tar"), "team/it:1");
     client.data("image_prune", json!({ "confirm": true })).await;
 
-    let reference = format!("{}/team/it:1", registry.address);
     let anonymous = client.error("image_pull", json!({ "reference": reference }), "denied").await;
     assert!(anonymous["hint"].as_str().unwrap().contains("username"), "{anonymous}");
     let wrong = json!({ "reference": reference, "username": "ana", "password": "wrong-password" });
@@ -359,7 +290,7 @@ async fn a_pull_tells_how_far_it_is_and_keeps_its_password() {
     let detail = client.data("image_inspect", json!({ "reference": reference })).await;
     assert_eq!(detail["config"]["env"], json!(["A=b"]));
 
-    let missing = json!({ "reference": format!("{}/team/none", registry.address),
+    let missing = json!({ "reference": registry.reference("team/none"),
         "username": "ana", "password": PASSWORD });
     let missing = client.error("image_pull", missing, "not_found").await;
     assert!(!missing.to_string().contains(PASSWORD), "{missing}");
@@ -408,13 +339,12 @@ async fn a_sandbox_is_made_on_an_image_which_it_then_uses() {
 async fn a_sandbox_gets_its_image_with_the_callers_own_password() {
     let world = World::new().await;
     let client = &world.client;
-    let registry = Registry::start(true);
+    let registry = Registry::start_with_password("ana", PASSWORD);
     world.import("own", "own").await;
     client.data("image_save", json!({ "reference": "own", "path": world.path("own.tar") })).await;
-    registry.push(&world.path("own.tar"), "own:1");
+    let reference = registry.push_archive(&world.path("own.tar"), "own:1");
     client.data("image_prune", json!({ "confirm": true })).await;
 
-    let reference = format!("{}/own:1", registry.address);
     let on = |password: &str| {
         let auth = json!({ "kind": "basic", "username": "ana", "password": password });
         json!({ "name": "box", "rootfs": { "kind": "oci", "reference": reference, "registry": { "auth": auth } } })
