@@ -69,7 +69,7 @@ impl Inner {
         if fits()? {
             return Ok(true);
         }
-        if bytes > cap {
+        if self.store.bytes_in_use()?.saturating_add(bytes) > cap {
             // Nothing that went would help.
             return Ok(false);
         }

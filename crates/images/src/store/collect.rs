@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     LAYER_PREFIX, REMOVED, Store, UNPACKING,
     files::{self, names, remove_file, scratch_name},
-    index::Index,
+    index::{Index, Record},
     lease::Thing,
 };
 use crate::{digest::Digest, error::Result, reference::Reference};
@@ -105,22 +105,9 @@ impl Store {
     /// Takes the names of garbage away while nobody can begin to use it; answers directories still to be emptied.
     fn unlink_garbage(&self, freed: &mut Freed) -> Result<Vec<PathBuf>> {
         let index = self.index();
-        let blobs: HashSet<&str> = index
-            .images
-            .iter()
-            .flat_map(|(manifest, record)| record.blobs(manifest))
-            .map(Digest::hex)
-            .collect();
-        let layers: HashSet<&str> = index
-            .images
-            .values()
-            .flat_map(|record| &record.layers)
-            .map(|layer| layer.diff_id.hex())
-            .collect();
-
+        let needed = Needed::by(index.images.iter());
         for (name, path) in names(&self.blobs)? {
-            let is_leased = digest_of(&name).is_some_and(|digest| self.leases.holds(&Thing::Blob(digest)));
-            if !blobs.contains(name.as_str()) && !is_leased {
+            if !self.is_blob_needed(&needed, &name) {
                 freed.bytes += remove_file(&path)?;
                 freed.n_blobs += 1;
             }
@@ -130,7 +117,7 @@ impl Store {
         for (name, path) in names(&self.layers)? {
             // Others keep things here too; a layer of ours has a digest for its name.
             let Some(diff_id) = name.strip_prefix(LAYER_PREFIX).and_then(digest_of) else { continue };
-            if layers.contains(diff_id.hex()) || self.leases.holds(&Thing::Layer(diff_id.clone())) {
+            if self.is_layer_needed(&needed, &diff_id) {
                 continue;
             }
             freed.bytes += self.layer_facts(&diff_id).map_or(0, |facts| facts.unpacked.disk_bytes);
@@ -140,6 +127,15 @@ impl Store {
             trash.push(removed);
         }
         Ok(trash)
+    }
+
+    fn is_blob_needed(&self, needed: &Needed<'_>, hex: &str) -> bool {
+        needed.blobs.contains(hex)
+            || digest_of(hex).is_some_and(|digest| self.leases.holds(&Thing::Blob(digest)))
+    }
+
+    fn is_layer_needed(&self, needed: &Needed<'_>, diff_id: &Digest) -> bool {
+        needed.layers.contains(diff_id.hex()) || self.leases.holds(&Thing::Layer(diff_id.clone()))
     }
 
     /// Removes downloads that were broken off and that nobody goes on with.
@@ -190,6 +186,24 @@ impl Store {
         })
     }
 
+    /// Bytes that stay even if every unused image goes.
+    pub(crate) fn bytes_in_use(&self) -> Result<u64> {
+        let index = self.index();
+        let unused: HashSet<Digest> = self.unused(index.images.keys()).into_iter().collect();
+        let needed = Needed::by(index.images.iter().filter(|(digest, _)| !unused.contains(digest)));
+        let blobs = names(&self.blobs)?.into_iter().filter(|(name, _)| self.is_blob_needed(&needed, name));
+        let blobs: u64 = blobs.filter_map(|(_, path)| files::file_length(&path)).sum();
+        let layers = names(&self.layers)?.into_iter();
+        let layers = layers.filter_map(|(name, _)| name.strip_prefix(LAYER_PREFIX).and_then(digest_of));
+        let layers = layers.filter(|diff_id| self.is_layer_needed(&needed, diff_id));
+        let layers: u64 =
+            layers.filter_map(|id| self.layer_facts(&id).ok()).map(|facts| facts.unpacked.disk_bytes).sum();
+        let broken_off: HashSet<PathBuf> = self.broken_off()?.into_iter().map(|(_, path)| path).collect();
+        let partial = names(&self.partial)?.into_iter().filter(|(_, path)| !broken_off.contains(path));
+        let partial: u64 = partial.filter_map(|(_, path)| files::file_length(&path)).sum();
+        Ok(blobs + layers + partial)
+    }
+
     /// Bytes in blobs, in unpacked layers, and half-made.
     pub(crate) fn usage(&self) -> Result<(u64, u64, u64)> {
         let total = |directory| -> Result<u64> {
@@ -202,6 +216,23 @@ impl Store {
             }
         }
         Ok((total(&self.blobs)?, layers, total(&self.partial)?))
+    }
+}
+
+/// What some images need of the disk, by the hexadecimal part of digests.
+struct Needed<'a> {
+    blobs: HashSet<&'a str>,
+    layers: HashSet<&'a str>,
+}
+
+impl<'a> Needed<'a> {
+    fn by(images: impl Iterator<Item = (&'a Digest, &'a Record)>) -> Self {
+        let mut needed = Self { blobs: HashSet::new(), layers: HashSet::new() };
+        for (manifest, record) in images {
+            needed.blobs.extend(record.blobs(manifest).map(Digest::hex));
+            needed.layers.extend(record.layers.iter().map(|layer| layer.diff_id.hex()));
+        }
+        needed
     }
 }
 

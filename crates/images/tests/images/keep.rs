@@ -168,11 +168,11 @@ async fn what_is_held_in_this_process_is_not_taken_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
-    let image = |name: &str| {
-        let data = noise(200_000);
-        let tar = Layer::default().file(name, &data).tar();
+    let image_of = |name: &str, bytes: usize| {
+        let tar = Layer::default().file(name, &noise(bytes)).tar();
         TestImage::new(&[(tar.clone(), tar)])
     };
+    let image = |name: &str| image_of(name, 200_000);
     // An image is its blob and its files: 400 kB. Three fit.
     let home = tempfile::tempdir().unwrap();
     let users = Arc::new(Told::default());
@@ -186,11 +186,16 @@ async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
     drop(pull(&images, &image("new"), "new:1").await);
     assert_eq!(names(&images).await, ["new:1", "old:1", "pinned:1"]);
 
-    // Nothing that could go: the new one has no place, and leaves nothing behind.
-    for name in ["new:1", "old:1"] {
-        users.set(&images.get(name).await.unwrap().digest, &["sandbox two"]);
-    }
+    // One could go, and that would not help.
+    users.set(&images.get("new:1").await.unwrap().digest, &["sandbox two"]);
     let before = everything_in(home.path());
+    let server = Server::of(&image_of("large", 700_000), |_| None);
+    let large = images.pull(&server.reference("large:1"), PullOptions::default(), Progress::none()).await;
+    assert!(matches!(large, Err(Error::NoSpace { .. })), "{large:?}");
+    assert_eq!(everything_in(home.path()), before);
+
+    // Nothing that could go: the new one has no place, and leaves nothing behind.
+    users.set(&images.get("old:1").await.unwrap().digest, &["sandbox two"]);
     let server = Server::of(&image("more"), |_| None);
     let more = images.pull(&server.reference("more:1"), PullOptions::default(), Progress::none()).await;
     assert!(matches!(more, Err(Error::NoSpace { .. })), "{more:?}");
