@@ -6,6 +6,7 @@
 
 mod context;
 mod copying;
+mod holes;
 mod keys;
 mod network;
 mod pieces;
