@@ -162,6 +162,32 @@ async fn a_root_file_system_becomes_an_image() {
     assert_eq!(home.images.disk_usage().await.unwrap().partial_bytes, 0);
 }
 
+/// What `docker save` would write of it, in which it has these names.
+fn docker_archive(image: &TestImage, names: &[&str]) -> Vec<u8> {
+    let manifest = json!([{"Config": "c.json", "Layers": ["l.tar"], "RepoTags": names}]).to_string();
+    archive_of(&[
+        ("manifest.json", manifest.as_bytes()),
+        ("c.json", &image.config),
+        ("l.tar", &image.blobs[0]),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_platform_that_was_asked_for_is_the_one_that_comes() {
+    let home = Home::new().await;
+    let image = small_image("for this machine");
+    for archive in [image.layout("app:1"), docker_archive(&image, &["app:1"])] {
+        let load = |platform: Option<Platform>| home.images.load(Cursor::new(archive.clone()), platform);
+        let error = load(Some("linux/sparc64".parse().unwrap())).await.unwrap_err();
+        let host = Platform::host().to_string();
+        assert!(matches!(&error, Error::Unsupported { what } if what.contains(&host)), "{error}");
+        assert!(home.images.list().await.unwrap().is_empty());
+        assert_eq!(load(Some(Platform::host())).await.unwrap().len(), 1);
+        assert_eq!(load(None).await.unwrap().len(), 1);
+        home.images.remove("app:1", images::InUse::Refuse).await.unwrap();
+    }
+}
+
 /// A tar of files by name.
 fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     files.iter().fold(Layer::default(), |archive, (name, bytes)| archive.file(name, bytes)).tar()
