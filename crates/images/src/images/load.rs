@@ -87,6 +87,7 @@ impl Images {
         platform: Platform,
         name: Reference,
     ) -> Result<Image> {
+        name.check_as_name()?;
         let imported = self.blocking(move |inner| inner.import(root, &config, &platform, name)).await;
         self.clear_if_full(imported).await
     }
@@ -231,6 +232,7 @@ impl Inner {
             pairs.iter().map(|(layer, diff_id)| record(layer, diff_id, layer.digest.clone())).collect();
         let indexes = lists.iter().map(|(digest, _)| digest.clone()).collect::<BTreeSet<_>>();
         let ready = Ready { manifest: Digest::of(manifest), config: Digest::of(config), indexes, layers };
+        names.retain(is_usable);
         if names.is_empty() {
             let tag = tag.unwrap_or_else(|| ready.manifest.hex()[..12].to_owned());
             names.push(format!("localhost/loaded:{tag}").parse()?);
@@ -318,6 +320,15 @@ fn check_count(images: usize) -> Result<()> {
         limit: "max_archive_images".into(),
         most: MAX_ARCHIVE_IMAGES as u64,
     })
+}
+
+/// Whether the image can be called what the archive calls it; if not, it keeps its other names, or gets one.
+fn is_usable(name: &Reference) -> bool {
+    let checked = name.check_as_name();
+    if let Err(error) = &checked {
+        tracing::warn!(%error, "left out a name of an archive");
+    }
+    checked.is_ok()
 }
 
 /// A verified small file of a layout.

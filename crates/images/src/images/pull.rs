@@ -61,6 +61,7 @@ impl Images {
         options: PullOptions,
         progress: Progress,
     ) -> Result<Image> {
+        reference.check_as_name()?;
         let session = self.inner.registries.session(reference, &options)?;
         let platform = options.platform.clone().unwrap_or_default();
         let resolved = self.resolve(&session, reference, &platform, &progress).await?;

@@ -188,6 +188,37 @@ async fn a_platform_that_was_asked_for_is_the_one_that_comes() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_mean_something_else_are_left_out() {
+    let home = Home::new().await;
+    let image = small_image("named");
+    let names = async |archive: Vec<u8>| {
+        let loaded = home.images.load(Cursor::new(archive), None::<Platform>).await.unwrap();
+        loaded[0].names.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let some = docker_archive(&image, &["host:latest", "team/app:1", "sha256:abc"]);
+    assert_eq!(names(some).await, ["docker.io/team/app:1"]);
+    home.images.remove("team/app:1", images::InUse::Refuse).await.unwrap();
+    for none_left in
+        [docker_archive(&image, &["0123456789ab:latest"]), image.layout("docker.io/library/host:1")]
+    {
+        let given = names(none_left).await;
+        assert!(given.iter().all(|name| name.starts_with("localhost/loaded:")), "{given:?}");
+    }
+
+    let known = home.images.list().await.unwrap()[0].digest.to_string();
+    for bad in ["host", "sha256:abc", "0123456789ab"] {
+        let bad: images::Reference = bad.parse().unwrap();
+        let error = home.images.tag(&known, &bad).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        let root = Cursor::new(Layer::default().file("a", b"a").tar());
+        let imported = home.images.import(root, ImageConfig::default(), Platform::host(), bad.clone()).await;
+        assert!(matches!(imported, Err(Error::Invalid { .. })), "{imported:?}");
+        let pulled = home.images.pull(&bad, Default::default(), images::Progress::none()).await;
+        assert!(matches!(pulled, Err(Error::Invalid { .. })), "{pulled:?}");
+    }
+}
+
 /// A tar of files by name.
 fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     files.iter().fold(Layer::default(), |archive, (name, bytes)| archive.file(name, bytes)).tar()
