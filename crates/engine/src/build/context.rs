@@ -137,8 +137,12 @@ fn refused(message: String) -> Error {
     Error::invalid(message).with_hint("A tar of files, directories and links with relative names is taken.")
 }
 
+/// What the system says is passed on. What the reader of archives says quotes the archive: bytes of who knows what.
 fn broken(what: &str, error: &io::Error) -> Error {
-    refused(format!("{what} cannot be read as a tar: {error}"))
+    match error.raw_os_error() {
+        Some(_) => refused(format!("{what} cannot be read as a tar: {error}")),
+        None => refused(format!("{what} is no tar, or a damaged one")),
+    }
 }
 
 impl Context {
@@ -581,6 +585,15 @@ mod tests {
         let context = archive().read(Odd::LeftOut).unwrap();
         assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
         assert!(archive().read(Odd::Refused).unwrap_err().message().contains("dev/null is of a kind"));
+    }
+
+    #[test]
+    fn what_is_no_archive_is_not_quoted() {
+        use std::io::Write as _;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&b"\x1b[31m\x07garbage\xff".repeat(100)).unwrap();
+        let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &|| Ok(()) });
+        assert_eq!(read.unwrap_err().message(), "it is no tar, or a damaged one");
     }
 
     #[test]

@@ -219,6 +219,19 @@ async fn names_that_mean_something_else_are_left_out() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_not_quoted() {
+    let home = Home::new().await;
+    let garbage = b"\x1b[31m\x07garbage\xff".repeat(100);
+    let error = home.images.load(Cursor::new(garbage.clone()), Platform::host()).await.unwrap_err();
+    assert!(!error.to_string().contains("garbage"), "{error}");
+    let name = "mine/root:1".parse().unwrap();
+    let imported =
+        home.images.import(Cursor::new(garbage), ImageConfig::default(), Platform::host(), name).await;
+    let error = imported.unwrap_err().to_string();
+    assert!(!error.contains("garbage") && !error.contains('\u{1b}'), "{error}");
+}
+
 /// A tar of files by name.
 fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     files.iter().fold(Layer::default(), |archive, (name, bytes)| archive.file(name, bytes)).tar()
