@@ -290,6 +290,11 @@ impl Inner {
         let digest = writer.hasher.finish();
         let (compression, _) = decompressed(File::open(path).map_err(Error::io("open", path))?)?;
         let (diff_id, held) = self.unpack_held(path, &digest)?;
+        if self.store.layer_facts(&diff_id)?.unpacked.n_entries == 0 {
+            drop(held);
+            self.store.collect()?;
+            return Err(Error::corrupt("the tar of the root file system", "files in it", "none"));
+        }
         self.store.adopt_blob(&digest, path)?;
         let layers = [manifest::layer_content(digest, copied, compression)];
         let config = config.to_file(platform, &[diff_id], &super::Origin::default())?;

@@ -162,6 +162,22 @@ async fn a_root_file_system_becomes_an_image() {
     assert_eq!(home.images.disk_usage().await.unwrap().partial_bytes, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_makes_no_image() {
+    let home = Home::new().await;
+    let empty = Layer::default().tar();
+    // As a tar that failed at the other end of a pipe sends it, and as one of no files does.
+    for root in [Vec::new(), empty.clone(), gzip(&empty)] {
+        let name = "mine/root:1".parse().unwrap();
+        let imported =
+            home.images.import(Cursor::new(root), ImageConfig::default(), Platform::host(), name).await;
+        let error = imported.unwrap_err();
+        assert!(matches!(&error, Error::Corrupt { got, .. } if got == "none"), "{error}");
+    }
+    assert!(home.images.list().await.unwrap().is_empty());
+    assert_eq!(fs::read_dir(home.directory.path().join("layers")).unwrap().count(), 0);
+}
+
 /// What `docker save` would write of it, in which it has these names.
 fn docker_archive(image: &TestImage, names: &[&str]) -> Vec<u8> {
     let manifest = json!([{"Config": "c.json", "Layers": ["l.tar"], "RepoTags": names}]).to_string();
