@@ -61,7 +61,7 @@ impl Engine {
         &self,
         who: &Principal,
         archive: impl Read + Send + 'static,
-        platform: Platform,
+        platform: Option<Platform>,
     ) -> Result<Vec<ImageDetail>> {
         let images = self.core().images_to_name(who).await?;
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
@@ -249,7 +249,7 @@ impl Core {
         reader: impl Read + Send + 'static,
     ) -> Result<()> {
         let images = self.images_to_name(who).await?;
-        let loaded = images.load(reader, Platform::host()).await;
+        let loaded = images.load(reader, None::<Platform>).await;
         let loaded = loaded.map_err(from_images)?;
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),

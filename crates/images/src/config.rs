@@ -95,6 +95,18 @@ impl ConfigFile {
         }
     }
 
+    /// Fails when the image says that it is for another platform than the one that was asked for.
+    pub(crate) fn expect(&self, asked: Option<&Platform>) -> Result<()> {
+        let Some(asked) = asked else { return Ok(()) };
+        let built = self.platform();
+        // Many leave out the variant, and some say nothing at all.
+        let variant = built.variant.as_deref().or(asked.variant.as_deref());
+        if self.architecture.is_empty() || asked.suits(&built.os, &built.architecture, variant) {
+            return Ok(());
+        }
+        Err(Error::no_build(asked, &built.to_string()))
+    }
+
     pub(crate) fn config(&self) -> ImageConfig {
         let run = self.config.clone().unwrap_or_default();
         let text = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -181,6 +193,21 @@ mod tests {
         let file =
             ConfigFile::parse(&config.to_file(&platform, &layers, &Origin::default()).unwrap()).unwrap();
         assert_eq!((file.config(), file.platform(), file.diff_ids()), (config, platform, &layers[..]));
+    }
+
+    #[test]
+    fn an_image_is_for_the_platform_it_names() {
+        let check = |config: &str, asked: &str, suits: bool| {
+            let text = format!(r#"{{{config} "rootfs": {{"type": "layers", "diff_ids": []}}}}"#);
+            let expected = ConfigFile::parse(text.as_bytes()).unwrap().expect(Some(&asked.parse().unwrap()));
+            assert_eq!(expected.is_ok(), suits, "{config} {asked}: {expected:?}");
+        };
+        check(r#""os": "linux", "architecture": "amd64","#, "linux/amd64", true);
+        check(r#""os": "linux", "architecture": "amd64","#, "linux/arm64", false);
+        check(r#""os": "windows", "architecture": "amd64","#, "linux/amd64", false);
+        check(r#""architecture": "arm", "variant": "v6","#, "linux/arm/v7", false);
+        check(r#""architecture": "arm","#, "linux/arm/v7", true);
+        check("", "linux/arm64", true);
     }
 
     #[test]

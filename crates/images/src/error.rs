@@ -5,6 +5,8 @@ use std::{borrow::Cow, io, path::PathBuf, time::Duration};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::platform::Platform;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources. Can be sent
@@ -72,6 +74,11 @@ impl Error {
 
     pub(crate) fn unsupported(what: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into() }
+    }
+
+    /// Of an image that was asked for a platform, and is built for others.
+    pub(crate) fn no_build(asked: &Platform, built: &str) -> Self {
+        Self::unsupported(format!("platform {asked}, for which the image has no build (it has {built}),"))
     }
 
     /// For a failed system call: a full disk is told apart from the rest.

@@ -140,10 +140,7 @@ pub(crate) fn choose(index: &ImageIndex, platform: &Platform) -> Result<Content>
         return content(only);
     }
     others.dedup();
-    Err(Error::unsupported(format!(
-        "platform {platform}, for which the image has no build (it has {}),",
-        others.join(", ")
-    )))
+    Err(Error::no_build(platform, &others.join(", ")))
 }
 
 /// A manifest for parts that came without one. The same input gives the same bytes.

@@ -15,6 +15,9 @@ const MAX_REFERENCE_BYTES: usize = 1024;
 
 const DOCKER_HUB: &str = "docker.io";
 
+/// How long a word of hexadecimal digits looks like the beginning of a digest.
+const DIGEST_LENGTHS: std::ops::RangeInclusive<usize> = 12..=64;
+
 /// An image in a registry, in full: registry, repository, and a tag or a digest or both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -57,6 +60,20 @@ impl Reference {
             (None, Some(tag)) => tag,
             (None, None) => "latest",
         }
+    }
+
+    /// Fails for what no image can be called, because whoever wrote it would mean something else.
+    pub fn check_as_name(&self) -> Result<()> {
+        let word = self.repository.strip_prefix("library/").filter(|_| self.registry == DOCKER_HUB);
+        let Some(word) = word.filter(|word| !word.contains('/')) else { return Ok(()) };
+        let is_hex = word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let why = match word {
+            "host" => "it stands for the machine's own files",
+            "sha256" => "it looks like a digest",
+            _ if is_hex && DIGEST_LENGTHS.contains(&word.len()) => "it looks like a digest",
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(format!("no image can be called {}: {why}", self.familiar())))
     }
 
     /// The short form people write: no `docker.io/library/`.
@@ -138,6 +155,21 @@ mod tests {
         check(&pinned, &pinned, &pinned);
         let both = format!("ghcr.io/o/n:v1@{DIGEST}");
         check(&both, &both, &both);
+    }
+
+    #[test]
+    fn names_that_mean_something_else_are_not_given() {
+        for bad in
+            ["host", "host:1", "docker.io/library/host", "sha256:abc", "0123456789ab", "deadbeefcafe:v1"]
+        {
+            let error = bad.parse::<Reference>().unwrap().check_as_name().unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{bad}: {error}");
+        }
+        for good in
+            ["hosts", "team/host", "localhost/host", "localhost/sha256:abc", "facade", "x0123456789ab"]
+        {
+            good.parse::<Reference>().unwrap().check_as_name().unwrap();
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use sandbox::{Error, ErrorKind, Result};
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, EntryType};
 
+use super::holes::{self, Stored};
+
 /// Most files and directories of one archive.
 const MAX_ENTRIES: usize = 500_000;
 /// Longest name, as the kernel has it.
@@ -21,6 +23,9 @@ const MAX_NAMES_BYTES: usize = 128 * 1024 * 1024;
 const MAX_HOPS: usize = 40;
 /// Largest header with its extensions, which the reader of archives holds in memory.
 const MAX_HEADER_BYTES: u64 = 1024 * 1024;
+
+/// Sizes of the sparse files that one instruction copies: no layer has more bytes, and a layer has no holes.
+const MAX_SPARSE_BYTES: u64 = 64 << 30;
 
 /// What is read of an archive at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -64,9 +69,21 @@ pub(super) struct Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    File { offset: u64, size: u64, sha256: [u8; 32] },
+    File {
+        offset: u64,
+        size: u64,
+        sha256: [u8; 32],
+    },
+    /// A file with holes. The digest is that of its parts and where they are.
+    Sparse {
+        stored: Stored,
+        size: u64,
+        sha256: [u8; 32],
+    },
     Directory,
-    Symlink { target: String },
+    Symlink {
+        target: String,
+    },
 }
 
 /// One thing that a source stands for: a file, or a directory whose content is meant.
@@ -85,11 +102,12 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Budget {
     entries: usize,
+    sparse_bytes: u64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { entries: MAX_ENTRIES }
+        Self { entries: MAX_ENTRIES, sparse_bytes: MAX_SPARSE_BYTES }
     }
 }
 
@@ -102,14 +120,29 @@ impl Budget {
         })?;
         Ok(())
     }
+
+    fn take_entry(&mut self, entry: &Entry) -> Result<()> {
+        self.take(1)?;
+        let Kind::Sparse { size, .. } = entry.kind else { return Ok(()) };
+        self.sparse_bytes = self.sparse_bytes.checked_sub(size).ok_or_else(|| {
+            let message = format!("sparse files of more than {MAX_SPARSE_BYTES} bytes are copied at once");
+            Error::new(ErrorKind::LimitReached, message)
+                .with_hint("A layer has no holes: copy smaller files, or make them when the image runs.")
+        })?;
+        Ok(())
+    }
 }
 
 fn refused(message: String) -> Error {
     Error::invalid(message).with_hint("A tar of files, directories and links with relative names is taken.")
 }
 
+/// What the system says is passed on. What the reader of archives says quotes the archive: bytes of who knows what.
 fn broken(what: &str, error: &io::Error) -> Error {
-    refused(format!("{what} cannot be read as a tar: {error}"))
+    match error.raw_os_error() {
+        Some(_) => refused(format!("{what} cannot be read as a tar: {error}")),
+        None => refused(format!("{what} is no tar, or a damaged one")),
+    }
 }
 
 impl Context {
@@ -122,12 +155,15 @@ impl Context {
         let (reader, bound) = Bounded::new(BufReader::with_capacity(READ_BYTES, reader));
         let mut archive = Archive::new(reader);
         let mut members = archive.entries().map_err(broken)?;
+        let mut unread = 0;
         loop {
-            bound.set(Some(MAX_HEADER_BYTES));
+            bound.set(Some(MAX_HEADER_BYTES.saturating_add(unread)));
             let Some(member) = members.next() else { break };
             bound.set(None);
             (reading.wanted)()?;
-            context.take(&mut member.map_err(broken)?, reading)?;
+            let mut member = member.map_err(broken)?;
+            unread = holes::unread(&member);
+            context.take(&mut member, reading)?;
         }
         Ok(context)
     }
@@ -150,11 +186,8 @@ impl Context {
         };
         match kind {
             EntryType::Directory => {}
-            EntryType::Regular | EntryType::Continuous => {
-                let (offset, size) = (member.raw_file_position(), member.size());
-                let sha256 = hash(member, &name, reading)?;
-                entry.kind = Kind::File { offset, size, sha256 };
-            }
+            EntryType::Regular | EntryType::Continuous => entry.kind = file(member, &name, reading)?,
+            EntryType::GNUSparse => entry.kind = self.sparse(member, &name, reading)?,
             EntryType::Symlink => {
                 let target = member.link_name_bytes().unwrap_or_default();
                 let target = String::from_utf8(target.into_owned())
@@ -183,6 +216,14 @@ impl Context {
             return Ok(());
         }
         self.insert(what, name, entry)
+    }
+
+    fn sparse(&self, member: &tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<Kind> {
+        let broken = |error: io::Error| broken(reading.what, &error);
+        let stored = Stored::of(&self.file, member).map_err(broken)?;
+        let hasher = stored.begin_hash(&self.file).map_err(broken)?;
+        let sha256 = hash(hasher, &mut stored.section(&self.file), stored.length(), name, reading)?;
+        Ok(Kind::Sparse { stored, size: member.size(), sha256 })
     }
 
     fn insert(&mut self, what: &str, name: String, entry: Entry) -> Result<()> {
@@ -228,14 +269,18 @@ impl Context {
     pub(super) fn read_file(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
         use std::os::unix::fs::FileExt as _;
         let Some(path) = self.resolve(&clean(name)) else { return Ok(None) };
-        let Some(Entry { kind: Kind::File { offset, size, .. }, .. }) = self.entries.get(&path) else {
-            return Ok(None);
-        };
+        let Some(entry) = self.entries.get(&path) else { return Ok(None) };
+        let (Kind::File { size, .. } | Kind::Sparse { size, .. }) = &entry.kind else { return Ok(None) };
         if *size > most {
             return Err(Error::invalid(format!("{name} has {size} bytes; at most {most} fit")));
         }
         let mut bytes = vec![0; usize::try_from(*size).unwrap_or(0)];
-        self.file.read_exact_at(&mut bytes, *offset).map_err(|error| {
+        let read = match &entry.kind {
+            Kind::Sparse { stored, .. } => stored.filled(&self.file, |reader| reader.read_exact(&mut bytes)),
+            Kind::File { offset, .. } => self.file.read_exact_at(&mut bytes, *offset),
+            Kind::Directory | Kind::Symlink { .. } => Ok(()),
+        };
+        read.map_err(|error| {
             Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error)
         })?;
         Ok(Some(bytes))
@@ -311,27 +356,46 @@ impl Context {
 
     fn found(&self, asked: &str, path: &str, budget: &mut Budget) -> Result<Found> {
         let name = asked.rsplit('/').next().unwrap_or_default().to_owned();
-        budget.take(1)?;
         if self.is_directory(path) {
+            budget.take(1)?;
             let entries = self.beneath(path).map(|(name, entry)| {
-                budget.take(1)?;
+                budget.take_entry(entry)?;
                 Ok((name.to_owned(), entry.clone()))
             });
             let entries = entries.collect::<Result<_>>()?;
             return Ok(Found { name, is_directory: true, entries, top: self.entries.get(path).cloned() });
         }
-        let entries = self.entries.get(path).map(|entry| (String::new(), entry.clone()));
-        Ok(Found { name, is_directory: false, entries: entries.into_iter().collect(), top: None })
+        let entries = self.entries.get(path).map(|entry| {
+            budget.take_entry(entry)?;
+            Ok((String::new(), entry.clone()))
+        });
+        let entries = entries.into_iter().collect::<Result<_>>()?;
+        Ok(Found { name, is_directory: false, entries, top: None })
     }
 }
 
-fn hash(member: &mut tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<[u8; 32]> {
-    let mut hasher = Sha256::new();
+fn file(member: &mut tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<Kind> {
+    if holes::is_in_pax(member).map_err(|error| broken(reading.what, &error))? {
+        let message = format!("{name} in {} is a sparse file in a format that is not read", reading.what);
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("Write the archive with GNU tar's own format (--format=gnu), or without holes."));
+    }
+    let (offset, size) = (member.raw_file_position(), member.size());
+    let sha256 = hash(Sha256::new(), member, size, name, reading)?;
+    Ok(Kind::File { offset, size, sha256 })
+}
+
+fn hash(
+    mut hasher: Sha256,
+    from: &mut impl Read,
+    mut left: u64,
+    name: &str,
+    reading: Reading<'_>,
+) -> Result<[u8; 32]> {
     let mut buffer = vec![0; 64 * 1024];
-    let mut left = member.size();
     while left > 0 {
         (reading.wanted)()?;
-        let n = member.read(&mut buffer).map_err(|error| broken(reading.what, &error))?;
+        let n = from.read(&mut buffer).map_err(|error| broken(reading.what, &error))?;
         if n == 0 {
             return Err(refused(format!("{} ends in the middle of {name}", reading.what)));
         }
@@ -352,7 +416,7 @@ pub(super) fn digest(found: &Found, owners: Owners) -> [u8; 32] {
             hasher.update(format!("{}:{} ", entry.uid, entry.gid));
         }
         match &entry.kind {
-            Kind::File { size, sha256, .. } => {
+            Kind::File { size, sha256, .. } | Kind::Sparse { size, sha256, .. } => {
                 hasher.update(format!("{size} "));
                 hasher.update(sha256);
             }
@@ -505,7 +569,7 @@ mod tests {
             .put(EntryType::Regular, "a/c", "", b"2")
             .read(Odd::Refused)
             .unwrap();
-        let mut budget = Budget { entries: 5 };
+        let mut budget = Budget { entries: 5, ..Budget::default() };
         context.find("a", &mut budget).unwrap();
         assert_eq!(context.find("a", &mut budget).unwrap_err().kind(), ErrorKind::LimitReached);
     }
@@ -521,6 +585,15 @@ mod tests {
         let context = archive().read(Odd::LeftOut).unwrap();
         assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
         assert!(archive().read(Odd::Refused).unwrap_err().message().contains("dev/null is of a kind"));
+    }
+
+    #[test]
+    fn what_is_no_archive_is_not_quoted() {
+        use std::io::Write as _;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&b"\x1b[31m\x07garbage\xff".repeat(100)).unwrap();
+        let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &|| Ok(()) });
+        assert_eq!(read.unwrap_err().message(), "it is no tar, or a damaged one");
     }
 
     #[test]

@@ -24,6 +24,10 @@ const MAX_HOPS: usize = 40;
 /// Sources that one pattern may stand for in another stage.
 const MAX_GLOB: u32 = 10_000;
 
+/// What shows whether a file is an archive.
+const HEAD_BYTES: u64 = 512;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Directories of a sandbox that are no part of its image: nothing is copied from them, nor into them.
 const NOT_OF_IMAGE: [&str; 4] = ["dev", "proc", "run", "sys"];
 /// Files that every sandbox is given its own of.
@@ -250,24 +254,23 @@ fn can_be_kept(path: &str) -> bool {
 
 /// An archive as `ADD` has it: what is in it, in place of itself; and how many of its members stay out.
 fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &Found) -> Result<Option<(Item, usize)>> {
-    let [(name, Entry { kind: Kind::File { offset, size, .. }, .. })] = &found.entries[..] else {
-        return Ok(None);
-    };
+    let [(name, entry)] = &found.entries[..] else { return Ok(None) };
     if !name.is_empty() {
         return Ok(None);
     }
+    let Some((file, at, left)) = whole(room, file, &found.name, &entry.kind)? else { return Ok(None) };
     let mut start = Vec::new();
-    let section = || Section { file, at: *offset, left: *size };
-    section().take(512).read_to_end(&mut start).map_err(unreadable)?;
+    let section = || Section { file: &file, at, left };
+    section().take(HEAD_BYTES).read_to_end(&mut start).map_err(unreadable)?;
     let mut reader: Box<dyn Read + '_> = match &start[..] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(section())),
+        start if start.starts_with(&GZIP) => Box::new(flate2::read::MultiGzDecoder::new(section())),
         [b'B', b'Z', b'h', ..] => return Err(unsupported(&found.name, "bzip2")),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(unsupported(&found.name, "xz")),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(unsupported(&found.name, "zstd")),
         _ => Box::new(section()),
     };
     let mut head = Vec::new();
-    if reader.by_ref().take(512).read_to_end(&mut head).is_err() || !is_tar(&head) {
+    if reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head).is_err() || !is_tar(&head) {
         return Ok(None);
     }
     let builder = room.builder;
@@ -282,8 +285,34 @@ fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &Found) -> Result<Opti
     Ok(item.map(|item| (item, archive.n_left_out)))
 }
 
+/// Where the bytes of what may be an archive are. One that has holes itself is written out: those who decompress know none.
+fn whole(
+    room: &mut Room<'_>,
+    file: &Arc<File>,
+    name: &str,
+    kind: &Kind,
+) -> Result<Option<(Arc<File>, u64, u64)>> {
+    let (stored, size) = match kind {
+        Kind::File { offset, size, .. } => return Ok(Some((Arc::clone(file), *offset, *size))),
+        Kind::Sparse { stored, size, .. } => (stored, *size),
+        Kind::Directory | Kind::Symlink { .. } => return Ok(None),
+    };
+    let mut head = Vec::new();
+    stored.filled(file, |reader| reader.take(HEAD_BYTES).read_to_end(&mut head)).map_err(unreadable)?;
+    if !is_tar(&head) && !head.starts_with(&GZIP) {
+        return Ok(None);
+    }
+    let builder = room.builder;
+    let wanted = || builder.still_wanted();
+    let mut limit = Limit { what: name, left: room.bytes, wanted: &wanted };
+    let filled =
+        stored.filled(file, |reader| Ok(builder.spool.fill(reader, &mut limit))).map_err(unreadable)??;
+    room.bytes = limit.left;
+    Ok(Some((Arc::new(filled), 0, size)))
+}
+
 fn is_tar(head: &[u8]) -> bool {
-    head.len() == 512 && &head[257..262] == b"ustar"
+    head.len() as u64 == HEAD_BYTES && &head[257..262] == b"ustar"
 }
 
 fn unsupported(name: &str, what: &str) -> Error {

@@ -6,6 +6,7 @@
 
 mod context;
 mod copying;
+mod holes;
 mod keys;
 mod network;
 mod pieces;
@@ -207,6 +208,7 @@ fn check(spec: &BuildSpec) -> Result<Duration> {
         return Err(Error::invalid(format!("{tag} has a digest, and so cannot be given as a name"))
             .with_hint("Name the image as in team/app:1.2."));
     }
+    spec.tags.iter().try_for_each(::images::Reference::check_as_name).map_err(crate::images::from_images)?;
     if spec.args.len() > MAX_BUILD_ARGS {
         let message = format!("{} build arguments; at most {MAX_BUILD_ARGS} fit", spec.args.len());
         return Err(Error::invalid(message));

@@ -82,6 +82,12 @@ fn append(archive: &mut Builder<Writer>, piece: &Piece) -> io::Result<()> {
                 }
             }
         }
+        Kind::Sparse { stored, .. } => {
+            // What stands in a Dockerfile has no holes.
+            let Source::Archive(file) = &piece.bytes else { return Err(io::ErrorKind::InvalidData.into()) };
+            stored.dress(file, &mut header)?;
+            archive.append_data(&mut header, &piece.name, stored.section(file))
+        }
     }
 }
 

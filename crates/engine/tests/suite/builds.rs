@@ -1,6 +1,6 @@
 //! Who may build, and whose sandboxes builds are.
 
-use engine::{BuildSpec, Principal, Progress};
+use engine::{BuildSpec, ImageOptions, Principal, Progress};
 use sandbox::{ErrorKind, SandboxSpec};
 
 use super::support::{World, bytes};
@@ -24,4 +24,17 @@ async fn nobody_can_make_a_sandbox_look_like_a_builds() {
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("warren.build"), "{error}");
+}
+
+#[tokio::test]
+async fn names_that_mean_something_else_are_refused_before_anything_is_built() {
+    let world = World::with(|config| config.images = Some(ImageOptions::default())).await;
+    for name in ["host", "sha256:abc", "0123456789ab"] {
+        let spec = BuildSpec { tags: vec![name.parse().unwrap()], ..BuildSpec::default() };
+        let (events, _told) = tokio::sync::mpsc::channel(1);
+        let refused = world.engine.build_image(&world.who, spec, bytes(""), events, Progress::none()).await;
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+        assert!(error.message().contains("no image can be called"), "{error}");
+    }
 }

@@ -59,10 +59,10 @@ impl Registry {
             }
         };
         let platform = match self.platform {
-            Some(text) => text.parse().map_err(|error: engine::ImageError| {
+            Some(text) => Some(text.parse().map_err(|error: engine::ImageError| {
                 Error::invalid(error.to_string()).with_hint("Write a platform as linux/amd64.")
-            })?,
-            None => engine::Platform::host(),
+            })?),
+            None => None,
         };
         Ok(PullOptions { platform, credentials, insecure: self.insecure })
     }
@@ -101,7 +101,7 @@ mod tests {
             insecure: true,
         };
         let options = both.options().unwrap();
-        assert_eq!((options.platform.architecture.as_str(), options.insecure), ("arm64", true));
+        assert_eq!((options.platform.unwrap().architecture.as_str(), options.insecure), ("arm64", true));
         assert_eq!(options.credentials.unwrap().password, "pw");
     }
 }

@@ -147,9 +147,9 @@ impl From<v1::ArchiveFormat> for ArchiveFormat {
     }
 }
 
-fn platform(text: Option<&str>) -> Result<Platform> {
-    let Some(text) = text else { return Ok(Platform::host()) };
-    text.parse().map_err(|error: engine::ImageError| {
+fn platform(text: Option<&str>) -> Result<Option<Platform>> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: engine::ImageError| {
         Error::invalid(error.to_string()).with_hint("Write a platform as linux/amd64.")
     })
 }
@@ -298,7 +298,7 @@ async fn import(
     body: Body,
 ) -> ApiResult<(Extension<About>, Json<v1::ImageDetail>)> {
     let name = reference(&query.reference)?;
-    let platform = platform(query.platform.as_deref())?;
+    let platform = platform(query.platform.as_deref())?.unwrap_or_default();
     let config: v1::ImageConfig = match &query.config {
         Some(text) => serde_json::from_str(text)
             .map_err(|error| Error::invalid(format!("config is not what an image has: {error}")))?,

@@ -141,8 +141,9 @@ fn invalid(name: &Path, why: impl std::fmt::Display) -> Failure {
 
 impl Unpack {
     fn all(&self, receiver: mpsc::Receiver<Bytes>) -> Answer<()> {
-        let broken_archive = |error: io::Error| {
-            Failure::new(FailureKind::InvalidRequest, format!("the archive cannot be read: {error}"))
+        // Without the cause, which would quote the archive: bytes of who knows what.
+        let broken_archive = |_quotes_it: io::Error| {
+            Failure::new(FailureKind::InvalidRequest, "this is no tar archive, or a damaged one")
         };
         let header_left = Rc::new(Cell::new(None));
         let reader = PieceReader { receiver, piece: Bytes::new(), header_left: Rc::clone(&header_left) };

@@ -211,6 +211,8 @@ fn broken_and_greedy_archives_are_failures() {
             matches!(failure.kind, FailureKind::InvalidRequest | FailureKind::Internal),
             "{what}: {failure}"
         );
+        // Nothing of what came in place of an archive is in it.
+        assert!(failure.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{failure}");
     }
     assert!(unpack(&mut host, &target, false, b"").is_ok());
     assert!(guest.private_bytes() < 8 * 1024 * 1024, "{}", guest.private_bytes());

@@ -49,14 +49,22 @@ struct Loaded {
 
 impl Images {
     /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, compressed or not. Images that bring no
-    /// name get one on `localhost`.
-    pub async fn load(&self, archive: impl Read + Send + 'static, platform: Platform) -> Result<Vec<Image>> {
-        let loaded = self.load_all(archive, platform).await;
+    /// name get one on `localhost`. A platform is meant as that of [`PullOptions`](super::PullOptions).
+    pub async fn load(
+        &self,
+        archive: impl Read + Send + 'static,
+        platform: impl Into<Option<Platform>>,
+    ) -> Result<Vec<Image>> {
+        let loaded = self.load_all(archive, platform.into()).await;
         self.clear_if_full(loaded).await
     }
 
-    async fn load_all(&self, archive: impl Read + Send + 'static, platform: Platform) -> Result<Vec<Image>> {
-        let loaded = self.blocking(move |inner| inner.load(archive, &platform)).await?;
+    async fn load_all(
+        &self,
+        archive: impl Read + Send + 'static,
+        platform: Option<Platform>,
+    ) -> Result<Vec<Image>> {
+        let loaded = self.blocking(move |inner| inner.load(archive, platform.as_ref())).await?;
         // All of them before the first is seen: an archive is taken in or it is not.
         for layer in loaded.iter().flat_map(|image| &image.ready.layers) {
             self.unpacked_layer(&layer.stored, &layer.diff_id, &Progress::none()).await?;
@@ -79,19 +87,20 @@ impl Images {
         platform: Platform,
         name: Reference,
     ) -> Result<Image> {
+        name.check_as_name()?;
         let imported = self.blocking(move |inner| inner.import(root, &config, &platform, name)).await;
         self.clear_if_full(imported).await
     }
 }
 
 impl Inner {
-    fn load(&self, archive: impl Read + Send, platform: &Platform) -> Result<Vec<Loaded>> {
+    fn load(&self, archive: impl Read + Send, platform: Option<&Platform>) -> Result<Vec<Loaded>> {
         let staged = Members::of(self, archive)?;
         // Newer versions of docker write both; the layout has the digests that a registry knows.
         let loaded = if staged.has("index.json") && staged.has("oci-layout") {
             self.load_layout(&staged, platform)?
         } else if staged.has("manifest.json") {
-            self.load_docker(&staged)?
+            self.load_docker(&staged, platform)?
         } else {
             return Err(Error::unsupported("an archive with neither index.json nor manifest.json"));
         };
@@ -101,7 +110,7 @@ impl Inner {
         Ok(loaded)
     }
 
-    fn load_docker(&self, staged: &Members<'_>) -> Result<Vec<Loaded>> {
+    fn load_docker(&self, staged: &Members<'_>, platform: Option<&Platform>) -> Result<Vec<Loaded>> {
         let most = self.options.limits.max_document_bytes;
         let images: Vec<DockerImage> =
             serde_json::from_slice(&staged.read("manifest.json", most)?).map_err(|error| {
@@ -109,10 +118,15 @@ impl Inner {
             })?;
         let n_names = images.iter().filter_map(|image| image.repo_tags.as_ref()).map(Vec::len).sum::<usize>();
         check_count(images.len().max(n_names))?;
-        images.iter().map(|image| self.load_docker_image(staged, image)).collect()
+        images.iter().map(|image| self.load_docker_image(staged, image, platform)).collect()
     }
 
-    fn load_docker_image(&self, staged: &Members<'_>, image: &DockerImage) -> Result<Loaded> {
+    fn load_docker_image(
+        &self,
+        staged: &Members<'_>,
+        image: &DockerImage,
+        platform: Option<&Platform>,
+    ) -> Result<Loaded> {
         let limits = &self.options.limits;
         if image.layers.len() > limits.max_layers {
             return Err(Error::TooLarge {
@@ -122,6 +136,7 @@ impl Inner {
             });
         }
         let config = staged.read(&image.config, limits.max_document_bytes)?;
+        ConfigFile::parse(&config)?.expect(platform)?;
         let mut leases = Vec::new();
         let mut layers = Vec::new();
         for name in &image.layers {
@@ -145,7 +160,7 @@ impl Inner {
         Ok(HeldBlob { digest: digest.clone(), bytes, lease })
     }
 
-    fn load_layout(&self, staged: &Members<'_>, platform: &Platform) -> Result<Vec<Loaded>> {
+    fn load_layout(&self, staged: &Members<'_>, platform: Option<&Platform>) -> Result<Vec<Loaded>> {
         let most = self.options.limits.max_document_bytes;
         let index: ImageIndex = serde_json::from_slice(&staged.read("index.json", most)?)
             .map_err(|error| Error::corrupt("index.json in the archive", "an index", error.to_string()))?;
@@ -161,7 +176,7 @@ impl Inner {
         &self,
         staged: &Members<'_>,
         descriptor: &Descriptor,
-        platform: &Platform,
+        platform: Option<&Platform>,
     ) -> Result<Loaded> {
         let limits = &self.options.limits;
         let annotation = |key: &str| descriptor.annotations().as_ref().and_then(|all| all.get(key)).cloned();
@@ -172,10 +187,14 @@ impl Inner {
             match manifest::parse(&bytes, limits)? {
                 Parsed::Index(list) => {
                     indexes.push((wanted.digest, bytes));
-                    wanted = manifest::choose(&list, platform)?;
+                    wanted = manifest::choose(&list, &platform.cloned().unwrap_or_default())?;
                 }
                 Parsed::Image(image) => {
                     let config = document(staged, &image.config, limits.max_document_bytes)?;
+                    // A list of builds says itself for what they are.
+                    if indexes.is_empty() {
+                        ConfigFile::parse(&config)?.expect(platform)?;
+                    }
                     let mut leases = Vec::new();
                     for layer in &image.layers {
                         let held = self.take_held(staged, &blob_name(&layer.digest), &layer.digest)?;
@@ -213,6 +232,7 @@ impl Inner {
             pairs.iter().map(|(layer, diff_id)| record(layer, diff_id, layer.digest.clone())).collect();
         let indexes = lists.iter().map(|(digest, _)| digest.clone()).collect::<BTreeSet<_>>();
         let ready = Ready { manifest: Digest::of(manifest), config: Digest::of(config), indexes, layers };
+        names.retain(is_usable);
         if names.is_empty() {
             let tag = tag.unwrap_or_else(|| ready.manifest.hex()[..12].to_owned());
             names.push(format!("localhost/loaded:{tag}").parse()?);
@@ -270,6 +290,11 @@ impl Inner {
         let digest = writer.hasher.finish();
         let (compression, _) = decompressed(File::open(path).map_err(Error::io("open", path))?)?;
         let (diff_id, held) = self.unpack_held(path, &digest)?;
+        if self.store.layer_facts(&diff_id)?.unpacked.n_entries == 0 {
+            drop(held);
+            self.store.collect()?;
+            return Err(Error::corrupt("the tar of the root file system", "files in it", "none"));
+        }
         self.store.adopt_blob(&digest, path)?;
         let layers = [manifest::layer_content(digest, copied, compression)];
         let config = config.to_file(platform, &[diff_id], &super::Origin::default())?;
@@ -300,6 +325,15 @@ fn check_count(images: usize) -> Result<()> {
         limit: "max_archive_images".into(),
         most: MAX_ARCHIVE_IMAGES as u64,
     })
+}
+
+/// Whether the image can be called what the archive calls it; if not, it keeps its other names, or gets one.
+fn is_usable(name: &Reference) -> bool {
+    let checked = name.check_as_name();
+    if let Err(error) = &checked {
+        tracing::warn!(%error, "left out a name of an archive");
+    }
+    checked.is_ok()
 }
 
 /// A verified small file of a layout.

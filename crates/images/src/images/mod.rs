@@ -140,6 +140,7 @@ impl Images {
         if further.digest().is_some() {
             return Err(Error::invalid(format!("{further} has a digest, and so cannot be given as a name")));
         }
+        further.check_as_name()?;
         let (name, further) = (name.to_owned(), further.clone());
         self.blocking(move |inner| {
             inner.store.change_index(|index| {

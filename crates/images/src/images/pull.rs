@@ -24,7 +24,8 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub struct PullOptions {
-    pub platform: Platform,
+    /// Refused where the image has no build for it. Where none is named: this machine's out of several, or whichever there is.
+    pub platform: Option<Platform>,
     /// For the image's registry, in place of configured ones.
     pub credentials: Option<Credentials>,
     /// Speaks to the registry without TLS, though it is not configured so.
@@ -60,8 +61,10 @@ impl Images {
         options: PullOptions,
         progress: Progress,
     ) -> Result<Image> {
+        reference.check_as_name()?;
         let session = self.inner.registries.session(reference, &options)?;
-        let resolved = self.resolve(&session, reference, &options.platform, &progress).await?;
+        let platform = options.platform.clone().unwrap_or_default();
+        let resolved = self.resolve(&session, reference, &platform, &progress).await?;
         let layers =
             resolved.manifest.layers.iter().map(|layer| (layer.digest.clone(), layer.size)).collect();
         progress.tell(Event::Resolved { manifest: resolved.document.digest.clone(), layers });
@@ -70,6 +73,10 @@ impl Images {
         let on_retry = on_retry(&progress);
         let config = session.config(&wanted.digest, wanted.size, &on_retry).await?;
         let parsed = ConfigFile::parse(&config.bytes)?;
+        // A list of builds says itself for what they are.
+        if resolved.index.is_none() {
+            parsed.expect(options.platform.as_ref())?;
+        }
         let pairs = paired(layers, &parsed)?;
 
         let documents = [&resolved.document, &config].into_iter().chain(&resolved.index);

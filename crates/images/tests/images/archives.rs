@@ -245,6 +245,92 @@ async fn a_root_file_system_becomes_an_image() {
     assert_eq!(home.images.disk_usage().await.unwrap().partial_bytes, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_makes_no_image() {
+    let home = Home::new().await;
+    let empty = Layer::default().tar();
+    // As a tar that failed at the other end of a pipe sends it, and as one of no files does.
+    for root in [Vec::new(), empty.clone(), gzip(&empty)] {
+        let name = "mine/root:1".parse().unwrap();
+        let imported =
+            home.images.import(Cursor::new(root), ImageConfig::default(), Platform::host(), name).await;
+        let error = imported.unwrap_err();
+        assert!(matches!(&error, Error::Corrupt { got, .. } if got == "none"), "{error}");
+    }
+    assert!(home.images.list().await.unwrap().is_empty());
+    assert_eq!(fs::read_dir(home.directory.path().join("layers")).unwrap().count(), 0);
+}
+
+/// What `docker save` would write of it, in which it has these names.
+fn docker_archive(image: &TestImage, names: &[&str]) -> Vec<u8> {
+    let manifest = json!([{"Config": "c.json", "Layers": ["l.tar"], "RepoTags": names}]).to_string();
+    archive_of(&[
+        ("manifest.json", manifest.as_bytes()),
+        ("c.json", &image.config),
+        ("l.tar", &image.blobs[0]),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_platform_that_was_asked_for_is_the_one_that_comes() {
+    let home = Home::new().await;
+    let image = small_image("for this machine");
+    for archive in [image.layout("app:1"), docker_archive(&image, &["app:1"])] {
+        let load = |platform: Option<Platform>| home.images.load(Cursor::new(archive.clone()), platform);
+        let error = load(Some("linux/sparc64".parse().unwrap())).await.unwrap_err();
+        let host = Platform::host().to_string();
+        assert!(matches!(&error, Error::Unsupported { what } if what.contains(&host)), "{error}");
+        assert!(home.images.list().await.unwrap().is_empty());
+        assert_eq!(load(Some(Platform::host())).await.unwrap().len(), 1);
+        assert_eq!(load(None).await.unwrap().len(), 1);
+        home.images.remove("app:1", images::InUse::Refuse).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_mean_something_else_are_left_out() {
+    let home = Home::new().await;
+    let image = small_image("named");
+    let names = async |archive: Vec<u8>| {
+        let loaded = home.images.load(Cursor::new(archive), None::<Platform>).await.unwrap();
+        loaded[0].names.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let some = docker_archive(&image, &["host:latest", "team/app:1", "sha256:abc"]);
+    assert_eq!(names(some).await, ["docker.io/team/app:1"]);
+    home.images.remove("team/app:1", images::InUse::Refuse).await.unwrap();
+    for none_left in
+        [docker_archive(&image, &["0123456789ab:latest"]), image.layout("docker.io/library/host:1")]
+    {
+        let given = names(none_left).await;
+        assert!(given.iter().all(|name| name.starts_with("localhost/loaded:")), "{given:?}");
+    }
+
+    let known = home.images.list().await.unwrap()[0].digest.to_string();
+    for bad in ["host", "sha256:abc", "0123456789ab"] {
+        let bad: images::Reference = bad.parse().unwrap();
+        let error = home.images.tag(&known, &bad).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        let root = Cursor::new(Layer::default().file("a", b"a").tar());
+        let imported = home.images.import(root, ImageConfig::default(), Platform::host(), bad.clone()).await;
+        assert!(matches!(imported, Err(Error::Invalid { .. })), "{imported:?}");
+        let pulled = home.images.pull(&bad, Default::default(), images::Progress::none()).await;
+        assert!(matches!(pulled, Err(Error::Invalid { .. })), "{pulled:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_not_quoted() {
+    let home = Home::new().await;
+    let garbage = b"\x1b[31m\x07garbage\xff".repeat(100);
+    let error = home.images.load(Cursor::new(garbage.clone()), Platform::host()).await.unwrap_err();
+    assert!(!error.to_string().contains("garbage"), "{error}");
+    let name = "mine/root:1".parse().unwrap();
+    let imported =
+        home.images.import(Cursor::new(garbage), ImageConfig::default(), Platform::host(), name).await;
+    let error = imported.unwrap_err().to_string();
+    assert!(!error.contains("garbage") && !error.contains('\u{1b}'), "{error}");
+}
+
 /// A tar of files by name.
 fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     files.iter().fold(Layer::default(), |archive, (name, bytes)| archive.file(name, bytes)).tar()

@@ -173,7 +173,7 @@ async fn a_platform_is_chosen_from_a_list_of_builds() {
     let home = tempfile::tempdir().unwrap();
     let images = Images::open(home.path(), options()).await.unwrap();
     let pull = |platform: Platform| {
-        let options = PullOptions { platform, ..PullOptions::default() };
+        let options = PullOptions { platform: Some(platform), ..PullOptions::default() };
         images.pull(&reference, options, Progress::none())
     };
     let image = pull(Platform::host()).await.unwrap();
@@ -184,6 +184,26 @@ async fn a_platform_is_chosen_from_a_list_of_builds() {
     assert_eq!(pull("linux/mips".parse().unwrap()).await.unwrap().digest, other.digest());
     let error = pull("linux/sparc64".parse().unwrap()).await.unwrap_err();
     assert!(matches!(&error, Error::Unsupported { what } if what.contains("linux/mips")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_one_build_is_refused_for_another_platform() {
+    let image = small_image("one build");
+    let server = Server::of(&image, |_| None);
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let reference = server.reference("app:v1");
+    let pull = |platform: Option<Platform>| {
+        let options = PullOptions { platform, ..PullOptions::default() };
+        images.pull(&reference, options, Progress::none())
+    };
+    let error = pull(Some("linux/sparc64".parse().unwrap())).await.unwrap_err();
+    let host = Platform::host().to_string();
+    assert!(matches!(&error, Error::Unsupported { what } if what.contains(&host)), "{error}");
+    assert!(images.list().await.unwrap().is_empty());
+    for fine in [Some(Platform::host()), None] {
+        assert_eq!(pull(fine).await.unwrap().digest, image.digest());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,8 +10,9 @@ use crate::{client::Client, error::CommandResult, output};
 
 /// Remove what nobody uses
 ///
-/// Without a choice: images that no sandbox and no snapshot uses, which can be pulled or built again. Sandboxes, snapshots
-/// and volumes hold what cannot be had again, and go only when they are named.
+/// Without a choice: images that no sandbox and no snapshot uses, also named ones. Most can be pulled or built again; what was
+/// loaded or imported needs its archive, so `warren save` first what you have no other copy of. Sandboxes, snapshots and
+/// volumes hold what cannot be had again, and go only when they are named.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren prune
@@ -53,7 +54,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         (args.sandboxes || args.all, "stopped sandboxes"),
         (args.snapshots || args.all, "snapshots that nothing is made on"),
         (args.volumes || args.all, "volumes that no sandbox mounts"),
-        (is_plain || args.all, "images that nothing uses"),
+        (is_plain || args.all, "images that nothing uses, also those that were loaded or imported"),
     ]
     .into_iter()
     .filter_map(|(is_chosen, what)| is_chosen.then_some(what))

@@ -37,6 +37,7 @@ impl Site {
             .link("bin/mkfifo", "busybox")
             .link("bin/yes", "busybox")
             .link("bin/head", "busybox")
+            .link("bin/tail", "busybox")
             .link("bin/cp", "busybox")
             .directory("etc", 0o755)
             .directory("old", 0o755)

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{Seek as _, SeekFrom, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixListener},
     process::Command,
 };
@@ -10,13 +11,12 @@ use flate2::{Compression, write::GzEncoder};
 use tar::{EntryType, Header};
 
 use crate::{
-    builds::{Site, cached},
+    builds::{Site, cached, printed},
     harness::Daemon,
     oci::Layer,
 };
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
@@ -123,4 +123,38 @@ RUN cat /new/file && test ! -e /pipe && ls /
     fs::write(site.context.path().join(std::ffi::OsStr::from_bytes(b"odd\xff")), "").unwrap();
     let error = site.fails(&["-t", "evil"]);
     assert!(error.contains("not UTF-8") && error.contains("odd"), "{error}");
+}
+
+#[test]
+fn files_with_holes_are_copied_and_unpacked_whole() {
+    const SIZE: u64 = 48 << 20;
+    let site = Site::with(Daemon::start());
+    let path = |name: &str| site.context.path().join(name);
+    let sparse = |name: &str, size: u64| {
+        let mut file = fs::File::create(path(name)).unwrap();
+        file.write_all(b"begin").unwrap();
+        file.set_len(size).unwrap();
+        file.seek(SeekFrom::End(-3)).unwrap();
+        file.write_all(b"end").unwrap();
+    };
+    // Too large for any layer, which matters only to whoever copies it.
+    sparse("huge", 100 << 30);
+    site.put("small", "small");
+    site.put("Dockerfile", "FROM base\nCOPY small /\n");
+    site.built(&["-t", "app"]);
+    site.put("Dockerfile", "FROM base\nCOPY huge /\n");
+    let error = site.fails(&["-t", "app"]);
+    assert!(error.contains("sparse files"), "{error}");
+
+    fs::remove_file(path("huge")).unwrap();
+    sparse("holes", SIZE);
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append_path_with_name(path("holes"), "in/holes").unwrap();
+    fs::write(path("x.tar"), archive.into_inner().unwrap()).unwrap();
+    site.put("Dockerfile", "FROM base\nCOPY holes /\nADD x.tar /\nRUN stat -c %s /holes /in/holes\n");
+    let events = site.built(&["-t", "app"]);
+    assert_eq!(printed(&events), format!("{SIZE}\n{SIZE}\n"));
+    let ends = "for f in /holes /in/holes; do head -c 5 $f; tail -c 3 $f; done";
+    assert_eq!(site.look("app", ends), "beginendbeginend");
+    assert_eq!(events.last().unwrap()["warnings"].as_array().map_or(0, Vec::len), 0, "{events:?}");
 }

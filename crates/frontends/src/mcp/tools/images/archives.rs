@@ -42,7 +42,7 @@ pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loa
     let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
     let path = source.shown();
     let archive = source.into_reader();
-    let work = call.engine().load_images(&call.who, archive, Platform::host());
+    let work = call.engine().load_images(&call.who, archive, None);
     let details = waiting(&call, work).await.map_err(|failure| match failure.message.contains(NO_IMAGES) {
         true => failure.with_hint(
             "Give an archive by docker save, skopeo or image_save; image_import takes the tar of a root file system.",
