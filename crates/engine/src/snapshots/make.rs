@@ -34,7 +34,7 @@ pub(super) struct Wish {
     pub(super) replace: bool,
 }
 
-/// Makes one, whether or not the caller waits for it: whole or not at all.
+/// Makes one, whole or not at all. A caller who goes away before it is recorded leaves none.
 pub(super) async fn make(core: &Arc<Core>, who: &Principal, sandbox: Changeable, wish: Wish) -> Result<Hold> {
     let room = core.snapshots.make_room(who)?;
     let (tell, told) = oneshot::channel();
@@ -42,8 +42,10 @@ pub(super) async fn make(core: &Arc<Core>, who: &Principal, sandbox: Changeable,
     let closing = core.closing.clone();
     core.drivers.spawn(async move {
         let work = async {
-            let made = Maker { core: &task_core, sandbox: &sandbox, owner }.run(wish, room).await;
-            // The caller may have gone away; the snapshot stays.
+            let is_unwanted = || tell.is_closed();
+            let maker = Maker { core: &task_core, sandbox: &sandbox, owner, is_unwanted: &is_unwanted };
+            let made = maker.run(wish, room).await;
+            // A caller who goes away from here on leaves it.
             drop(tell.send(made));
         };
         until(&closing, work).await;
@@ -55,9 +57,18 @@ struct Maker<'a> {
     core: &'a Arc<Core>,
     sandbox: &'a Changeable,
     owner: Option<sandbox::KeyId>,
+    /// Whether nobody waits for it any more.
+    is_unwanted: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Maker<'_> {
+    fn check_wanted(&self) -> Result<()> {
+        if (self.is_unwanted)() {
+            return Err(Error::new(ErrorKind::Cancelled, "nobody waits for the snapshot any more"));
+        }
+        Ok(())
+    }
+
     async fn run(&self, wish: Wish, room: Room) -> Result<Hold> {
         let plan = self.sandbox.status.borrow().record.plan.clone();
         room.keep_image(plan.image_digest.as_ref());
@@ -92,6 +103,8 @@ impl Maker<'_> {
         let label = self.sandbox.label();
         let into = making.tree();
         let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
+        // To describe it takes as long as to copy it.
+        self.check_wanted()?;
         let facts = self.core.backend.tree_facts(making.tree()).await;
         let tree = facts.map_err(|error| error::from_backend(error, &label))?;
         let Captured { record: source, held, copy } = captured;
@@ -121,6 +134,7 @@ impl Maker<'_> {
             owner: self.owner.clone(),
             created_at: self.core.clock.now(),
         };
+        self.check_wanted()?;
         let hold = publish(self.core, making, record, wish.replace).await?;
         let told = match &hold.snapshot.record.name {
             Some(name) => name.to_string(),

@@ -53,8 +53,8 @@ use crate::{
 const MAX_NAME_PART: usize = 48;
 
 impl Engine {
-    /// Copies what a sandbox changed, running or stopped. One that runs stands still for the copy only. The caller who goes
-    /// away leaves a whole snapshot or none.
+    /// Copies what a sandbox changed, running or stopped. One that runs stands still for the copy only. A caller who goes away
+    /// before it is recorded leaves none.
     pub async fn create_snapshot(&self, who: &Principal, spec: SnapshotSpec) -> Result<SnapshotView> {
         let core = self.core();
         let sandbox = core.find_to_change(who, &spec.from).await?;

@@ -22,6 +22,28 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_nobody_waits_for_is_none() {
+    let world = World::new().await;
+    let source = world.create().await;
+    let kept = world.snapshot(&source, "base").await;
+    for (n_copies, name, replace) in [(2, "other", false), (3, "base", true)] {
+        world.backend.hold_copies(true);
+        let taking =
+            world.engine.create_snapshot(&world.who, SnapshotSpec { replace, ..named(&source, name) });
+        tokio::select! {
+            _ = taking => panic!("the copy is held"),
+            () = in_time(world.backend.copies_begun(n_copies)) => {}
+        }
+        world.backend.hold_copies(false);
+        until(async || world.snapshots_on_disk() == [kept.path.clone()]).await;
+    }
+    // So the same can be asked for once more, and what was to be replaced is as it was.
+    world.engine.verify_snapshot(&world.who, &which("base"), false).await.unwrap();
+    world.snapshot(&source, "other").await;
+    assert_eq!(world.state(&source).await, SandboxState::Running);
+}
+
+#[tokio::test]
 async fn forks_that_nobody_waits_for_are_none() {
     let world = World::new().await;
     let source = world.create().await;

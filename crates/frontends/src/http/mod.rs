@@ -25,7 +25,7 @@ pub(crate) use self::{
     error::{ApiError, ApiResult, Refusal, body as error_body, chain},
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
-    listen::ActivityGuard,
+    listen::{ActivityGuard, stream_of},
     request::HttpRequestId,
 };
 pub use self::{

@@ -159,13 +159,14 @@ impl Following {
             let facts = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
-                Some(event) = self.events.recv() => {
-                    // What was told of a pull came before what the build says next.
-                    self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
-                    self.ready.push_back(Ok(numbered(event.into())));
-                }
+                Some(event) = self.events.recv() => self.told(event),
                 ended = work => {
                     self.work = None;
+                    // What it said last, in the same breath.
+                    while let Ok(event) = self.events.try_recv() {
+                        self.told(event);
+                    }
+                    self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
                     self.ready.push_back(ended.map(|built| numbered(built.into())));
                 }
                 facts = facts => {
@@ -174,6 +175,12 @@ impl Following {
                 }
             }
         }
+    }
+
+    fn told(&mut self, event: BuildEvent) {
+        // What was told of a pull came before what the build says next.
+        self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
+        self.ready.push_back(Ok(numbered(event.into())));
     }
 }
 
@@ -193,4 +200,32 @@ fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
         v1::BuildEvent::Done { .. } => "done",
     };
     Numbered { number: None, event, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::PullEvent;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_build_says_as_it_ends_comes_before_its_end() {
+        let (sender, events) = mpsc::channel(QUEUED_BUILD_EVENTS);
+        let pulling = Pulling::default();
+        let pulls = pulling.progress();
+        let work = async move {
+            let warn = |message: &str| BuildEvent::Warning { message: message.to_owned() };
+            sender.send(warn("one")).await.unwrap();
+            sender.send(warn("two")).await.unwrap();
+            pulls.tell(PullEvent::Retrying { wait: Duration::ZERO, why: "no answer".to_owned() });
+            Err(Error::invalid("the end"))
+        };
+        let lines: Vec<Line> = lines(events, pulling, work.boxed()).collect().await;
+        let said: Vec<_> = lines
+            .into_iter()
+            .map(|line| line.map_or_else(|error| error.to_string(), |line| line.event.to_owned()))
+            .collect();
+        // What is told of pulls and what the build says have no order among them here.
+        assert_eq!(said, ["pulling", "warning", "warning", "the end"]);
+    }
 }

@@ -94,3 +94,32 @@ async fn a_port_stream_is_a_stream_that_is_counted_and_ends_with_its_key() {
     assert!(stream.rest().await.is_empty());
     server.end().await;
 }
+
+/// Far more than the buffers of two sockets hold.
+const LARGE: usize = 48 << 20;
+
+#[tokio::test]
+async fn who_sends_everything_before_it_reads_is_told_why_it_was_refused() {
+    let server = Server::dev().await;
+    let error = server.connect().await.refused_upload(LARGE).await.expect_error(400, "invalid_request");
+    assert!(error["message"].as_str().unwrap().contains("wrong"), "{error}");
+    server.end().await;
+    // Nor has anyone to be known for that.
+    let server = Server::start(Setup { has_keys: true, ..Setup::default() }).await;
+    server.connect().await.refused_upload(LARGE).await.expect_error(401, "unauthenticated");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_little_that_nobody_reads_does_not_end_the_connection() {
+    let server = Server::dev().await;
+    let mut client = server.connect().await;
+    for _ in 0..3 {
+        client.send(&["POST /v1/nothing HTTP/1.1", "host: localhost", "content-length: 4", "", "body"]).await;
+        // The blank line after the body is none of it, and may come before a request.
+        client.answer().await.expect(404);
+    }
+    client.send(&["GET /v1/version HTTP/1.1", "host: localhost"]).await;
+    client.answer().await.expect(200);
+    server.end().await;
+}

@@ -142,6 +142,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Answer { head, body: bytes.split_off(n_head + 4) }
     }
 
+    /// Sends all of a large body to a route that does not want it, looks for the answer only then, and returns it. No write
+    /// fails, and the connection ends as it should.
+    pub(crate) async fn refused_upload(mut self, n_bytes: usize) -> Answer {
+        let length = format!("content-length: {n_bytes}");
+        self.send(&["POST /v1/images/build?wrong=1 HTTP/1.1", "host: localhost", &length]).await;
+        let piece = vec![0; 64 * 1024];
+        for _ in 0..n_bytes / piece.len() {
+            tokio::time::timeout(PATIENCE, self.0.write_all(&piece)).await.expect("room in time").unwrap();
+        }
+        let answer = self.answer().await;
+        assert_eq!(self.0.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+        answer
+    }
+
     /// Whatever still comes until the other end closes.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();

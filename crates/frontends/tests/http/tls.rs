@@ -49,6 +49,14 @@ async fn requests_travel_encrypted() {
 }
 
 #[tokio::test]
+async fn who_sends_everything_before_it_reads_is_told_why_it_was_refused() {
+    let server = server().await;
+    let client = connect(&server, "localhost").await.unwrap();
+    client.refused_upload(16 << 20).await.expect_error(400, "invalid_request");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn who_speaks_plainly_gets_nothing() {
     let server = server().await;
     let mut plain = server.connect().await;

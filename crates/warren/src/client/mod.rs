@@ -5,6 +5,7 @@
 mod builds;
 mod call;
 mod code;
+mod early;
 mod entries;
 mod execs;
 mod files;

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use tokio::net::UnixStream;
 
-use super::{Body, start::ClientOptions};
+use super::{Body, early::Early, start::ClientOptions};
 use crate::output;
 
 /// Connections kept for the next request.
@@ -90,7 +90,8 @@ impl Client {
         let stream = super::start::reach(&self.shared.options, &self.shared.socket).await?;
         let daemon = identify(&stream, &self.shared.socket)?;
         self.kept().daemon = Some(daemon);
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(Early::new(stream))).await.map_err(broken)?;
         tokio::spawn(async move {
             // Its requests learn what went wrong; nobody else needs to.
             connection.with_upgrades().await.ok();

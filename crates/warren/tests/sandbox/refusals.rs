@@ -1,6 +1,6 @@
 //! Bad input gets the right answer and leaves nothing behind.
 
-use crate::harness::Daemon;
+use crate::harness::{Daemon, host_file, text};
 
 #[test]
 fn names_that_are_paths_or_worse_are_refused() {
@@ -101,4 +101,34 @@ fn a_request_sent_twice_has_one_effect() {
     let one = daemon.json(["create", "--request-id", "r-1", "--json"]);
     let two = daemon.json(["create", "--request-id", "r-1", "--json"]);
     assert_eq!(one["id"], two["id"]);
+}
+
+/// Whether the answer or the end of the connection is noticed first is chance: one try shows little.
+const TRIES: usize = 10;
+
+#[test]
+fn an_upload_that_is_refused_in_the_middle_is_told_why() {
+    let daemon = Daemon::start();
+    daemon.create("box", &[]);
+    daemon.ok(["volume", "create", "data"]);
+    let place = tempfile::tempdir().unwrap();
+    let large = host_file(place.path(), "large", &vec![b'x'; 64 << 20]);
+    let path = large.to_str().unwrap();
+    for (arguments, named) in [
+        (&["image", "import", path, "x:1", "--config", "{"][..], "config is not what an image has"),
+        (&["build", "-t", "Bad Name", "-"], "Bad Name"),
+        (&["cp", path, "nobody:/x"], "nobody"),
+        (&["cp", path, "box:/missing/x"], "/missing"),
+        (&["volume", "cp", path, "nothing:/x"], "nothing"),
+        (&["load"], "error"),
+    ] {
+        for _ in 0..TRIES {
+            let stdin = std::fs::File::open(&large).unwrap();
+            let output = daemon.command(arguments).stdin(stdin).output().unwrap();
+            let stderr = text(&output.stderr);
+            assert!(!output.status.success(), "{arguments:?}");
+            assert!(stderr.contains(named) && !stderr.contains("connection"), "{arguments:?}: {stderr}");
+        }
+    }
+    assert!(daemon.sh_ok("box", "ls /").contains("etc"), "and all is well");
 }

@@ -2,8 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, http::Request};
-use hyper::{body::Incoming, server::conn::http1};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::Request,
+};
+use hyper::{body::Incoming, server::conn::http1, upgrade::Upgraded};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -15,6 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::linger::{Linger, Unread};
 use crate::http::auth::Peer;
 
 /// What a connection that has just come gets to send its first request when the daemon stops.
@@ -46,19 +51,24 @@ pub(super) async fn converse<S>(
 {
     let begun = Arc::new(Notify::new());
     let has_begun = Arc::clone(&begun);
+    let unread = Unread::default();
+    let watching = unread.clone();
     let service = app.map_request(move |mut request: Request<Incoming>| {
         has_begun.notify_one();
         request.extensions_mut().insert(ends.peer);
         if let Some(local) = ends.local {
             request.extensions_mut().insert(local);
         }
-        request.map(Body::new)
+        request.map(|body| Body::new(watching.watch(body)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_time)
         .max_buf_size(MAX_CONNECTION_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .serve_connection(
+            TokioIo::new(Linger::new(stream, unread.clone())),
+            TowerToHyperService::new(service),
+        )
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -70,11 +80,21 @@ pub(super) async fn converse<S>(
                 () = begun.notified() => {}
                 () = tokio::time::sleep(FIRST_REQUEST_TIME) => {}
             }
+            unread.forget();
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     log_end(ended);
+}
+
+/// The stream itself of a connection that was upgraded, with what was read of it already; none where it is of another kind.
+pub(crate) fn stream_of<S>(upgraded: Upgraded) -> Option<(S, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let parts = upgraded.downcast::<TokioIo<Linger<S>>>().ok()?;
+    Some((parts.io.into_inner().into_inner(), parts.read_buf))
 }
 
 fn log_end(ended: hyper::Result<()>) {

@@ -1,6 +1,7 @@
 //! Connections: accepted, bounded in number, and at the end given a last while to finish.
 
 mod connection;
+mod linger;
 mod peers;
 mod stall;
 mod tcp;
@@ -26,6 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::connection::LocalAddress;
+pub(crate) use self::connection::stream_of;
 pub use self::{tcp::serve_tcp, tls::Tls, unix::serve_unix};
 
 /// Pause after an accept that failed for want of descriptors: they come back when something closes.

@@ -21,7 +21,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use rmcp::{ServiceExt as _, transport::async_rw::AsyncRwTransport};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Error, ErrorKind, Namespace, Result};
@@ -35,7 +34,7 @@ use super::{
     patient::Patient,
 };
 use crate::{
-    http::{Activity, ActivityGuard, ApiResult, Peer},
+    http::{Activity, ActivityGuard, ApiResult, Peer, stream_of},
     mcp::Settings,
 };
 
@@ -142,10 +141,9 @@ async fn serve(
 
 /// The socket itself, which can tell a client that has said everything from one that is gone.
 fn taken_over(upgraded: Upgraded) -> io::Result<(UnixStream, Bytes, Hangup)> {
-    let parts = upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_other| io::ErrorKind::Unsupported)?;
-    let stream = parts.io.into_inner();
+    let (stream, read) = stream_of::<UnixStream>(upgraded).ok_or(io::ErrorKind::Unsupported)?;
     let hangup = Hangup(stream.as_fd().try_clone_to_owned()?);
-    Ok((stream, parts.read_buf, hangup))
+    Ok((stream, read, hangup))
 }
 
 /// Notices when both directions of a socket are closed.

@@ -72,12 +72,12 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
     let context = source.into_stream();
     let work = call.engine().build_image(&call.who, spec, context, sender, pulling.progress());
     let mut work = std::pin::pin!(work);
-    let built: BuiltImage = loop {
+    let ended = loop {
         let news = pulling.news(next_look);
         tokio::select! {
             biased;
             Some(event) = events.recv() => told.take(event).await,
-            built = &mut work => break built.map_err(|error| told.failed(error))?,
+            ended = &mut work => break ended,
             () = call.cancelled.cancelled() => {
                 let error = Error::new(ErrorKind::Cancelled, "the build was given up");
                 return Err(Failure::from(error)
@@ -89,6 +89,8 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
             }
         }
     };
+    told.rest(&mut events, &pulling).await;
+    let built: BuiltImage = ended.map_err(|error| told.failed(error))?;
     Ok(Answer::new(Built {
         manifest_digest: built.digest.to_string(),
         references: built.names.iter().map(ToString::to_string).collect(),
@@ -151,6 +153,16 @@ impl Told<'_> {
             | BuildEvent::Layer { .. }
             | BuildEvent::Pull { .. }
             | BuildEvent::Warning { .. } => {}
+        }
+    }
+
+    /// What a build that has ended said last, in the same breath.
+    async fn rest(&mut self, events: &mut mpsc::Receiver<BuildEvent>, pulling: &Pulling) {
+        while let Ok(event) = events.try_recv() {
+            self.take(event).await;
+        }
+        if !pulling.fresh().is_empty() {
+            self.pulling(pulling).await;
         }
     }
 
