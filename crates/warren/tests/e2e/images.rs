@@ -232,11 +232,7 @@ fn hints_are_about_what_was_done_and_the_rest_is_done_all_the_same() {
         (vec!["build", &nowhere], "not_found", "path"),
         (vec!["save", "one", "-o", &nowhere], "not_found", "path"),
         (vec!["save", "one", "-o", &here], "invalid_request", "file"),
-        (
-            vec!["image", "import", root.to_str().unwrap(), "x", "--config", "{"],
-            "invalid_request",
-            "JSON object",
-        ),
+        (vec!["image", "import", "-", "x", "--config", "{"], "invalid_request", "JSON object"),
     ] {
         let refused = world.run(&[&arguments[..], &["--json"]].concat()).expect(125);
         let error: Value = serde_json::from_str(&refused.stderr).unwrap();
