@@ -51,7 +51,7 @@ impl Engine {
         } else {
             self.core().images_to_change(who).await?
         };
-        let image = images.pull(reference, options, progress).await.map_err(from_images)?;
+        let image = images.pull(reference, options, progress).await.map_err(from_registry)?;
         let mut image = detail(images, &image).await?;
         hide_strangers(who, &mut image.summary);
         Ok(image)
@@ -300,6 +300,16 @@ impl Core {
     }
 }
 
+/// The same of an image that its registry was asked for.
+fn from_registry(error: ::images::Error) -> Error {
+    let is_missing = matches!(error, ::images::Error::NotFound { .. });
+    let error = from_images(error);
+    match is_missing {
+        true => error.with_hint("Check the image's name and tag: the registry has none such."),
+        false => error,
+    }
+}
+
 pub(crate) fn from_images(error: ::images::Error) -> Error {
     use ::images::Error as E;
     let (kind, hint) = match &error {
@@ -333,6 +343,13 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
             ErrorKind::Unavailable,
             "Free space on the disk, or prune images and snapshots that are not needed.",
         ),
+        E::Unsupported { what } if what.starts_with("an archive") => (
+            ErrorKind::Unsupported,
+            "It is no image archive; a root file system in a tar becomes an image by an import.",
+        ),
+        E::Unsupported { what } if what.starts_with("compression") => {
+            (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all.")
+        }
         E::Unsupported { .. } => (ErrorKind::Unsupported, "Use another image, or another platform of it."),
         E::Io { .. } => (ErrorKind::Unavailable, "Look at the daemon's data directory and its log."),
     };

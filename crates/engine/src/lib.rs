@@ -65,6 +65,7 @@ pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
     audit::{CallFilter, CallRecord},
+    base::IMAGE_NOT_USED,
     build::{
         BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
         OutputStream, QUEUED_BUILD_EVENTS,

@@ -157,6 +157,13 @@ impl std::error::Error for Error {
     }
 }
 
+impl From<crate::InvalidName> for Error {
+    fn from(error: crate::InvalidName) -> Self {
+        Self::invalid(error.to_string())
+            .with_hint("Use a short name of letters and digits, such as my-name-1.")
+    }
+}
+
 macro_rules! invalid_from {
     ($($type:ty),*) => {$(
         impl From<$type> for Error {
@@ -169,7 +176,6 @@ macro_rules! invalid_from {
 
 invalid_from!(
     crate::InvalidId,
-    crate::InvalidName,
     crate::InvalidSize,
     crate::InvalidImage,
     crate::InvalidExec,

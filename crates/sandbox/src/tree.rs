@@ -51,6 +51,9 @@ pub struct DiffReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
     pub patch_cut: bool,
+    /// Changed files and links that a patch cannot tell: no text, or too long.
+    #[serde(default)]
+    pub patch_left_out: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use rustix::fs::Stat;
 use self::{
     compare::{Same, compare_contents, is_same_metadata},
     merge::{Layers, Node, Stack},
-    patch::Patch,
+    patch::{Patch, Written},
 };
 use crate::{attributes::Reader, error::Result};
 
@@ -59,9 +59,11 @@ pub struct Diff {
     pub changes: Vec<Change>,
     /// There are more.
     pub changes_cut: bool,
-    /// As `diff -u` writes it, for `patch -p1`.
+    /// As `diff -u` writes it, for `patch -p1`; names and empty files as git has them.
     pub patch: Option<String>,
     pub patch_cut: bool,
+    /// Changed files and links that the patch cannot tell: no text, or too long.
+    pub patch_left_out: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,7 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
         options,
         paths_bytes: 0,
         reader: Reader::new(),
+        headers: Vec::new(),
     };
     for overlay in overlays {
         if told.diff.changes_cut {
@@ -120,6 +123,9 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
             .run()?;
         }
     }
+    for header in std::mem::take(&mut told.headers) {
+        told.add_patch(&header);
+    }
     Ok(told.diff)
 }
 
@@ -129,9 +135,21 @@ struct Told<'a> {
     options: &'a DiffOptions,
     paths_bytes: usize,
     reader: Reader,
+    /// Of empty files. They stand last in the patch: git takes lines that follow one for more about the same file.
+    headers: Vec<String>,
 }
 
 impl Told<'_> {
+    fn add_patch(&mut self, text: &str) {
+        let diff = &mut self.diff;
+        let Some(patch) = &mut diff.patch else { return };
+        if diff.patch_cut || patch.len() + text.len() > self.options.max_patch_bytes {
+            diff.patch_cut = true;
+        } else {
+            patch.push_str(text);
+        }
+    }
+
     fn add(&mut self, change: Change) {
         self.paths_bytes += change.path.len();
         if self.diff.changes.len() >= self.options.max_changes || self.paths_bytes > MAX_PATHS_BYTES {
@@ -286,31 +304,25 @@ impl Comparison<'_, '_, '_> {
         }
         let path = self.shown(name);
         if self.told.options.with_patch && !only_metadata && !self.told.diff.patch_cut {
-            let patch = Patch::new(&path, patch::MAX_TEXT_BYTES);
             let before = old
                 .map(|node| self.layers.read(&self.path, name, node, patch::MAX_TEXT_BYTES))
                 .transpose()?;
             let after = new
                 .map(|node| self.layers.read(&self.path, name, node, patch::MAX_TEXT_BYTES))
                 .transpose()?;
-            if let Some(text) = patch.text(before, after) {
-                self.add_patch(&text);
+            let is_executable = new.or(old).is_some_and(|node| node.stat().st_mode & 0o100 != 0);
+            match Patch::new(&path, is_executable).text(before, after) {
+                Written::Text(text) => self.told.add_patch(&text),
+                Written::Header(text) => self.told.headers.push(text),
+                Written::Nothing => {}
+                Written::LeftOut if is_directory(new, old) => {}
+                Written::LeftOut => self.told.diff.patch_left_out += 1,
             }
         }
         let file = new.or(old).map_or(FileKind::File, Node::kind);
         let size = new.map_or(0, |node| size_of(node.stat()));
         self.told.add(Change { path, kind, file, size, only_metadata });
         Ok(())
-    }
-
-    fn add_patch(&mut self, text: &str) {
-        let diff = &mut self.told.diff;
-        let Some(patch) = &mut diff.patch else { return };
-        if patch.len() + text.len() > self.told.options.max_patch_bytes {
-            diff.patch_cut = true;
-        } else {
-            patch.push_str(text);
-        }
     }
 
     fn shown(&self, name: &CStr) -> Vec<u8> {
@@ -321,6 +333,11 @@ impl Comparison<'_, '_, '_> {
             path
         })
     }
+}
+
+/// Directories come and go with what is in them.
+fn is_directory(new: Option<&Node>, old: Option<&Node>) -> bool {
+    [new, old].into_iter().flatten().all(|node| node.kind() == FileKind::Directory)
 }
 
 fn size_of(stat: &Stat) -> u64 {

@@ -1,11 +1,11 @@
 //! The words on the command line.
 
-use std::path::PathBuf;
+use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
-use sandbox::Namespace;
+use sandbox::{Error, Namespace};
 
-use crate::commands;
+use crate::{commands, error::CommandError};
 
 /// Sandboxes for AI agents: made in milliseconds, from the kernel's own parts
 ///
@@ -88,7 +88,33 @@ pub(crate) enum Command {
     Reference(commands::reference::Args),
 }
 
-/// Reads the command line. What it cannot read ends the process with 2, as does `--help` with 0.
-pub(crate) fn parse() -> Cli {
-    Cli::parse()
+/// What a command line that cannot be read ends with.
+const EXIT_USAGE: u8 = 2;
+
+/// Reads the command line. Else the exit code: 2 if it cannot be read, 0 after `--help`.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
+            // Nobody is left to tell when our output is gone.
+            error.print().ok();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
+        }
+        refuse(&error);
+        ExitCode::from(EXIT_USAGE)
+    })
+}
+
+/// Whether a command line that cannot be read asks for JSON. What follows `--` is somebody else's.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+/// Tells a program what is wrong, as it is told everything else.
+fn refuse(error: &clap::Error) {
+    let text = error.render().to_string();
+    let mut parts = text.trim().splitn(2, "\n\n");
+    let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    CommandError::from(Error::invalid(message).with_hint("`warren COMMAND --help` shows what it takes."))
+        .report(true);
 }

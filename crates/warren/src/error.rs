@@ -19,19 +19,25 @@ pub(crate) enum CommandError {
     },
     /// Whoever read our output has seen enough. Not a failure.
     BrokenPipe,
+    /// A signal of this number asked us to end, and everybody knows it.
+    Interrupted(i32),
 }
 
 impl CommandError {
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Failed { error, .. } => Some(error.kind()),
-            Self::BrokenPipe => None,
+            Self::BrokenPipe | Self::Interrupted(_) => None,
         }
     }
 
     /// Tells on stderr what went wrong, and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
-        let Self::Failed { error, request_id } = self else { return ExitCode::SUCCESS };
+        let (error, request_id) = match self {
+            Self::Failed { error, request_id } => (error, request_id),
+            Self::BrokenPipe => return ExitCode::SUCCESS,
+            Self::Interrupted(signal) => return ExitCode::from(128 + u8::try_from(*signal).unwrap_or(0)),
+        };
         let text = if json { self.as_json() } else { describe(error) };
         let mut stderr = io::stderr().lock();
         // Nobody is left to tell when stderr is gone too.
@@ -115,7 +121,7 @@ impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::BrokenPipe,
-            _ => Error::new(ErrorKind::Unavailable, error.to_string()).into(),
+            _ => failure(None, error).into(),
         }
     }
 }
@@ -134,13 +140,33 @@ from_invalid!(sandbox::InvalidExec, sandbox::InvalidName, sandbox::InvalidId);
 
 /// A local failure with the thing that it concerns.
 pub(crate) fn io_failure(what: impl Into<String>, error: io::Error) -> CommandError {
-    let kind = match error.kind() {
-        io::ErrorKind::BrokenPipe => return CommandError::BrokenPipe,
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-        io::ErrorKind::StorageFull => ErrorKind::LimitReached,
-        _ => ErrorKind::Unavailable,
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => CommandError::BrokenPipe,
+        _ => failure(Some(what.into()), error).into(),
+    }
+}
+
+fn failure(what: Option<String>, error: io::Error) -> Error {
+    // One of our own on its way through a stream says all there is to say.
+    let error = match error.downcast::<Error>() {
+        Ok(own) => return own,
+        Err(error) => error,
     };
-    Error::new(kind, format!("{}: {error}", what.into())).into()
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path, and what is there."),
+        io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check who may read and write there."),
+        io::ErrorKind::AlreadyExists => {
+            (ErrorKind::AlreadyExists, "Choose another name, or remove what is there.")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::LimitReached, "Make room there, or choose another place.")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            (ErrorKind::WrongState, "Check the path, and what is there.")
+        }
+        _ => (ErrorKind::Unavailable, ""),
+    };
+    let message = what.map_or_else(|| error.to_string(), |what| format!("{what}: {error}"));
+    let failed = Error::new(kind, message);
+    if hint.is_empty() { failed } else { failed.with_hint(hint) }
 }

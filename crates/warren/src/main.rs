@@ -16,6 +16,8 @@ mod doctor;
 mod env;
 mod error;
 mod guest_role;
+mod interrupt;
+mod landing;
 mod mcp;
 mod output;
 mod packages;
@@ -26,7 +28,10 @@ mod terminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = cli::parse();
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let json = cli.global.json;
     match commands::run(cli) {
         Ok(code) => code,

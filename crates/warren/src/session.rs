@@ -28,7 +28,7 @@ const STDIN_PIECE_BYTES: usize = 64 * 1024;
 const STDIN_PIECES: usize = 4;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGHUP: i32 = 1;
-const SIGTERM: i32 = 15;
+pub(crate) const SIGTERM: i32 = 15;
 
 /// How the exec hangs on to this process.
 #[derive(Debug, Clone, Copy)]

@@ -99,7 +99,8 @@ pub(super) fn diff(plan: &SandboxPlan, now: &Nodes, query: &DiffQuery) -> Result
     }
     let changes_cut = changes.len() > query.max_changes;
     changes.truncate(query.max_changes);
-    Ok(DiffReport { changes, changes_cut, patch: query.patch.then(String::new), patch_cut: false })
+    let patch = query.patch.then(String::new);
+    Ok(DiffReport { changes, changes_cut, patch, patch_cut: false, patch_left_out: 0 })
 }
 
 /// Times aside: a new sandbox is compared with one that is newer still.

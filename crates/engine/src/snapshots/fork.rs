@@ -205,7 +205,11 @@ fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
             "{} forks; it goes from 1 to {MAX_FORKS}",
             n.max(spec.names.len())
         ))
-        .with_hint("Fork in several calls."));
+        .with_hint(if n == 0 {
+            "Leave the count away for one fork."
+        } else {
+            "Fork in several calls."
+        }));
     }
     if !spec.names.is_empty() {
         if n != spec.names.len() || spec.name_prefix.is_some() {
@@ -214,7 +218,8 @@ fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
         }
         let different: BTreeSet<_> = spec.names.iter().map(SandboxName::as_str).collect();
         if different.len() != spec.names.len() {
-            return Err(Error::invalid("two forks cannot have the same name"));
+            return Err(Error::invalid("two forks cannot have the same name")
+                .with_hint("Give every fork a name of its own, or a count with a name prefix."));
         }
         return Ok(spec.names.iter().cloned().map(Some).collect());
     }

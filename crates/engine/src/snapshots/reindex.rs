@@ -6,12 +6,13 @@ use super::{Snapshot, disk};
 use crate::{Engine, Principal, Scope, disk::may_block, error};
 
 impl Engine {
-    /// Makes records for all snapshots on disk that have none. Returns how many snapshots are known then.
+    /// Makes records for all snapshots on disk that have none. Returns how many were found.
     pub async fn reindex_snapshots(&self, who: &Principal) -> Result<usize> {
         who.may_change()?;
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
         let found = may_block(|| disk::look_around(&core.snapshots.directory));
+        let mut n_found = 0;
         for id in found.whole.into_iter().filter(|id| !core.snapshots.is_known(id)) {
             let record = match may_block(|| disk::read_record(&core.snapshots.directory, &id)) {
                 Ok(record) => record,
@@ -26,14 +27,16 @@ impl Engine {
             }
             let snapshot = Snapshot::new(record.clone(), core.snapshots.directory_of(&id))?;
             match core.store.insert_snapshot(record).await {
-                Ok(()) => core.snapshots.insert(std::sync::Arc::new(snapshot)),
+                Ok(()) => {
+                    core.snapshots.insert(std::sync::Arc::new(snapshot));
+                    n_found += 1;
+                }
                 Err(store::StoreError::SnapshotTaken { .. }) => {
                     tracing::warn!(snapshot = %id, "another snapshot has its name, or is the same");
                 }
                 Err(error) => return Err(error::from_store(error)),
             }
         }
-        let all = core.snapshots.all();
-        Ok(all.iter().filter(|snapshot| who.sees(&snapshot.record.namespace)).count())
+        Ok(n_found)
     }
 }

@@ -395,7 +395,9 @@ async fn records_are_made_anew_from_the_disk() {
     world.store.remove_snapshot(taken.id.clone()).await.unwrap();
     let world = world.crash().await;
     assert_eq!(world.snapshot_names().await, []);
+    world.snapshot(&world.create().await, "other").await;
     assert_eq!(world.engine.reindex_snapshots(&world.who).await.unwrap(), 1);
+    assert_eq!(world.engine.reindex_snapshots(&world.who).await.unwrap(), 0);
     assert_eq!(world.engine.snapshot(&world.who, &which("base")).await.unwrap(), taken);
 }
 

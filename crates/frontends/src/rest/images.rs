@@ -31,6 +31,7 @@ use crate::{
 const MAX_SAVED: usize = 256;
 /// Warnings about one layer that are told.
 const MAX_WARNINGS: usize = 8;
+const CONFIG_HINT: &str = "Give a JSON object, such as {\"cmd\": [\"/bin/app\"], \"env\": [\"LANG=C\"]}.";
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -300,8 +301,9 @@ async fn import(
     let name = reference(&query.reference)?;
     let platform = platform(query.platform.as_deref())?.unwrap_or_default();
     let config: v1::ImageConfig = match &query.config {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| Error::invalid(format!("config is not what an image has: {error}")))?,
+        Some(text) => serde_json::from_str(text).map_err(|error| {
+            Error::invalid(format!("config is not what an image has: {error}")).with_hint(CONFIG_HINT)
+        })?,
         None => v1::ImageConfig::default(),
     };
     let about = About::Image(name.to_string());

@@ -263,5 +263,6 @@ async fn diff(State(rest): State<Rest>, ask: Ask<v1::DiffQuery>) -> ApiResult<Js
         changes_cut: report.changes_cut,
         patch: report.patch,
         patch_cut: report.patch_cut,
+        patch_left_out: report.patch_left_out,
     }))
 }

@@ -10,52 +10,106 @@ pub(super) const MAX_TEXT_BYTES: u64 = 1024 * 1024;
 const MAX_TIME: Duration = Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
+/// What git calls no file, and one without content. `patch` believes that an empty file goes only where it is called so.
+const NO_FILE: &str = "0000000";
+const EMPTY_FILE: &str = "e69de29";
 
 /// The part of one file.
-pub(super) struct Patch {
-    /// None where the name cannot be written so that it is read again.
-    name: Option<String>,
-    most: u64,
+pub(super) struct Patch<'a> {
+    path: &'a [u8],
+    /// Of what is there now, or was.
+    is_executable: bool,
 }
 
-impl Patch {
-    pub(super) fn new(path: &[u8], most: u64) -> Self {
-        let name = std::str::from_utf8(path).ok().filter(|name| {
-            !name.contains(|character: char| character.is_control() || matches!(character, '"' | '\\'))
-        });
-        Self { name: name.map(str::to_owned), most }
+/// What became of one file in the patch.
+pub(super) enum Written {
+    Text(String),
+    /// An empty file came or went.
+    Header(String),
+    /// There was nothing to write.
+    Nothing,
+    /// It is no text, or too long.
+    LeftOut,
+}
+
+impl<'a> Patch<'a> {
+    pub(super) fn new(path: &'a [u8], is_executable: bool) -> Self {
+        Self { path, is_executable }
     }
 
-    /// From what the file held to what it holds; `Some(None)` is something that is no text to be told. `None`: nothing to write.
-    pub(super) fn text(
-        &self,
-        before: Option<Option<Vec<u8>>>,
-        after: Option<Option<Vec<u8>>>,
-    ) -> Option<String> {
-        let name = self.name.as_deref()?;
+    /// From what the file held to what it holds; `Some(None)` is something that is no text to be told.
+    pub(super) fn text(&self, before: Option<Option<Vec<u8>>>, after: Option<Option<Vec<u8>>>) -> Written {
         let (is_old, is_new) = (before.is_some(), after.is_some());
-        let (before, after) = (self.as_text(before)?, self.as_text(after)?);
+        let (Some(before), Some(after)) = (as_text(before), as_text(after)) else { return Written::LeftOut };
         if before == after {
-            return None;
+            return if is_old == is_new { Written::Nothing } else { Written::Header(self.empty(is_new)) };
         }
-        let shown = |side: &str, is_there: bool| match is_there {
-            // A name with a space in it ends at a tab.
-            true if name.contains(' ') => format!("{side}{name}\t"),
-            true => format!("{side}{name}"),
-            false => "/dev/null".to_owned(),
-        };
         let diff = TextDiff::configure().timeout(MAX_TIME).diff_lines(&before, &after);
         let text = diff
             .unified_diff()
             .context_radius(CONTEXT)
-            .header(&shown("a", is_old), &shown("b", is_new))
+            .header(&self.name("a", is_old), &self.name("b", is_new))
             .to_string();
-        Some(text)
+        Written::Text(text)
     }
 
-    fn as_text(&self, content: Option<Option<Vec<u8>>>) -> Option<String> {
-        let Some(content) = content else { return Some(String::new()) };
-        let content = content.filter(|bytes| bytes.len() as u64 <= self.most && !bytes.contains(&0))?;
-        String::from_utf8(content).ok()
+    fn name(&self, side: &str, is_there: bool) -> String {
+        match is_there {
+            false => "/dev/null".to_owned(),
+            // A name with a space in it ends at a tab.
+            true if self.path.contains(&b' ') && !is_quoted(self.path) => {
+                format!("{}\t", shown(side, self.path))
+            }
+            true => shown(side, self.path),
+        }
     }
+
+    /// A file without a line cannot be told by lines: only git's headers say that it comes or goes.
+    fn empty(&self, is_new: bool) -> String {
+        // Two names on one line: a space in one must not look like the end of it.
+        let name =
+            |side| if self.path.contains(&b' ') { quoted(side, self.path) } else { shown(side, self.path) };
+        let (one, other) = (name("a"), name("b"));
+        let (what, index) = match is_new {
+            true => ("new", format!("{NO_FILE}..{EMPTY_FILE}")),
+            false => ("deleted", format!("{EMPTY_FILE}..{NO_FILE}")),
+        };
+        let mode = if self.is_executable { "100755" } else { "100644" };
+        format!("diff --git {one} {other}\n{what} file mode {mode}\nindex {index}\n")
+    }
+}
+
+/// Whether a name must be written as git and newer versions of `patch` quote it, to be read again as it is.
+fn is_quoted(path: &[u8]) -> bool {
+    let is_special = |c: char| c.is_control() || matches!(c, '"' | '\\');
+    std::str::from_utf8(path).map_or(true, |name| name.contains(is_special))
+}
+
+fn shown(side: &str, path: &[u8]) -> String {
+    let plain = std::str::from_utf8(path).ok().filter(|_utf8| !is_quoted(path));
+    plain.map_or_else(|| quoted(side, path), |name| format!("{side}{name}"))
+}
+
+fn quoted(side: &str, path: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut quoted = format!("\"{side}");
+    for byte in path {
+        match byte {
+            b'"' => quoted.push_str("\\\""),
+            b'\\' => quoted.push_str("\\\\"),
+            b'\n' => quoted.push_str("\\n"),
+            b'\t' => quoted.push_str("\\t"),
+            b' '..=b'~' => quoted.push(char::from(*byte)),
+            // Writing to a string does not fail.
+            _ => write!(quoted, "\\{byte:03o}").unwrap_or_default(),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn as_text(content: Option<Option<Vec<u8>>>) -> Option<String> {
+    let Some(content) = content else { return Some(String::new()) };
+    let content = content.filter(|bytes| bytes.len() as u64 <= MAX_TEXT_BYTES && !bytes.contains(&0))?;
+    String::from_utf8(content).ok()
 }

@@ -1,8 +1,15 @@
 //! What is told is what whoever looks inside would see.
 
 use std::{
+    ffi::OsStr,
     fs,
-    os::{fd::AsFd as _, unix::fs::PermissionsExt as _, unix::fs::symlink},
+    os::{
+        fd::AsFd as _,
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{PermissionsExt as _, symlink},
+        },
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -96,9 +103,11 @@ fn added_modified_and_removed() {
     let patch = "--- a/dir/in/file\n+++ /dev/null\n@@ -1 +0,0 @@\n-deep\n\
         --- a/etc/changed\n+++ b/etc/changed\n@@ -1,3 +1,3 @@\n 1\n-2\n+2 and more\n 3\n\
         --- a/etc/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-bye\n\
-        --- /dev/null\n+++ b/etc/new\n@@ -0,0 +1 @@\n+hello\n";
+        --- /dev/null\n+++ b/etc/new\n@@ -0,0 +1 @@\n+hello\n\
+        diff --git a/made/in/file b/made/in/file\nnew file mode 100644\nindex 0000000..e69de29\n";
     assert_eq!(found.patch.as_deref(), Some(patch));
     assert!(!found.changes_cut && !found.patch_cut);
+    assert_eq!(found.patch_left_out, 1, "the link");
 
     let sizes: Vec<_> = found.changes.iter().map(|change| change.size).collect();
     assert_eq!(sizes, [0, 0, 0, 15, 0, 0, 6, 1, 0, 0, 0]);
@@ -245,12 +254,57 @@ fn what_is_no_text_is_only_listed() {
     fs::write(at[0].join("binary"), b"a\0b").unwrap();
     fs::write(at[0].join("latin"), b"caf\xe9").unwrap();
     fs::write(at[0].join("long"), "x\n".repeat(1 << 20)).unwrap();
-    fs::write(at[0].join("with\nnewline"), "x").unwrap();
     fs::write(at[0].join("with space"), "no newline at its end").unwrap();
     let found = diff(&at, 1, &EVERYTHING);
-    assert_eq!(found.changes.len(), 5);
+    assert_eq!((found.changes.len(), found.patch_left_out), (4, 3));
     let expected = "--- /dev/null\n+++ b/with space\t\n@@ -0,0 +1 @@\n+no newline at its end\n\\ No newline at end of file\n";
     assert_eq!(found.patch.as_deref(), Some(expected));
+}
+
+/// Names that need quotes, empty files that come and go, carriage returns: what `patch` and git read is what was done.
+#[test]
+fn odd_names_and_empty_files_are_read_again_as_they_are() {
+    let (place, at) = layers(2);
+    let odd: [&[u8]; 6] = [b"n\nl", b"t\tb", b"q\"q", b"b\\s", b"e\x1b[2J", b"l\xe9 x"];
+    for name in odd.map(OsStr::from_bytes) {
+        write(at[0].join(name), "text\r\n");
+    }
+    for name in ["empty", "with space", "q\"e"] {
+        write(at[0].join(name), "");
+    }
+    fs::set_permissions(at[0].join("empty"), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["changed", "gone", "was\tempty"] {
+        write(at[1].join(name), if name == "changed" { "one\n" } else { "" });
+    }
+    write(at[0].join("changed"), "two\n");
+    whiteout(&at[0].join("gone"));
+    whiteout(&at[0].join("was\tempty"));
+    let found = diff(&at, 1, &EVERYTHING);
+    assert_eq!((found.patch_left_out, found.changes.len()), (0, 12));
+    let patch = found.patch.unwrap();
+    assert!(patch.contains("+++ \"b/n\\nl\"\n") && patch.contains("\"b/e\\033[2J\""), "{patch}");
+    assert!(patch.contains("new file mode 100755\n") && !patch.contains('\x1b'), "{patch}");
+    let file = place.path().join("all.patch");
+    fs::write(&file, patch).unwrap();
+    for (program, arguments) in [("patch", &["-s", "-p1", "-i"][..]), ("git", &["apply"])] {
+        let copy = place.path().join(program);
+        write(copy.join("changed"), "one\n");
+        write(copy.join("gone"), "");
+        write(copy.join("was\tempty"), "");
+        let Ok(done) = Command::new(program).args(arguments).arg(&file).current_dir(&copy).output() else {
+            continue;
+        };
+        assert!(done.status.success(), "{program}: {done:?}");
+        for name in odd.map(OsStr::from_bytes) {
+            assert_eq!(fs::read(copy.join(name)).unwrap(), b"text\r\n", "{program} {name:?}");
+        }
+        for name in ["empty", "with space", "q\"e"] {
+            assert_eq!(fs::read(copy.join(name)).unwrap(), b"", "{program} {name}");
+        }
+        let is_gone = |name: &str| !copy.join(name).exists();
+        assert!(is_gone("gone") && is_gone("was\tempty"), "{program}");
+        assert_eq!(fs::read(copy.join("changed")).unwrap(), b"two\n");
+    }
 }
 
 #[test]

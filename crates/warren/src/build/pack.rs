@@ -86,15 +86,15 @@ impl Packing {
                     continue;
                 }
                 let file_name = entry.file_name();
-                let file_name = file_name
-                    .to_str()
-                    .ok_or_else(|| named(&path, &io::Error::other("its name is not UTF-8")))?;
-                let name = if directory.is_empty() {
-                    file_name.to_owned()
-                } else {
-                    format!("{directory}/{file_name}")
-                };
+                let shown = file_name.to_string_lossy();
+                let name =
+                    if directory.is_empty() { shown.into_owned() } else { format!("{directory}/{shown}") };
                 let kind = entry.file_type().map_err(|error| named(&path, &error))?;
+                // The rules first: what they leave out may be called anything.
+                let is_wanted = self.keeps(&name) || (kind.is_dir() && self.enters(&name));
+                if is_wanted && file_name.to_str().is_none() {
+                    return Err(named(&path, &io::Error::other("its name is not UTF-8")));
+                }
                 if kind.is_dir() && self.enters(&name) {
                     open.push(name.clone());
                 }
@@ -171,7 +171,18 @@ impl io::Write for Sending {
 
 #[cfg(test)]
 mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
     use super::*;
+
+    #[test]
+    fn a_name_that_no_rule_leaves_out_must_be_text() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(OsStr::from_bytes(b"no\xfftext")), "").unwrap();
+        let packing = Packing::of(directory.path().to_owned()).unwrap();
+        let error = packing.write(&mut Builder::new(Vec::new())).unwrap_err();
+        assert!(error.to_string().contains("not UTF-8"), "{error}");
+    }
 
     #[test]
     fn what_is_ignored_stays_but_for_what_the_daemon_needs() {
@@ -185,6 +196,7 @@ mod tests {
         put("src/a", "a");
         put("src/b.tmp", "b");
         put("target/x", "x");
+        fs::write(directory.path().join(OsStr::from_bytes(b"no\xfftext")), "").unwrap();
         put("deploy/Dockerfile", "FROM scratch");
         put("src/home/builds/spool", "the context itself");
         let mut packing = Packing::of(directory.path().to_owned()).unwrap();

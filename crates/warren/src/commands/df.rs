@@ -1,7 +1,11 @@
 //! `warren df`
 
-use std::process::ExitCode;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+};
 
+use frontends::rest::v1;
 use sandbox::ErrorKind;
 use serde::Serialize;
 
@@ -26,7 +30,7 @@ struct Row {
     in_use: usize,
     /// Absent where nobody knows.
     bytes: Option<u64>,
-    /// Of what nobody uses. Layers that images share count for each of them.
+    /// Of what nobody uses. What unused images share counts once, and what a used one needs too does not count.
     unused_bytes: Option<u64>,
 }
 
@@ -64,15 +68,43 @@ async fn images(client: &Client) -> CommandResult<Row> {
         usage => usage?,
     };
     let images = client.images().await?;
-    let unused = images.iter().filter(|image| image.used_by.is_empty());
-    let (n_unused, unused_bytes) = unused.fold((0, 0), |(n, sum), image| (n + 1, sum + image.size_bytes));
+    let mut details = Vec::with_capacity(images.len());
+    for image in &images {
+        match client.image(&image.digest).await {
+            // It went meanwhile.
+            Err(error) if error.kind() == Some(ErrorKind::NotFound) => {}
+            detail => details.push(detail?),
+        }
+    }
+    let unused_bytes = only_unused(&details);
     Ok(Row {
-        count: images.len(),
-        in_use: images.len() - n_unused,
+        count: details.len(),
+        in_use: details.iter().filter(|detail| !detail.image.used_by.is_empty()).count(),
         bytes: Some(usage.blob_bytes + usage.layer_bytes + usage.partial_bytes),
         unused_bytes: Some(unused_bytes),
         ..none
     })
+}
+
+/// Bytes on disk that nothing but unused images needs: what a prune gives back.
+fn only_unused(images: &[v1::ImageDetail]) -> u64 {
+    let (used, unused): (Vec<_>, Vec<_>) = images.iter().partition(|detail| !detail.image.used_by.is_empty());
+    let needed: BTreeSet<_> = used.into_iter().flat_map(parts).map(|(name, _)| name).collect();
+    let parts: BTreeMap<_, _> = unused.into_iter().flat_map(parts).collect();
+    parts.into_iter().filter(|(name, _)| !needed.contains(name)).map(|(_, bytes)| bytes).sum()
+}
+
+/// What an image consists of on disk, by what it is called there, with its size.
+fn parts(detail: &v1::ImageDetail) -> Vec<((&'static str, &str), u64)> {
+    let blobs: BTreeMap<_, _> =
+        detail.layers.iter().map(|layer| (("blob", layer.blob.as_str()), layer.blob_bytes)).collect();
+    let layers: BTreeMap<_, _> =
+        detail.layers.iter().map(|layer| (("layer", layer.diff_id.as_str()), layer.disk_bytes)).collect();
+    let mut parts: Vec<_> = blobs.into_iter().chain(layers).collect();
+    // The rest are its manifest and its configuration.
+    let rest = detail.image.size_bytes.saturating_sub(parts.iter().map(|(_, bytes)| bytes).sum());
+    parts.push((("manifest", detail.image.digest.as_str()), rest));
+    parts
 }
 
 /// Only what runs is measured.

@@ -1,6 +1,9 @@
 //! `warren diff`
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 use frontends::rest::v1;
 use sandbox::ChangeKind;
@@ -42,10 +45,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     }
     let paint = Paint::for_stdout();
     match &diff.patch {
-        Some(patch) => {
+        Some(patch) if io::stdout().is_terminal() => {
             for line in patch.lines() {
                 output::line(&painted(paint, line))?;
             }
+        }
+        // Byte by byte: somebody applies it.
+        Some(patch) => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(patch.as_bytes())?;
+            stdout.flush()?;
         }
         None => {
             for change in &diff.changes {
@@ -55,6 +64,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     }
     if diff.patch_cut {
         output::warn("The patch is longer than this; name a path to see the rest.");
+    }
+    if diff.patch_left_out > 0 {
+        let n = diff.patch_left_out;
+        output::warn(&format!(
+            "The patch leaves out {n} changed files or links: they are no text, or too long."
+        ));
     }
     if diff.changes_cut {
         output::warn("There are more changes; name a path to see the rest.");

@@ -9,11 +9,15 @@ use std::{
 use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::{Stream, StreamExt as _, stream::BoxStream};
-use sandbox::{Error, ErrorKind};
+use sandbox::Error;
 use tokio_util::io::ReaderStream;
 
 use super::Context;
-use crate::{copy::Progress, error::CommandResult, output};
+use crate::{
+    copy::Progress,
+    error::{CommandResult, io_failure},
+    output,
+};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -40,7 +44,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
-    let tar = open(args.input.as_deref(), &progress).await?;
+    let directory = args.input.as_deref().unwrap_or(Path::new(".")).display();
+    let instead = format!("Pack it: tar c -C {directory} . | warren load");
+    let tar = open(args.input.as_deref(), &progress, &instead).await?;
     let client = context.client().await?;
     let images = client.load_images(args.platform.as_deref(), tar).await?;
     progress.finish();
@@ -56,29 +62,21 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The bytes of a file, or of stdin, counted.
+/// The bytes of a file, or of stdin, counted. Whoever names a directory is told what to do `instead`.
 pub(super) async fn open(
     input: Option<&Path>,
     progress: &Progress,
+    instead: &str,
 ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + use<>> {
     let path = input.filter(|path| *path != Path::new("-"));
     let bytes: BoxStream<'static, io::Result<Bytes>> = match path {
         Some(path) => {
-            let failed = |error: io::Error| {
-                let kind = match error.kind() {
-                    io::ErrorKind::NotFound => ErrorKind::NotFound,
-                    io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                    _ => ErrorKind::Unavailable,
-                };
-                Error::new(kind, format!("could not open {}", path.display())).with_source(error)
-            };
+            let failed = |error: io::Error| io_failure(format!("could not open {}", path.display()), error);
             let file = tokio::fs::File::open(path).await.map_err(failed)?;
             let found = file.metadata().await.map_err(failed)?;
             if found.is_dir() {
                 let shown = path.display();
-                return Err(Error::invalid(format!("{shown} is a directory"))
-                    .with_hint(format!("Pack it: tar c -C {shown} . | warren load"))
-                    .into());
+                return Err(Error::invalid(format!("{shown} is a directory")).with_hint(instead).into());
             }
             progress.expect(found.len());
             ReaderStream::with_capacity(file, CHUNK_BYTES).boxed()

@@ -64,24 +64,34 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     }
     let client = context.client().await?;
     let mut pruned = Pruned::default();
+    let done = prune(&client, &args, is_plain, &mut pruned).await;
+    // What is gone is told also where the rest failed.
+    tell(context, &pruned)?;
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+async fn prune(client: &Client, args: &Args, is_plain: bool, pruned: &mut Pruned) -> CommandResult<()> {
     // In the order of who uses whom, so that what becomes unused on the way goes too.
     if args.sandboxes || args.all {
-        sandboxes(&client, &mut pruned).await?;
+        sandboxes(client, pruned).await?;
     }
     if args.snapshots || args.all {
-        snapshots(&client, &mut pruned).await?;
+        snapshots(client, pruned).await?;
     }
     if args.volumes || args.all {
-        volumes(&client, &mut pruned).await?;
+        volumes(client, pruned).await?;
     }
     if is_plain || args.all {
-        images(&client, &mut pruned).await?;
+        images(client, pruned).await?;
     }
+    Ok(())
+}
+
+fn tell(context: &Context, pruned: &Pruned) -> CommandResult<()> {
     if context.json {
-        output::json(&pruned)?;
-        return Ok(ExitCode::SUCCESS);
+        return output::json(pruned);
     }
-    let Pruned { sandboxes, snapshots, volumes, images, image_bytes } = &pruned;
+    let Pruned { sandboxes, snapshots, volumes, images, image_bytes } = pruned;
     for (kind, names) in
         [("sandbox", sandboxes), ("snapshot", snapshots), ("volume", volumes), ("image", images)]
     {
@@ -90,7 +100,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
     }
     output::note(&format!("{} of images given back", output::bytes(*image_bytes)));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 async fn sandboxes(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {

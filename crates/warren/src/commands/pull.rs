@@ -8,10 +8,10 @@ use std::{
 use frontends::{images::Password, rest::v1};
 use sandbox::Error;
 
-use super::Context;
+use super::{Context, targets::Failures};
 use crate::{
     client::Client,
-    error::CommandResult,
+    error::{CommandError, CommandResult},
     output,
     pulls::{self, Show},
 };
@@ -52,6 +52,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let password = if args.password_stdin { Some(Password(read_password()?)) } else { None };
     let client = context.client().await?;
+    let mut failures = Failures::default();
     for image in &args.images {
         let request = v1::PullRequest {
             reference: image.clone(),
@@ -60,9 +61,14 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             password: password.clone(),
             insecure: args.insecure,
         };
-        pull(context, &client, &request, args.quiet).await?;
+        let pulled = pull(context, &client, &request, args.quiet).await;
+        // Whoever has seen enough wants no more of them.
+        if matches!(pulled, Err(CommandError::BrokenPipe)) {
+            return pulled.map(|()| ExitCode::SUCCESS);
+        }
+        failures.note(pulled, context.json);
     }
-    Ok(ExitCode::SUCCESS)
+    failures.end()
 }
 
 async fn pull(

@@ -65,7 +65,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     // Whoever reads our stderr as data wants the command's own.
     let show = Show::unless(context.json || !std::io::stderr().is_terminal());
     let sandbox = client.create_showing(&spec, show).await?;
-    warn_people(&sandbox);
+    warn(&sandbox);
     if let Err(error) = choose_command(&mut exec, &spec, &sandbox) {
         remove(&client, &sandbox).await;
         return Err(error);
@@ -83,11 +83,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ended?.exit_code())
 }
 
-/// What is weak about the sandbox is for people; whoever reads our stderr as data wants the command's own.
-fn warn_people(sandbox: &v1::Sandbox) {
-    if std::io::stderr().is_terminal() {
-        sandbox.warnings.iter().for_each(|warning| output::warn(warning));
-    }
+/// What is weak about the sandbox is for people; whoever reads our stderr as data wants the command's own. That it is not even
+/// the image that was asked for is for everybody.
+fn warn(sandbox: &v1::Sandbox) {
+    let is_for_all = |warning: &&String| warning.contains(engine::IMAGE_NOT_USED);
+    let has_people = std::io::stderr().is_terminal();
+    let told = sandbox.warnings.iter().filter(|warning| has_people || is_for_all(warning));
+    told.for_each(|warning| output::warn(warning));
 }
 
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {

@@ -1,21 +1,27 @@
 //! `warren save`
 
 use std::{
-    fs, io,
+    io,
     io::IsTerminal as _,
     path::{Path, PathBuf},
-    process::{self, ExitCode},
+    process::ExitCode,
 };
 
 use bytes::Bytes;
 use clap::ValueEnum;
 use futures_util::{Stream, TryStreamExt as _};
-use sandbox::{Error, ErrorKind};
+use sandbox::Error;
 use serde::Serialize;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::Context;
-use crate::{copy::Progress, error::CommandResult, output};
+use crate::{
+    copy::Progress,
+    error::{CommandResult, io_failure},
+    interrupt::unless_interrupted,
+    landing::{Landing, Readers},
+    output,
+};
 
 /// Write images to an archive
 #[derive(Debug, clap::Args)]
@@ -72,7 +78,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json && path.is_some());
     let tar = client.save_images(&args.images, args.format.as_str()).await?;
     let tar = Box::pin(progress.count(tar));
-    finish(context, tar, path, &progress).await
+    finish(context, tar, path, Readers::Usual, &progress).await
 }
 
 /// Writes an archive to its file, or to stdout.
@@ -80,13 +86,14 @@ pub(super) async fn finish(
     context: &Context,
     tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
     path: Option<PathBuf>,
+    readers: Readers,
     progress: &Progress,
 ) -> CommandResult {
     let Some(path) = path else {
         copy(tar, &mut tokio::io::stdout()).await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let bytes = write(tar, &path).await?;
+    let bytes = unless_interrupted(write(tar, &path, readers)).await?;
     progress.finish();
     if context.json {
         output::json(&Saved { path, bytes })?;
@@ -94,23 +101,16 @@ pub(super) async fn finish(
     Ok(ExitCode::SUCCESS)
 }
 
-/// To a file beside its place first: what breaks off leaves what was there.
-async fn write(tar: impl Stream<Item = io::Result<Bytes>> + Unpin, path: &Path) -> CommandResult<u64> {
-    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
-    let beside = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), process::id()));
-    let written = async {
-        let mut file = tokio::fs::File::create_new(&beside).await?;
-        let bytes = copy(tar, &mut file).await?;
-        tokio::fs::rename(&beside, path).await?;
-        io::Result::Ok(bytes)
-    };
-    let written = written.await;
-    written.map_err(|error| {
-        // The first error counts.
-        fs::remove_file(&beside).ok();
-        let message = format!("could not write {}", path.display());
-        Error::new(ErrorKind::Unavailable, message).with_source(error).into()
-    })
+async fn write(
+    tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    path: &Path,
+    readers: Readers,
+) -> CommandResult<u64> {
+    let mut landing = Landing::at(path, readers).await?;
+    let bytes = copy(tar, &mut landing.file).await;
+    let bytes = bytes.map_err(|error| io_failure(format!("could not write {}", path.display()), error))?;
+    landing.land()?;
+    Ok(bytes)
 }
 
 async fn copy(

@@ -61,6 +61,28 @@ where
     Ok(code)
 }
 
+/// What failed of several things that do not depend on each other. The first is told at the end, where it is looked for.
+#[derive(Default)]
+pub(super) struct Failures {
+    first: Option<CommandError>,
+}
+
+impl Failures {
+    /// What came of one of them, unless it failed.
+    pub(super) fn note<T>(&mut self, result: CommandResult<T>, json: bool) -> Option<T> {
+        match result {
+            Ok(done) => return Some(done),
+            Err(error) if self.first.is_none() => self.first = Some(error),
+            Err(error) => drop(error.report(json)),
+        }
+        None
+    }
+
+    pub(super) fn end(self) -> CommandResult {
+        self.first.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+}
+
 fn answer<T>(target: &str, result: Result<T, CommandError>) -> Answer<'_, T> {
     match result {
         Ok(value) => Answer { target, ok: true, sandbox: Some(value), error: None },

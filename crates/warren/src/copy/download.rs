@@ -22,6 +22,7 @@ use super::{Progress, merge::merge, place::base_name, sparse::SparseFile, tree, 
 use crate::{
     client::{Client, Within},
     error::{CommandResult, io_failure},
+    interrupt::unless_interrupted,
     output,
 };
 
@@ -98,8 +99,18 @@ impl Source<'_> {
     }
 }
 
-/// Copies a file, directory or link from inside to `local`; returns the bytes that came.
+/// Copies a file, directory or link from inside to `local`; returns the bytes that came. Whoever interrupts it finds what was
+/// there before.
 pub(crate) async fn download(
+    client: &Client,
+    source: Source<'_>,
+    local: &Path,
+    progress: &Progress,
+) -> CommandResult<u64> {
+    unless_interrupted(download_found(client, source, local, progress)).await
+}
+
+async fn download_found(
     client: &Client,
     source: Source<'_>,
     local: &Path,
@@ -178,7 +189,7 @@ async fn write_file(
         let file = tokio::fs::OpenOptions::new().write(true).open(&target.path).await.map_err(failed)?;
         return pour(bytes, file).await;
     }
-    let beside = Staging::new(target.directory())?;
+    let beside = Staging::new(target.directory(), &target.path)?;
     let path = beside.path.join("file");
     let mut file = SparseFile::new(fs::File::create(&path).map_err(failed)?);
     while let Some(piece) = bytes.try_next().await? {
@@ -191,7 +202,7 @@ async fn write_file(
 
 /// The link is made, and says what it is: whoever asked may have wanted what it points to.
 fn make_link(target: &Target, points_to: &str) -> CommandResult<()> {
-    let beside = Staging::new(target.directory())?;
+    let beside = Staging::new(target.directory(), &target.path)?;
     let path = beside.path.join("link");
     std::os::unix::fs::symlink(points_to, &path)
         .map_err(|error| io_failure(target.path.display().to_string(), error))?;
@@ -224,7 +235,7 @@ async fn download_directory(
 ) -> CommandResult<u64> {
     let (target, into) = directory_target(local, source)?;
     let failed = |error| io_failure(target.display().to_string(), error);
-    let staging = Staging::new(&target)?;
+    let staging = Staging::new(&target, &target)?;
     let fresh: OwnedFd = fs::File::open(&staging.path).map_err(failed)?.into();
     let asked = if found.path.is_empty() { "/" } else { &found.path };
     let bytes = progress.count(client.pack(source.within, asked).await?);
@@ -279,7 +290,8 @@ struct Staging {
 }
 
 impl Staging {
-    fn new(directory: &Path) -> CommandResult<Self> {
+    /// `wanted` is what its user asked for, for messages.
+    fn new(directory: &Path, wanted: &Path) -> CommandResult<Self> {
         let mut n = 0;
         loop {
             let path = directory.join(format!(".warren-cp-{}-{n}", std::process::id()));
@@ -287,7 +299,7 @@ impl Staging {
                 Ok(()) => return Ok(Self { path }),
                 // Left by a command that was killed and had our number.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < MAX_STAGING_TRIES => n += 1,
-                Err(error) => return Err(io_failure(path.display().to_string(), error)),
+                Err(error) => return Err(io_failure(wanted.display().to_string(), error)),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Trees as tar streams on this side, packed and unpacked by a blocking thread at the other end of a short channel.
 
 use std::{
+    convert::Infallible,
     io,
     io::{Read, Write},
     os::fd::OwnedFd,
@@ -62,35 +63,53 @@ pub(super) async fn unpack(
     directory: OwnedFd,
 ) -> CommandResult<()> {
     let (sender, receiver) = mpsc::channel(PIECES);
+    let (at_work, ended) = std::sync::mpsc::channel::<Infallible>();
     let unpacking = tokio::task::spawn_blocking(move || {
+        let _at_work = at_work;
         let mut source = Receiving { receiver, rest: Bytes::new() };
         let unpacked = unpack::unpack(&mut source, directory);
         // Read what follows the end of the archive, or the sender would see a closed channel.
         io::copy(&mut source, &mut io::sink()).ok();
         unpacked
     });
-    let mut bytes = bytes;
-    let mut failure = None;
-    while let Some(piece) = bytes.next().await {
-        match piece {
-            Ok(piece) => {
-                if sender.send(piece).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
-        }
-    }
-    drop(sender);
+    let mut feeding = Feeding { sender: Some(sender), ended };
+    let failure = feeding.all(bytes).await;
+    feeding.sender = None;
     let unpacked = unpacking.await.map_err(io::Error::other)?;
     match failure {
         Some(error) => Err(Error::new(ErrorKind::Unavailable, "the tree could not be read to its end")
             .with_source(error)
             .into()),
         None => unpacked.map_err(|error| io_failure("the tree could not be unpacked", error)),
+    }
+}
+
+/// What the thread that unpacks is fed with.
+struct Feeding {
+    sender: Option<mpsc::Sender<Bytes>>,
+    /// Nothing comes; it is closed when the thread is done.
+    ended: std::sync::mpsc::Receiver<Infallible>,
+}
+
+impl Feeding {
+    /// Passes everything on. Returns why there will be no more, unless it was all.
+    async fn all(&self, mut bytes: impl Stream<Item = io::Result<Bytes>> + Unpin) -> Option<io::Error> {
+        let sender = self.sender.as_ref()?;
+        while let Some(piece) = bytes.next().await {
+            match piece {
+                Ok(piece) => sender.send(piece).await.ok()?,
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Feeding {
+    fn drop(&mut self) {
+        self.sender = None;
+        // Whoever breaks off removes the directory next: the thread, which has little left, must not write there any more.
+        self.ended.recv().ok();
     }
 }
 

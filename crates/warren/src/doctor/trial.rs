@@ -33,7 +33,7 @@ pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Iso
             let mend = error.hint().unwrap_or("Mend what is marked above, then try again.").to_owned();
             (Check::missing(NAME, error.message(), mend), None)
         }
-        Err(CommandError::BrokenPipe) => {
+        Err(CommandError::BrokenPipe | CommandError::Interrupted(_)) => {
             (Check::missing(NAME, "the trial was cut short", "Try again."), None)
         }
     }

@@ -214,6 +214,41 @@ fn bad_input_is_told_and_changes_nothing() {
 }
 
 #[test]
+fn hints_are_about_what_was_done_and_the_rest_is_done_all_the_same() {
+    let Some(world) = real_sandboxes() else { return };
+    let [one, two] = ["one", "two"].map(|name| import(&world, name));
+    assert_eq!(one, two);
+    let here = world.files().to_str().unwrap().to_owned();
+    let root = world.files().join("root.tar");
+    fs::write(&root, root_tar()).unwrap();
+    let nowhere = format!("{here}/nowhere/x");
+    for (arguments, kind, hint) in [
+        (vec!["image", "import", &here, "x"], "invalid_request", "warren image import - x"),
+        (vec!["snapshot", "load", "-i", &here], "invalid_request", "warren snapshot save"),
+        (vec!["load", "-i", root.to_str().unwrap()], "unsupported", "import"),
+        (vec!["load"], "unsupported", "import"),
+        (vec!["load", "-i", &nowhere], "not_found", "path"),
+        (vec!["build", &nowhere], "not_found", "path"),
+        (vec!["save", "one", "-o", &nowhere], "not_found", "path"),
+        (vec!["save", "one", "-o", &here], "invalid_request", "file"),
+        (vec!["image", "import", "-", "x", "--config", "{"], "invalid_request", "JSON object"),
+    ] {
+        let refused = world.run(&[&arguments[..], &["--json"]].concat()).expect(125);
+        let error: Value = serde_json::from_str(&refused.stderr).unwrap();
+        let told = error["error"]["hint"].as_str().unwrap_or_default();
+        assert!(error["error"]["kind"] == kind && told.contains(hint), "{arguments:?}: {refused:?}");
+    }
+    // What unused images share is counted once.
+    let rows = world.run(&["df", "--json"]).expect(0).json();
+    let images = rows["rows"].as_array().unwrap().iter().find(|row| row["kind"] == "images").unwrap().clone();
+    let removed = world.run(&["image", "rm", "one", "nope", "two", "--json"]).expect(125);
+    assert!(removed.stderr.contains("nope"), "{removed:?}");
+    let removed = removed.json();
+    assert_eq!(removed["images"], json!([one]), "{removed}");
+    assert_eq!(images["unusedBytes"], removed["bytes"], "{images}");
+}
+
+#[test]
 fn a_directory_of_the_host_is_a_root_file_system_that_is_never_written() {
     let Some(world) = real_sandboxes() else { return };
     let root = world.files().join("root");

@@ -13,6 +13,7 @@ mod execs;
 mod http;
 mod images;
 mod inside;
+mod interrupted;
 mod keys;
 mod lifecycle;
 mod links;

@@ -68,6 +68,15 @@ fn a_mistake_is_answered_with_the_next_step() {
         let refused = world.run(args).expect(code);
         assert!(refused.stderr.contains(named) && refused.stderr.contains(step), "{args:?}: {refused:?}");
     }
+    // Programs are told so in their own way.
+    for args in
+        [&["run", "--json", "--bogus", "ls"][..], &["create", "--json", "--memory", "lots"], &["--json"]]
+    {
+        let refused = world.run(args).expect(2);
+        let told: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
+        assert_eq!(told["error"]["kind"], "invalid_request", "{refused:?}");
+        assert!(told["error"]["hint"].as_str().unwrap().contains("--help"), "{refused:?}");
+    }
     // What follows the program is its own.
     assert_eq!(world.run(&["exec", "dev", "echo", "--bogus", "-x"]).expect(0).text(), "--bogus -x\n");
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -224,6 +224,16 @@ pub(crate) fn finish(mut child: Child) -> Finished {
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     assert!(has_ended, "the command did not end: {} {stderr}", String::from_utf8_lossy(&stdout));
     Finished { code, stdout, stderr }
+}
+
+/// Waits for what has no event to listen to, such as what another process does to a directory.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Whether sandboxes can really be made here; says what is missing otherwise.

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -155,14 +155,14 @@ fn ten_forks_share_their_bytes_and_go_apart() {
 fn changes_are_listed_and_told_as_a_patch() {
     let daemon = Daemon::start();
     daemon.create("dev", &[]);
-    daemon.sh_ok("dev", "printf 'one\\ntwo\\nthree\\n' > /root/text; rm /etc/debian_version; chmod 700 /srv");
+    daemon.sh_ok("dev", "printf 'one\\ntwo\\nthree\\n' > /root/text; rm /etc/os-release; chmod 700 /srv");
     let changes = |arguments: &[&str]| -> Vec<String> {
         let output = daemon.command(["diff", "dev"]).args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout).lines().map(str::to_owned).collect()
     };
     let told = changes(&[]);
-    for expected in ["A /root/text", "D /etc/debian_version", "m /srv"] {
+    for expected in ["A /root/text", "D /etc/os-release", "m /srv"] {
         assert!(told.iter().any(|line| line == expected), "no {expected} in {told:#?}");
     }
     hold(&daemon, "dev");
@@ -215,6 +215,7 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
     for arguments in [&["--image"][..], &["--image", "--plain"]] {
         let saved = here.command(["snapshot", "save", "top", "-o", &file]).args(arguments).output().unwrap();
         assert!(saved.status.success(), "{}", text(&saved.stderr));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let good = fs::read(&path).unwrap();
         for at in
             [0, 5, 600, good.len() / 3, good.len() / 2, good.len() - 2100, good.len() - 20, good.len() - 1]
@@ -231,6 +232,9 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
         assert_eq!(there.ok(["snapshot", "load", "-i", &file]), "top\n");
         // What is there already is fine.
         assert_eq!(there.ok(["snapshot", "load", "-i", &file]), "top\n");
+        let renamed = there.output(["snapshot", "load", "-i", &file, "--name", "other"]);
+        let told = text(&renamed.stderr);
+        assert!(renamed.status.success() && told.contains("top, not other"), "{told}");
         there.ok(["snapshot", "restore", "top", "--name", "elsewhere"]);
         let script = "cat /etc/mine /etc/top; test -e /etc/marker || echo gone; echo $FROM_IMAGE $FROM_SPEC; sha256sum < /big";
         assert_eq!(there.sh_ok("elsewhere", script), format!("mine\ntop\ngone\nyes yes\n{digest}"));
@@ -327,9 +331,9 @@ fn archives_go_between_a_daemon_of_root_and_one_of_an_ordinary_user() {
     ours.sh_ok(
         "one",
         "cd /opt; mkdir -m 2755 d; echo a > d/a; ln d/a d/b; ln -s a d/l; mkfifo d/p; chown -R 7:8 d; \
-         echo s > s; chown 1000:65535 s; chmod 4711 s; rm -r /srv; mkdir -m 0700 /srv; rm /etc/debian_version",
+         echo s > s; chown 1000:65535 s; chmod 4711 s; rm -r /srv; mkdir -m 0700 /srv; rm /etc/os-release",
     );
-    let facts = "cd /opt; stat -c '%n %u:%g %a %h' d d/a d/l d/p s /srv; cat d/b; test -e /etc/debian_version || echo gone";
+    let facts = "cd /opt; stat -c '%n %u:%g %a %h' d d/a d/l d/p s /srv; cat d/b; test -e /etc/os-release || echo gone";
     let expected = ours.sh_ok("one", facts);
     assert!(expected.contains("s 1000:65535 4711 1") && expected.ends_with("a\ngone"), "{expected}");
     hold(&ours, "one");
@@ -387,6 +391,8 @@ fn a_sandbox_on_a_directory_of_the_host_is_forked_and_restored_on_it() {
     let changes = daemon.ok(["diff", "three"]);
     assert!(changes.contains("A /root/own") && changes.contains("D /etc/base"), "{changes}");
     assert_eq!(fs::read(root.path().join("etc/base")).unwrap(), b"base");
-    let (_, refused) = daemon.fails(["snapshot", "save", "base", "-o", "/dev/null"]);
+    let archive = root.path().join("archive");
+    let (_, refused) = daemon.fails(["snapshot", "save", "base", "-o", archive.to_str().unwrap()]);
+    assert!(!archive.exists());
     assert!(refused.contains(root.path().to_str().unwrap()) && refused.contains("hint"), "{refused}");
 }

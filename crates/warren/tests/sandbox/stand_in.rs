@@ -69,6 +69,10 @@ fn the_host_stands_in_for_an_interpreter_only_when_its_registry_is_out_of_reach(
     let seen = daemon.inspect("py");
     assert!(seen["warnings"][0].as_str().unwrap().contains("python:3.12-slim is not used"), "{seen:#}");
     assert_eq!(daemon.sh_ok("py", "python3 -c 'print(6 * 7)'"), "42");
+    // Also where nobody looks at a terminal, and beside what the program says itself.
+    let ran = daemon.command(["run", "--image", "python:3.12-slim", "python3", "-V"]).output().unwrap();
+    let err = crate::harness::text(&ran.stderr);
+    assert!(ran.status.success() && err.contains("python:3.12-slim is not used"), "{err}");
     // For a while it is not asked again for the same.
     let n_asked = proxy.n_asked.load(Ordering::SeqCst);
     daemon.create("again", &["--image", "python"]);

@@ -204,6 +204,7 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
         changes_cut: diff.changes_cut,
         patch: diff.patch,
         patch_cut: diff.patch_cut,
+        patch_left_out: diff.patch_left_out,
     })
 }
 

@@ -119,7 +119,7 @@ pub struct SnapshotVerified {
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotsIndexed {
-    /// Snapshots that are known now.
+    /// Snapshots that were found and had not been known.
     pub indexed: usize,
 }
 
@@ -241,6 +241,9 @@ pub struct Diff {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
     pub patch_cut: bool,
+    /// Changed files and links that a patch cannot tell: no text, or too long.
+    #[serde(default)]
+    pub patch_left_out: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -35,7 +35,9 @@ pub(super) struct Args {
 
 pub(super) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
-    let tar = load::open(Some(&args.file), &progress).await?;
+    let instead =
+        format!("Pack it: tar c -C {} . | warren image import - {}", args.file.display(), args.name);
+    let tar = load::open(Some(&args.file), &progress, &instead).await?;
     let client = context.client().await?;
     let (platform, config) = (args.platform.as_deref(), args.config.as_deref());
     let image = client.import_image(&args.name, platform, config, tar).await?;

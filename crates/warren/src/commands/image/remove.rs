@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use frontends::rest::v1;
 
 use crate::{
-    commands::{Context, sure::is_sure},
+    commands::{Context, sure::is_sure, targets::Failures},
     error::CommandResult,
     output,
 };
@@ -38,8 +38,11 @@ pub(super) struct PruneArgs {
 pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
     let client = context.client().await?;
     let mut all = v1::ImagesFreed { references: Vec::new(), images: Vec::new(), layers: 0, bytes: 0 };
+    let mut failures = Failures::default();
     for image in &args.images {
-        let freed = client.remove_image(image, args.force).await?;
+        let Some(freed) = failures.note(client.remove_image(image, args.force).await, context.json) else {
+            continue;
+        };
         if !context.json {
             tell(&freed)?;
         }
@@ -51,7 +54,7 @@ pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
     if context.json {
         output::json(&all)?;
     }
-    Ok(ExitCode::SUCCESS)
+    failures.end()
 }
 
 pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult {

@@ -13,8 +13,11 @@ use crate::{
     commands::{Context, load as images, save as saving},
     copy::Progress,
     error::CommandResult,
+    landing::Readers,
     output,
 };
+
+const SAVED_ARCHIVE: &str = "Name an archive that `warren snapshot save` wrote.";
 
 /// Write a snapshot to an archive
 ///
@@ -74,14 +77,21 @@ pub(super) async fn save(context: &Context, args: SaveArgs) -> CommandResult {
     let choice = SaveChoice { parents: !args.no_parents, image: args.image, plain: args.plain };
     let progress = Progress::new(!args.quiet && !context.json && path.is_some());
     let archive = context.client().await?.save_snapshot(&args.snapshot, choice).await?;
-    saving::finish(context, Box::pin(progress.count(archive)), path, &progress).await
+    // What a sandbox had in its files and its environment is nobody else's.
+    saving::finish(context, Box::pin(progress.count(archive)), path, Readers::Owner, &progress).await
 }
 
 pub(super) async fn load(context: &Context, args: LoadArgs) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
-    let archive = images::open(args.input.as_deref(), &progress).await?;
+    let archive = images::open(args.input.as_deref(), &progress, SAVED_ARCHIVE).await?;
     let loaded = context.client().await?.load_snapshot(args.name.as_ref(), archive).await?;
     progress.finish();
+    if let Some(wanted) = args.name.filter(|wanted| loaded.name.as_ref() != Some(wanted)) {
+        let called = loaded.name.as_ref().map_or(loaded.digest.as_str(), SnapshotName::as_str);
+        output::warn(&format!(
+            "The same snapshot was here already and keeps its name: {called}, not {wanted}."
+        ));
+    }
     if context.json {
         output::json(&loaded)?;
     } else {

@@ -8,7 +8,7 @@ use sandbox::{ByteSize, Label, VolumeKind, VolumeName};
 use serde::Serialize;
 
 use crate::{
-    commands::{Context, sure::is_sure},
+    commands::{Context, sure::is_sure, targets::Failures},
     error::CommandResult,
     output,
 };
@@ -150,23 +150,18 @@ struct Removed {
 /// All that can be removed are; the first that cannot is told at the end.
 pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
     let client = context.client().await?;
-    let (mut removed, mut failed) = (Vec::new(), None);
+    let (mut removed, mut failures) = (Vec::new(), Failures::default());
     for volume in &args.volumes {
-        match client.remove_volume(volume).await {
-            Ok(()) => {
-                if !context.json {
-                    output::line(volume)?;
-                }
-                removed.push(volume.clone());
-            }
-            Err(error) if failed.is_none() => failed = Some(error),
-            Err(error) => drop(error.report(context.json)),
+        let Some(()) = failures.note(client.remove_volume(volume).await, context.json) else { continue };
+        if !context.json {
+            output::line(volume)?;
         }
+        removed.push(volume.clone());
     }
     if context.json {
         output::json(&Removed { removed })?;
     }
-    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+    failures.end()
 }
 
 /// Remove every volume that no sandbox mounts
@@ -189,9 +184,9 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
     if !args.force && !unused.is_empty() && !is_sure(&question)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut removed = Vec::with_capacity(unused.len());
+    let (mut removed, mut failures) = (Vec::with_capacity(unused.len()), Failures::default());
     for volume in &unused {
-        client.remove_volume_of(volume).await?;
+        let Some(()) = failures.note(client.remove_volume_of(volume).await, context.json) else { continue };
         if !context.json {
             output::line(volume.name.as_str())?;
         }
@@ -200,5 +195,5 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
     if context.json {
         output::json(&Removed { removed })?;
     }
-    Ok(ExitCode::SUCCESS)
+    failures.end()
 }

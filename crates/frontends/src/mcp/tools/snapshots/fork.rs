@@ -165,6 +165,10 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
         max_patch_bytes: Some(call.max_bytes(arguments.max_bytes)),
     };
     let report = waiting(&call, call.engine().diff_sandbox(&call.who, &which, spec)).await?;
+    let left_out = (report.patch_left_out > 0).then(|| {
+        let n = report.patch_left_out;
+        format!("The patch leaves out {n} changed files or links: they are no text, or too long.")
+    });
     Ok(Answer::new(Diff {
         name: arguments.name,
         since: arguments.since.unwrap_or_else(|| IMAGE.to_owned()),
@@ -172,5 +176,6 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
         more_changes: report.changes_cut,
         patch: report.patch,
         patch_cut: report.patch_cut,
-    }))
+    })
+    .warn_all(left_out))
 }
