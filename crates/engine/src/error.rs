@@ -119,13 +119,8 @@ fn from_failure(failure: Failure, sandbox: &str) -> Error {
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Internal => ErrorKind::Internal,
     };
-    let hint = match failure.kind {
-        FailureKind::LimitReached => {
-            Some(format!("Free what is used up inside {sandbox}, or create one with higher limits."))
-        }
-        FailureKind::NotFound => Some(format!("List the directory in {sandbox} to see what is there.")),
-        _ => None,
-    };
+    let hint = (failure.kind == FailureKind::LimitReached)
+        .then(|| format!("Free what is used up inside {sandbox}, or create one with higher limits."));
     with_hint(Error::new(kind, readable(&failure.message)), hint).with_source(failure)
 }
 

@@ -157,13 +157,6 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<crate::InvalidName> for Error {
-    fn from(error: crate::InvalidName) -> Self {
-        Self::invalid(error.to_string())
-            .with_hint("Use a short name of letters and digits, such as my-name-1.")
-    }
-}
-
 macro_rules! invalid_from {
     ($($type:ty),*) => {$(
         impl From<$type> for Error {
@@ -176,6 +169,7 @@ macro_rules! invalid_from {
 
 invalid_from!(
     crate::InvalidId,
+    crate::InvalidName,
     crate::InvalidSize,
     crate::InvalidImage,
     crate::InvalidExec,

@@ -57,13 +57,22 @@ impl CommandError {
         let detail = ErrorDetail {
             kind: error.kind(),
             message: error.message().to_owned(),
-            hint: error.hint().map(str::to_owned),
+            hint: hint(error).map(str::to_owned),
             request_id: request_id.clone().unwrap_or_default(),
         };
         let mut line = serde_json::to_string(&ErrorBody { error: detail }).unwrap_or_default();
         line.push('\n');
         line
     }
+}
+
+/// The error's own, or what there is to say of its kind.
+fn hint(error: &Error) -> Option<&str> {
+    error.hint().or(match error.kind() {
+        ErrorKind::NotFound => Some("Check the name and the path: there is nothing such."),
+        ErrorKind::InvalidRequest => Some("Correct it; --help shows what the command takes."),
+        _ => None,
+    })
 }
 
 fn describe(error: &Error) -> String {
@@ -75,7 +84,7 @@ fn describe(error: &Error) -> String {
         writeln!(text, "  caused by: {cause}").ok();
         source = cause.source();
     }
-    if let Some(hint) = error.hint() {
+    if let Some(hint) = hint(error) {
         writeln!(text, "{} {}", paint.note("hint:"), as_command(hint)).ok();
     }
     text

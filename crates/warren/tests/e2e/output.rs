@@ -62,6 +62,11 @@ fn a_mistake_is_answered_with_the_next_step() {
         (&["exec", "--bogus", "dev", "ls"], 2, "--bogus", "--help"),
         (&["exec", "dev", "--bogus"], 2, "--bogus", "--help"),
         (&["run"], 2, "PROGRAM", "--help"),
+        (&["fork", "dev", "--prefix", "a/b"], 125, "a/b", "--help"),
+        (&["fork", "dev", "--name", "one", "--name", "one"], 125, "same name", "of its own"),
+        (&["fork", "dev", "-n", "0"], 125, "from 1", "one fork"),
+        (&["diff", "dev", "--since", "../x"], 125, "../x", "hint:"),
+        (&["volume", "cat", "nosuch:/x"], 125, "nosuch", "hint:"),
         (&["create", "--memory", "5"], 125, "memory", "4MiB"),
         (&["create", "--memory", "lots"], 2, "lots", "512m"),
     ] {
