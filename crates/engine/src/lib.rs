@@ -86,8 +86,8 @@ pub use crate::{
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     snapshots::{
-        DiffSpec, ForkSpec, MAX_FORKS, RestoreSpec, SaveOptions, Since, SnapshotCheck, SnapshotFate,
-        SnapshotRef, SnapshotSpec, SnapshotView,
+        DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
+        SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
     view::{CellView, ExecView, SandboxFilter, SandboxView},
     volumes::{VolumeLimits, VolumeRef, VolumeView},

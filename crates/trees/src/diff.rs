@@ -104,6 +104,7 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
         paths_bytes: 0,
         reader: Reader::new(),
         headers: Vec::new(),
+        headers_bytes: 0,
     };
     for overlay in overlays {
         if told.diff.changes_cut {
@@ -137,6 +138,7 @@ struct Told<'a> {
     reader: Reader,
     /// Of empty files. They stand last in the patch: git takes lines that follow one for more about the same file.
     headers: Vec<String>,
+    headers_bytes: usize,
 }
 
 impl Told<'_> {
@@ -147,6 +149,15 @@ impl Told<'_> {
             diff.patch_cut = true;
         } else {
             patch.push_str(text);
+        }
+    }
+
+    fn add_header(&mut self, header: String) {
+        self.headers_bytes += header.len();
+        if self.headers_bytes > self.options.max_patch_bytes {
+            self.diff.patch_cut = true;
+        } else {
+            self.headers.push(header);
         }
     }
 
@@ -313,7 +324,7 @@ impl Comparison<'_, '_, '_> {
             let is_executable = new.or(old).is_some_and(|node| node.stat().st_mode & 0o100 != 0);
             match Patch::new(&path, is_executable).text(before, after) {
                 Written::Text(text) => self.told.add_patch(&text),
-                Written::Header(text) => self.told.headers.push(text),
+                Written::Header(text) => self.told.add_header(text),
                 Written::Nothing => {}
                 Written::LeftOut if is_directory(new, old) => {}
                 Written::LeftOut => self.told.diff.patch_left_out += 1,

@@ -31,6 +31,7 @@ pub use self::{
     diff::{DiffSpec, Since},
     fork::{ForkSpec, MAX_FORKS},
     reference::SnapshotRef,
+    reindex::Reindexed,
     restore::RestoreSpec,
     view::{SnapshotCheck, SnapshotFate, SnapshotSpec, SnapshotView},
 };

@@ -5,9 +5,18 @@ use sandbox::Result;
 use super::{Snapshot, disk};
 use crate::{Engine, Principal, Scope, disk::may_block, error};
 
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reindexed {
+    /// Known now, to whoever asked.
+    pub n_known: usize,
+    /// Had no record before.
+    pub n_found: usize,
+}
+
 impl Engine {
-    /// Makes records for all snapshots on disk that have none. Returns how many were found.
-    pub async fn reindex_snapshots(&self, who: &Principal) -> Result<usize> {
+    /// Makes records for all snapshots on disk that have none.
+    pub async fn reindex_snapshots(&self, who: &Principal) -> Result<Reindexed> {
         who.may_change()?;
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
@@ -37,6 +46,8 @@ impl Engine {
                 Err(error) => return Err(error::from_store(error)),
             }
         }
-        Ok(n_found)
+        let all = core.snapshots.all();
+        let n_known = all.iter().filter(|snapshot| who.sees(&snapshot.record.namespace)).count();
+        Ok(Reindexed { n_known, n_found })
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use engine::{
-    DiffSpec, Force, ForkSpec, Principal, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotFate,
-    SnapshotRef, SnapshotSpec, SnapshotView,
+    DiffSpec, Force, ForkSpec, Principal, Reindexed, RestoreSpec, SandboxRef, SaveOptions, Since,
+    SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
 };
 use sandbox::{BackendError, ChangeKind, ErrorKind, EventKind, RootfsSpec, SandboxSpec, SandboxState};
 
@@ -396,8 +396,10 @@ async fn records_are_made_anew_from_the_disk() {
     let world = world.crash().await;
     assert_eq!(world.snapshot_names().await, []);
     world.snapshot(&world.create().await, "other").await;
-    assert_eq!(world.engine.reindex_snapshots(&world.who).await.unwrap(), 1);
-    assert_eq!(world.engine.reindex_snapshots(&world.who).await.unwrap(), 0);
+    for n_found in [1, 0] {
+        let reindexed = world.engine.reindex_snapshots(&world.who).await.unwrap();
+        assert_eq!(reindexed, Reindexed { n_known: 2, n_found });
+    }
     assert_eq!(world.engine.snapshot(&world.who, &which("base")).await.unwrap(), taken);
 }
 

@@ -2,8 +2,8 @@
 
 use axum::{Json, body::Body, extract::State, http::StatusCode, response::Response};
 use engine::{
-    DiffSpec, Force, ForkSpec, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotCheck, SnapshotFate,
-    SnapshotSpec, SnapshotView,
+    DiffSpec, Force, ForkSpec, Reindexed, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotCheck,
+    SnapshotFate, SnapshotSpec, SnapshotView,
 };
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Change, Error, ErrorKind};
@@ -143,8 +143,8 @@ async fn verify(
 #[utoipa::path(post, path = "/snapshots/reindex", tag = "snapshots",
     responses((status = 200, body = v1::SnapshotsIndexed)))]
 async fn reindex(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<v1::SnapshotsIndexed>> {
-    let indexed = rest.engine.reindex_snapshots(&who).await?;
-    Ok(Json(v1::SnapshotsIndexed { indexed }))
+    let Reindexed { n_known, n_found } = rest.engine.reindex_snapshots(&who).await?;
+    Ok(Json(v1::SnapshotsIndexed { indexed: n_known, found: n_found }))
 }
 
 /// Writes a snapshot as one archive, `tar.zst` unless it is to be plain.

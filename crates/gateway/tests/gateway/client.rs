@@ -30,6 +30,11 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     get_with(address, path, &[]).await
 }
 
+/// `None` where the connection was closed without an answer.
+pub(crate) async fn try_get(address: SocketAddr, path: &str) -> Option<Answer> {
+    say(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await
+}
+
 pub(crate) async fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {

@@ -119,8 +119,10 @@ pub struct SnapshotVerified {
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotsIndexed {
-    /// Snapshots that were found and had not been known.
+    /// Snapshots that are known now.
     pub indexed: usize,
+    /// Those of them that had not been.
+    pub found: usize,
 }
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]

@@ -114,7 +114,7 @@ pub(super) async fn reindex(context: &Context) -> CommandResult {
     if context.json {
         output::json(&found)?;
     } else {
-        output::line(&found.indexed.to_string())?;
+        output::line(&found.found.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -169,8 +169,8 @@ pub(super) struct Reindexed {
 
 pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResult<Reindexed> {
     let Some(dir) = arguments.dir else {
-        let indexed = waiting(&call, call.engine().reindex_snapshots(&call.who)).await?;
-        return Ok(Answer::new(Reindexed { dir: Nullable(None), indexed }));
+        let found = waiting(&call, call.engine().reindex_snapshots(&call.who)).await?;
+        return Ok(Answer::new(Reindexed { dir: Nullable(None), indexed: found.n_known }));
     };
     call.who.may_change()?;
     let directory = Source::open(&call, &dir).await.map_err(|failure| failure.naming("dir"))?;
