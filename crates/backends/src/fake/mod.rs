@@ -112,6 +112,11 @@ impl FakeBackend {
         self.switches.fail_next_copy(error);
     }
 
+    /// The next removal of a sandbox's files fails with this.
+    pub fn fail_next_removal(&self, error: BackendError) {
+        self.switches.fail_next_removal(error);
+    }
+
     /// From now on copies of files stop in the middle, while `is_held` says true.
     pub fn hold_copies(&self, is_held: bool) {
         self.switches.hold_copies(is_held);
@@ -262,6 +267,9 @@ impl Backend for FakeBackend {
     async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
         if self.live_place(id).is_some() {
             return Err(BackendError::Failed { what: format!("sandbox {id} is live"), source: None });
+        }
+        if let Some(error) = self.switches.take_removal_failure() {
+            return Err(error);
         }
         lock(&self.places).remove(id);
         lock(&self.files).remove(id);

@@ -47,6 +47,7 @@ pub(super) struct Switches {
 struct State {
     create_failures: VecDeque<BackendError>,
     copy_failures: VecDeque<BackendError>,
+    removal_failures: VecDeque<BackendError>,
     n_failing_connects: usize,
     hostile: Option<(Hostility, usize)>,
     start_delay: Duration,
@@ -63,6 +64,14 @@ impl Switches {
 
     pub(super) fn take_copy_failure(&self) -> Option<BackendError> {
         lock(&self.state).copy_failures.pop_front()
+    }
+
+    pub(super) fn fail_next_removal(&self, error: BackendError) {
+        lock(&self.state).removal_failures.push_back(error);
+    }
+
+    pub(super) fn take_removal_failure(&self) -> Option<BackendError> {
+        lock(&self.state).removal_failures.pop_front()
     }
 
     pub(super) fn hold_copies(&self, is_held: bool) {

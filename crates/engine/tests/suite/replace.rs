@@ -34,6 +34,13 @@ async fn begin_to_replace(world: &World) {
     .await;
 }
 
+/// Records that the old one was called what the new one is called.
+async fn put_aside(world: &World, old: &SandboxView, new: &SandboxView) {
+    let mut record = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
+    record.spec.name = Some(new.name.clone());
+    world.store.update_sandbox(record).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_sandbox_takes_the_place_of_another_even_where_there_is_room_for_one() {
     let world = World::with(|config| config.max_sandboxes = 1).await;
@@ -113,9 +120,7 @@ async fn one_that_was_replaced_is_gone_wherever_the_daemon_dies() {
     let world = World::new().await;
     let (old, new) = (world.create_named("web-replaced-1").await, world.create_named("web").await);
     // As the daemon leaves them that dies when the new one runs and the earlier one is not removed yet.
-    let mut record = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
-    record.spec.name = Some(new.name.clone());
-    world.store.update_sandbox(record).await.unwrap();
+    put_aside(&world, &old, &new).await;
     let mut record = world.store.sandbox(new.id.clone()).await.unwrap().unwrap();
     record.replaces = Some(old.id.clone());
     world.store.update_sandbox(record).await.unwrap();
@@ -127,12 +132,25 @@ async fn one_that_was_replaced_is_gone_wherever_the_daemon_dies() {
 }
 
 #[tokio::test]
+async fn one_that_was_replaced_and_cannot_be_removed_is_told_of_and_never_takes_the_name_again() {
+    let world = World::new().await;
+    let old = world.create_named("web").await;
+    world.backend.fail_next_removal(BackendError::Failed { what: "no way".to_owned(), source: None });
+    let new = replace(&world, named("web")).await.unwrap();
+    let kept = world.view(&SandboxRef::from(&old.id)).await.name;
+    assert!(new.warnings.iter().any(|warning| warning.contains(kept.as_str())), "{:?}", new.warnings);
+    world.remove(&reference("web")).await;
+    let world = world.crash().await;
+    assert_eq!(world.view(&SandboxRef::from(&old.id)).await.name, kept);
+    let gone = world.engine.sandbox(&world.who, &reference("web")).await;
+    assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
 async fn one_whose_name_was_taken_before_it_could_be_given_back_goes_by_the_other() {
     let world = World::new().await;
     let (old, new) = (world.create_named("old").await, world.create_named("web").await);
-    let mut record = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
-    record.spec.name = Some(new.name.clone());
-    world.store.update_sandbox(record).await.unwrap();
+    put_aside(&world, &old, &new).await;
     let world = world.crash().await;
     assert_eq!(world.view(&reference("web")).await.id, new.id);
     world.remove(&reference("web")).await;
