@@ -447,7 +447,10 @@ fn strangers_in_the_directory_are_left_alone() {
     fs::create_dir_all(logs.join("notes")).unwrap();
     fs::write(logs.join("README"), "mine").unwrap();
     fs::create_dir(logs.join(exec(1).as_str())).unwrap();
-    fs::write(logs.join(exec(1).as_str()).join("1.seg.bak"), "mine too").unwrap();
+    // Entries are counted from 1, and never to the end of what a number can hold.
+    for name in ["1.seg.bak", "00000000000000000000.seg", "18446744073709551615.seg"] {
+        fs::write(logs.join(exec(1).as_str()).join(name), "mine too").unwrap();
+    }
     let ledger = open(directory.path(), SMALL);
     print(&ledger, &exec(1), 3);
     assert_eq!(read(ledger.reader(&exec(1), 1).unwrap()), [Seen::Entries(1, 3)]);

@@ -22,6 +22,8 @@ const MAGIC: &[u8; 8] = b"WRNLEDG1";
 /// Read at once: little for a follower at the tail, more for a reader that catches up.
 const MIN_READ_BYTES: usize = 8 * 1024;
 const MAX_READ_BYTES: usize = 256 * 1024;
+/// Highest number an entry can have. Nobody ever writes that many, so sums with it cannot overflow.
+const MAX_NUMBER: u64 = u64::MAX / 2;
 /// Bytes checked while looking for the next whole entry behind a damaged one. A workload could print things that look
 /// like entries; this bounds the work they can cause.
 const MAX_SEARCH_BYTES: usize = 64 * 1024 * 1024;
@@ -32,7 +34,8 @@ pub(super) fn path(directory: &Path, first: u64) -> PathBuf {
 
 pub(super) fn first_from_name(name: &std::ffi::OsStr) -> Option<u64> {
     let digits = name.to_str()?.strip_suffix(".seg")?;
-    (digits.len() == 20).then(|| digits.parse().ok()).flatten()
+    let first = digits.parse().ok().filter(|_| digits.len() == 20)?;
+    (1..=MAX_NUMBER).contains(&first).then_some(first)
 }
 
 /// Makes the file of a new segment, with its head. On error nothing stays.
