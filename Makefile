@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit mcp rootless cgroup-v2 soak bench bless setup
+.PHONY: help build run test check unit mcp rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp rootless cgroup-v2 ## everything CI runs
+test: setup check unit mcp rootless cgroup-v2 fuzz-briefly ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -36,6 +36,12 @@ rootless: ## the sandbox tests again, as an ordinary user (when root asks)
 cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
 	cargo test --workspace --no-run
 	scripts/cgroup-v2/run target/debug/warren
+
+fuzz-briefly: ## every fuzz target for a minute (needs a nightly compiler)
+	scripts/fuzz 60
+
+fuzz: ## every fuzz target for half an hour
+	scripts/fuzz 1800
 
 soak: ## slow tests: long random cycles
 	WARREN_CYCLES=20000 cargo test --release -p warren --test sandbox cycles
