@@ -1,6 +1,10 @@
 //! A cage as data: what the spawner and the child it clones will do, in order, before the guest runs.
 
-use std::{fmt, io, os::fd::BorrowedFd, path::PathBuf};
+use std::{
+    fmt, io,
+    os::fd::BorrowedFd,
+    path::{Component, Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +76,8 @@ pub enum HandedLayer {
     Image { path: PathBuf, directories: Vec<(String, u32)>, files: Vec<(String, String)> },
     /// An ext4 file system in a file that nobody may write to, neither to what is in it nor to the file.
     ReadOnlyImage { path: PathBuf, identity: Option<FileIdentity> },
+    /// A new `/dev` with device nodes that no other sandbox has. Its files belong to this host user and group.
+    Devices { owner: u32 },
 }
 
 /// Which file it is, whatever it is called.
@@ -152,9 +158,141 @@ pub enum MountFlag {
 pub struct PtsOptions {
     /// Group of new terminals (`tty`), where the id map has it.
     pub group: Option<u32>,
+    /// Most terminals at a time: the kernel has one number of them for the whole host.
+    pub max: u32,
 }
 
-/// One thing that is done on the way into the cage. Paths are the child's own, before or after [`Step::Pivot`].
+/// A directory right beneath the stage: the spawner's workplace, in which only steps of ours make anything.
+///
+/// Steps that resolve a path of the host by name take only this. Everything inside the sandbox's root may be a stranger's
+/// link, so it is reached through a [`MountPath`] instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagePath {
+    stage: PathBuf,
+    name: String,
+}
+
+impl StagePath {
+    pub fn new(stage: &Path, name: impl Into<String>) -> Self {
+        Self { stage: stage.to_owned(), name: name.into() }
+    }
+
+    /// Refuses a name that would lead further down, or out.
+    pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
+        let mut parts = Path::new(&self.name).components();
+        match (parts.next(), parts.next()) {
+            (None | Some(Component::Normal(_)), None) => Ok(self.stage.join(&self.name)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "only names right beneath the stage work")),
+        }
+    }
+}
+
+impl fmt::Display for StagePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.stage.join(&self.name).display())
+    }
+}
+
+/// A mount of the sandbox that later steps act in. The child holds a descriptor of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountName {
+    Root,
+    Usr,
+    Dev,
+    Proc,
+    Sys,
+}
+
+impl MountName {
+    /// Where it is seen inside.
+    fn at(self) -> &'static str {
+        match self {
+            Self::Root => "",
+            Self::Usr => "/usr",
+            Self::Dev => "/dev",
+            Self::Proc => "/proc",
+            Self::Sys => "/sys",
+        }
+    }
+}
+
+/// A file or directory of one mount of the sandbox. It is resolved from that mount's descriptor, and no link is followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountPath {
+    pub mount: MountName,
+    /// Relative to the top of the mount.
+    pub path: PathBuf,
+}
+
+impl MountPath {
+    pub fn new(mount: MountName, path: impl AsRef<Path>) -> Self {
+        Self { mount, path: path.as_ref().to_owned() }
+    }
+}
+
+impl fmt::Display for MountPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.mount.at(), self.path.display())
+    }
+}
+
+/// Something that is attached nowhere until a step puts it inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum NewMount {
+    Tmpfs {
+        bytes: u64,
+        mode: u32,
+        flags: Vec<MountFlag>,
+    },
+    Proc,
+    /// The kernel's `/sys`, read-only; an empty directory where the kernel refuses it.
+    Sys,
+    Pts(PtsOptions),
+    /// What the host has at `from`. `recursive`: with what is mounted beneath.
+    Copy {
+        from: PathBuf,
+        recursive: bool,
+        flags: Vec<MountFlag>,
+    },
+    /// What an earlier step mounted on the stage; it is taken away from there.
+    Staged(StagePath),
+    /// The handed layer of that number.
+    Layer(usize),
+    /// The handed mount of that number.
+    Handed(usize),
+}
+
+impl fmt::Display for NewMount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tmpfs { bytes, mode, flags } => write!(f, "tmpfs {bytes} bytes {mode:o} {flags:?}"),
+            Self::Proc => f.write_str("proc"),
+            Self::Sys => f.write_str("sys"),
+            Self::Pts(PtsOptions { max, .. }) => write!(f, "pts at most {max}"),
+            Self::Copy { from, recursive, flags } => {
+                let how = if *recursive { " with what is beneath" } else { "" };
+                write!(f, "{}{how} {flags:?}", from.display())
+            }
+            Self::Staged(from) => write!(f, "{from}"),
+            Self::Layer(number) => write!(f, "layer {number}"),
+            Self::Handed(number) => write!(f, "mount {number}"),
+        }
+    }
+}
+
+/// What becomes of a create when the target of a mask is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Missing {
+    /// It was found a moment ago, so something is wrong.
+    Fails,
+    /// What it would hide cannot be seen inside.
+    IsFine,
+}
+
+/// One thing that is done on the way into the cage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
@@ -177,109 +315,100 @@ pub enum Step {
         count: u32,
     },
     Directory {
-        at: PathBuf,
+        at: StagePath,
         mode: u32,
     },
-    /// An empty file, to mount another on.
-    File {
-        at: PathBuf,
-    },
-    Link {
-        at: PathBuf,
-        to: PathBuf,
-    },
-    /// Puts the handed layer of that number at a directory.
+    /// Puts the handed layer of that number on a directory.
     Attach {
         layer: usize,
-        at: PathBuf,
+        at: StagePath,
     },
     /// `short`: an empty directory, where the lower ones get short names if the kernel cannot take so many long ones.
     Overlay {
-        at: PathBuf,
+        at: StagePath,
         lower: Vec<PathBuf>,
         upper: PathBuf,
         work: PathBuf,
-        short: PathBuf,
+        short: StagePath,
         flags: Vec<MountFlag>,
     },
     Tmpfs {
-        at: PathBuf,
+        at: StagePath,
         bytes: u64,
         mode: u32,
         flags: Vec<MountFlag>,
     },
-    /// Puts the handed mount of that number at a place in `root`, which is found, or made, as seen from in there.
+    /// A `/dev` that shows the host's own device nodes, which cannot be made without root.
+    HostDevices {
+        at: StagePath,
+    },
+    /// Shows `from` at `at` too.
+    Bind {
+        from: PathBuf,
+        at: StagePath,
+        flags: Vec<MountFlag>,
+    },
+    /// Goes on only if what is at this place is that file or directory.
+    Expect {
+        at: StagePath,
+        identity: FileIdentity,
+    },
+    /// Adds flags to the mount at a directory.
+    Flags {
+        at: StagePath,
+        flags: Vec<MountFlag>,
+    },
+    /// Takes what is mounted there as [`MountName::Root`].
+    Root {
+        at: StagePath,
+    },
+    /// Mounts on a directory of one of the sandbox's own mounts, which is made where it is missing. A link or a file in its
+    /// place is refused. `name`: what later steps know the new mount by.
+    Mount {
+        what: NewMount,
+        at: MountPath,
+        name: Option<MountName>,
+    },
+    /// Mounts what a user asked for at a place in the root. It is found, or made, as seen from in there: links are followed, but
+    /// never out of the root or into a file system of the kernel.
     Place {
-        mount: usize,
-        root: PathBuf,
-        at: String,
-    },
-    /// As [`Step::Place`], a new tmpfs.
-    PlaceTmpfs {
-        bytes: u64,
-        mode: u32,
-        flags: Vec<MountFlag>,
-        root: PathBuf,
+        what: NewMount,
         at: String,
     },
     /// Makes the handed mount of that number the root that [`Step::Pivot`] takes.
     PlaceRoot {
         mount: usize,
-        at: PathBuf,
+        at: StagePath,
     },
-    Proc {
-        at: PathBuf,
+    /// An empty directory that cannot be written to, of which [`Step::Mask`] shows copies.
+    Empty {
+        at: StagePath,
     },
-    /// The kernel's `/sys`, read-only; an empty directory where the kernel refuses it.
-    Sys {
-        at: PathBuf,
+    /// Hides a file behind the sandbox's own `/dev/null`, or a directory behind an empty one.
+    Mask {
+        at: MountPath,
+        missing: Missing,
     },
-    Pts {
-        at: PathBuf,
-        options: PtsOptions,
+    /// Makes a part of a mount read-only.
+    ReadOnly {
+        at: MountPath,
     },
-    /// Shows `from` at `at` too. `recursive`: with what is mounted beneath.
-    Bind {
-        from: PathBuf,
-        at: PathBuf,
-        recursive: bool,
-        flags: Vec<MountFlag>,
+    /// Writes a kernel setting.
+    Setting {
+        at: MountPath,
+        value: String,
     },
-    /// Goes on only if what is at this place is that file or directory.
-    Expect {
-        at: PathBuf,
-        identity: FileIdentity,
-    },
-    /// Makes a directory with its parents, where they are missing and can be made.
+    /// Makes a directory with its parents, where they are missing and can be made. Only after [`Step::Pivot`].
     MakePath {
         at: PathBuf,
-    },
-    /// Hides a file or a directory of the kernel, where it exists, behind `with`, which must be of the same kind.
-    Mask {
-        at: PathBuf,
-        with: PathBuf,
-    },
-    /// Makes a directory of the kernel read-only, where it exists.
-    ReadOnly {
-        at: PathBuf,
-    },
-    /// Adds flags to the mount at a directory.
-    Flags {
-        at: PathBuf,
-        flags: Vec<MountFlag>,
     },
     Loopback,
     Hostname {
         name: String,
     },
-    /// Writes a kernel setting, where it exists.
-    Setting {
-        at: PathBuf,
-        value: String,
-    },
     /// Makes `root` the root and lets go of everything outside of it.
     Pivot {
-        root: PathBuf,
+        root: StagePath,
     },
     /// Closes every descriptor but the guest's.
     CloseDescriptors,
@@ -308,26 +437,24 @@ impl Step {
             Self::HideMounts => "hide mounts",
             Self::Affinity { .. } => "affinity",
             Self::Directory { .. } => "directory",
-            Self::File { .. } => "file",
-            Self::Link { .. } => "link",
             Self::Attach { .. } => "attach",
             Self::Overlay { .. } => "overlay",
             Self::Tmpfs { .. } => "tmpfs",
-            Self::Place { .. } => "place",
-            Self::PlaceTmpfs { .. } => "place tmpfs",
-            Self::PlaceRoot { .. } => "place root",
-            Self::Proc { .. } => "proc",
-            Self::Sys { .. } => "sys",
-            Self::Pts { .. } => "pts",
+            Self::HostDevices { .. } => "host devices",
             Self::Bind { .. } => "bind",
             Self::Expect { .. } => "expect",
-            Self::MakePath { .. } => "make path",
+            Self::Flags { .. } => "flags",
+            Self::Root { .. } => "root",
+            Self::Mount { .. } => "mount",
+            Self::Place { .. } => "place",
+            Self::PlaceRoot { .. } => "place root",
+            Self::Empty { .. } => "empty",
             Self::Mask { .. } => "mask",
             Self::ReadOnly { .. } => "read-only",
-            Self::Flags { .. } => "flags",
+            Self::Setting { .. } => "setting",
+            Self::MakePath { .. } => "make path",
             Self::Loopback => "loopback",
             Self::Hostname { .. } => "hostname",
-            Self::Setting { .. } => "setting",
             Self::Pivot { .. } => "pivot",
             Self::CloseDescriptors => "close descriptors",
             Self::Capabilities { .. } => "capabilities",
@@ -344,39 +471,27 @@ impl fmt::Display for Step {
         match self {
             Self::Unshare { namespaces } => write!(f, "{name} {namespaces:?}"),
             Self::Affinity { count } => write!(f, "{name} {count}"),
-            Self::Directory { at, mode } => write!(f, "{name} {} {mode:o}", at.display()),
-            Self::File { at }
-            | Self::Proc { at }
-            | Self::Sys { at }
-            | Self::ReadOnly { at }
-            | Self::Expect { at, .. }
-            | Self::MakePath { at } => {
-                write!(f, "{name} {}", at.display())
+            Self::Directory { at, mode } => write!(f, "{name} {at} {mode:o}"),
+            Self::HostDevices { at } | Self::Expect { at, .. } | Self::Root { at } | Self::Empty { at } => {
+                write!(f, "{name} {at}")
             }
-            Self::Mask { at, .. } | Self::Pts { at, .. } => write!(f, "{name} {}", at.display()),
-            Self::Link { at, to } => write!(f, "{name} {} → {}", at.display(), to.display()),
-            Self::Attach { layer, at } => write!(f, "{name} layer {layer} at {}", at.display()),
+            Self::Mask { at, .. } | Self::ReadOnly { at } => write!(f, "{name} {at}"),
+            Self::MakePath { at } => write!(f, "{name} {}", at.display()),
+            Self::Attach { layer, at } => write!(f, "{name} layer {layer} at {at}"),
             Self::Overlay { at, lower, upper, work, flags, .. } => {
-                write!(f, "{name} {} lower {lower:?} upper {upper:?} work {work:?} {flags:?}", at.display())
+                write!(f, "{name} {at} lower {lower:?} upper {upper:?} work {work:?} {flags:?}")
             }
             Self::Tmpfs { at, bytes, mode, flags } => {
-                write!(f, "{name} {} {bytes} bytes {mode:o} {flags:?}", at.display())
+                write!(f, "{name} {at} {bytes} bytes {mode:o} {flags:?}")
             }
-            Self::Place { mount, root, at } => {
-                write!(f, "{name} mount {mount} at {at} in {}", root.display())
-            }
-            Self::PlaceTmpfs { bytes, mode, flags, root, at } => {
-                write!(f, "{name} at {at} in {} {bytes} bytes {mode:o} {flags:?}", root.display())
-            }
-            Self::PlaceRoot { mount, at } => write!(f, "{name} mount {mount} at {}", at.display()),
-            Self::Bind { from, at, recursive, flags } => {
-                let how = if *recursive { " with what is beneath" } else { "" };
-                write!(f, "{name} {} at {}{how} {flags:?}", from.display(), at.display())
-            }
-            Self::Flags { at, flags } => write!(f, "{name} {} {flags:?}", at.display()),
+            Self::Bind { from, at, flags } => write!(f, "{name} {} at {at} {flags:?}", from.display()),
+            Self::Mount { what, at, .. } => write!(f, "{name} {what} at {at}"),
+            Self::Place { what, at } => write!(f, "{name} {what} at {at}"),
+            Self::PlaceRoot { mount, at } => write!(f, "{name} mount {mount} at {at}"),
+            Self::Flags { at, flags } => write!(f, "{name} {at} {flags:?}"),
             Self::Hostname { name: host } => write!(f, "{name} {host}"),
-            Self::Setting { at, value } => write!(f, "{name} {} = {value}", at.display()),
-            Self::Pivot { root } => write!(f, "{name} to {}", root.display()),
+            Self::Setting { at, value } => write!(f, "{name} {at} = {value}"),
+            Self::Pivot { root } => write!(f, "{name} to {root}"),
             Self::Capabilities { keep } => write!(f, "{name} {}", keep.join(" ")),
             Self::Seccomp { filter } => write!(f, "{name} {filter}"),
             _ => f.write_str(name),

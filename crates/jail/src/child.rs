@@ -1,23 +1,26 @@
 //! The child's way into the cage: it runs the steps, reports, and becomes the guest.
 
 use std::{
-    fs, io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    fs,
+    io::{self, Write as _},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     time::Instant,
 };
 
 use rustix::{
-    fs::CWD,
+    fs::{FileType, OFlags, fstat},
+    io::Errno,
     net::RecvFlags,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cage::{Cage, Namespace, Step},
-    handed, mounts,
+    cage::{Cage, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, Step},
+    devices, handed, mounts,
     packet::{self, Failure, HandingOver, Reply},
-    place, privileges,
+    place::{self, Crossing},
+    privileges,
     seccomp::Filter,
     sys,
 };
@@ -68,6 +71,9 @@ pub(crate) fn become_guest(
         mounts_from_spawner,
         n_mounts: cage.mounts.len(),
         mounts: Vec::new(),
+        held: Vec::new(),
+        sys_is_empty: false,
+        empty: None,
         pid: (0, 0),
         filter,
     };
@@ -100,6 +106,12 @@ struct Child<'a> {
     mounts_from_spawner: Option<OwnedFd>,
     n_mounts: usize,
     mounts: Vec<Option<OwnedFd>>,
+    /// Mounts of the sandbox that steps act in.
+    held: Vec<(MountName, OwnedFd)>,
+    /// Whether `/sys` is an empty directory, with nothing to mask in it.
+    sys_is_empty: bool,
+    /// What directories are masked with.
+    empty: Option<OwnedFd>,
     /// As the host knows it, with its start time.
     pid: (i32, u64),
     filter: &'a Filter,
@@ -134,13 +146,23 @@ impl Child<'_> {
             Step::AwaitIds => self.await_ids(),
             Step::FindPid => self.find_pid(),
             Step::AwaitHandoff => self.await_handoff(),
-            Step::Attach { layer, at } => {
-                let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no layer {layer}"));
-                let mount = self.layers.get_mut(*layer).and_then(Option::take).ok_or_else(unknown)?;
-                mounts::attach(mount.as_fd(), at)
+            Step::Attach { layer, at } => mounts::attach(self.take_layer(*layer)?.as_fd(), &at.resolve()?),
+            Step::Root { at } => {
+                self.held.push((MountName::Root, mounts::open(&at.resolve()?)?));
+                Ok(())
             }
-            Step::Place { mount, root, at } => place::put(self.take_mount(*mount)?.as_fd(), root, at),
-            Step::PlaceRoot { mount, at } => mounts::attach(self.take_mount(*mount)?.as_fd(), at),
+            Step::Mount { what, at, name } => self.mount(what, at, *name),
+            Step::Place { what, at } => self.place(what, at),
+            Step::PlaceRoot { mount, at } => mounts::attach(self.take_mount(*mount)?.as_fd(), &at.resolve()?),
+            Step::Empty { at } => {
+                let empty = mounts::new_empty()?;
+                mounts::attach(empty.as_fd(), &at.resolve()?)?;
+                self.empty = Some(empty);
+                Ok(())
+            }
+            Step::Mask { at, missing } => self.mask(at, *missing),
+            Step::ReadOnly { at } => self.make_read_only(at),
+            Step::Setting { at, value } => self.set(at, value),
             Step::CloseDescriptors => self.close_descriptors(),
             Step::Seccomp { .. } => self.filter.install(),
             plain => run_plain(plain),
@@ -160,6 +182,11 @@ impl Child<'_> {
         Ok(())
     }
 
+    fn take_layer(&mut self, number: usize) -> io::Result<OwnedFd> {
+        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no layer {number}"));
+        self.layers.get_mut(number).and_then(Option::take).ok_or_else(unknown)
+    }
+
     fn take_mount(&mut self, number: usize) -> io::Result<OwnedFd> {
         if let Some(socket) = self.mounts_from_spawner.take() {
             self.mounts = match handed::receive(socket.as_fd(), self.n_mounts) {
@@ -170,6 +197,84 @@ impl Child<'_> {
         }
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no mount {number}"));
         self.mounts.get_mut(number).and_then(Option::take).ok_or_else(unknown)
+    }
+
+    fn held(&self, name: MountName) -> io::Result<BorrowedFd<'_>> {
+        let held = self.held.iter().find(|(held, _)| *held == name);
+        let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not mounted yet"));
+        held.map(|(_, mount)| mount.as_fd()).ok_or_else(missing)
+    }
+
+    fn make(&mut self, what: &NewMount) -> io::Result<OwnedFd> {
+        match what {
+            NewMount::Tmpfs { bytes, mode, flags } => mounts::new_tmpfs(*bytes, *mode, flags),
+            NewMount::Proc => mounts::new_proc(),
+            NewMount::Sys => match mounts::new_sys()? {
+                Some(sys) => Ok(sys),
+                None => {
+                    self.sys_is_empty = true;
+                    mounts::new_empty()
+                }
+            },
+            NewMount::Pts(options) => mounts::new_pts(*options),
+            NewMount::Copy { from, recursive, flags } => mounts::copy(from, *recursive, flags),
+            NewMount::Staged(from) => mounts::take(&from.resolve()?),
+            NewMount::Layer(number) => self.take_layer(*number),
+            NewMount::Handed(number) => self.take_mount(*number),
+        }
+    }
+
+    fn mount(&mut self, what: &NewMount, at: &MountPath, name: Option<MountName>) -> io::Result<()> {
+        let target = place::own_directory(self.held(at.mount)?, &at.path)?;
+        let mount = self.make(what)?;
+        place::put_on(mount.as_fd(), target.as_fd())?;
+        self.held.extend(name.map(|name| (name, mount)));
+        Ok(())
+    }
+
+    fn place(&mut self, what: &NewMount, at: &str) -> io::Result<()> {
+        let mount = self.make(what)?;
+        let of_kernel = [MountName::Dev, MountName::Proc, MountName::Sys];
+        let of_kernel: Vec<_> = of_kernel.into_iter().filter_map(|name| self.held(name).ok()).collect();
+        place::put(mount.as_fd(), self.held(MountName::Root)?, at, &of_kernel)
+    }
+
+    fn mask(&self, at: &MountPath, missing: Missing) -> io::Result<()> {
+        let Some(target) = self.find_to_mask(at, missing)? else { return Ok(()) };
+        let is_directory = FileType::from_raw_mode(fstat(&target)?.st_mode) == FileType::Directory;
+        let blank = match (&self.empty, is_directory) {
+            (Some(empty), true) => mounts::copy_at(empty.as_fd(), "", false, &[])?,
+            (None, true) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "no empty directory yet"));
+            }
+            (_, false) => mounts::copy_at(self.held(MountName::Dev)?, "null", false, &[])?,
+        };
+        place::put_on(blank.as_fd(), target.as_fd())
+    }
+
+    fn find_to_mask(&self, at: &MountPath, missing: Missing) -> io::Result<Option<OwnedFd>> {
+        if at.mount == MountName::Sys && self.sys_is_empty {
+            return Ok(None);
+        }
+        // Beneath the host's `/usr`, what is masked may be a mount of the host.
+        let crossing = if at.mount == MountName::Usr { Crossing::Allowed } else { Crossing::Refused };
+        match place::find(self.held(at.mount)?, &at.path, OFlags::PATH, crossing) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if missing == Missing::IsFine => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    fn make_read_only(&self, at: &MountPath) -> io::Result<()> {
+        let target = place::find(self.held(at.mount)?, &at.path, OFlags::PATH, Crossing::Refused)?;
+        // With what is masked beneath.
+        let copy = mounts::copy_at(target.as_fd(), "", true, &[MountFlag::ReadOnly])?;
+        place::put_on(copy.as_fd(), target.as_fd())
+    }
+
+    fn set(&self, at: &MountPath, value: &str) -> io::Result<()> {
+        let mount = self.held(at.mount)?;
+        let setting = place::find(mount, &at.path, OFlags::WRONLY, Crossing::Refused)?;
+        fs::File::from(setting).write_all(value.as_bytes())
     }
 
     fn find_pid(&mut self) -> io::Result<()> {
@@ -203,6 +308,8 @@ impl Child<'_> {
         self.layers.clear();
         self.mounts_from_spawner = None;
         self.mounts.clear();
+        self.held.clear();
+        self.empty = None;
         let handed = self.handoff.iter().flat_map(|handoff| {
             [Some(&handoff.listener), handoff.oom_counter.as_ref()]
                 .into_iter()
@@ -260,39 +367,28 @@ fn run_plain(step: &Step) -> io::Result<()> {
         Step::BecomeRoot => privileges::become_root(),
         Step::HideMounts => mounts::hide(),
         Step::Affinity { count } => limit_affinity(*count),
-        Step::Directory { at, mode } => match rustix::fs::mkdir(at, (*mode).into()) {
-            Err(rustix::io::Errno::EXIST) => Ok(()),
+        Step::Directory { at, mode } => match rustix::fs::mkdir(at.resolve()?, (*mode).into()) {
+            Err(Errno::EXIST) => Ok(()),
             made => Ok(made?),
         },
-        Step::File { at } => fs::File::create(at).map(drop),
-        Step::Link { at, to } => Ok(rustix::fs::symlinkat(to, CWD, at)?),
         Step::Overlay { at, lower, upper, work, short, flags } => {
-            mounts::overlay(at, lower, upper, work, short, flags)
+            mounts::overlay(&at.resolve()?, lower, upper, work, &short.resolve()?, flags)
         }
-        Step::Tmpfs { at, bytes, mode, flags } => mounts::tmpfs(at, *bytes, *mode, flags),
-        Step::PlaceTmpfs { bytes, mode, flags, root, at } => {
-            place::put(place::new_tmpfs(*bytes, *mode, flags)?.as_fd(), root, at)
+        Step::Tmpfs { at, bytes, mode, flags } => mounts::tmpfs(&at.resolve()?, *bytes, *mode, flags),
+        Step::HostDevices { at } => devices::show_hosts(&at.resolve()?),
+        Step::Bind { from, at, flags } => {
+            mounts::attach(mounts::copy(from, false, flags)?.as_fd(), &at.resolve()?)
         }
-        Step::Proc { at } => mounts::proc(at),
-        Step::Sys { at } => mounts::sys(at),
-        Step::Pts { at, options } => mounts::pts(at, *options),
-        Step::Bind { from, at, recursive, flags } => mounts::bind(from, at, *recursive, flags),
-        Step::Expect { at, identity } => identity.check(mounts::place(at)?.as_fd()),
+        Step::Expect { at, identity } => identity.check(mounts::open(&at.resolve()?)?.as_fd()),
         Step::MakePath { at } => {
             // Where it cannot be made, whoever wants to be there is told.
             let _made = fs::create_dir_all(at);
             Ok(())
         }
-        Step::Mask { at, with } => mounts::mask(at, with),
-        Step::ReadOnly { at } => mounts::read_only(at),
-        Step::Flags { at, flags } => sys::add_mount_flags(at, flags, false),
+        Step::Flags { at, flags } => sys::add_mount_flags(&at.resolve()?, flags, false),
         Step::Loopback => sys::loopback_up(),
         Step::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
-        Step::Setting { at, value } => match fs::write(at, value) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            written => written,
-        },
-        Step::Pivot { root } => mounts::pivot(root),
+        Step::Pivot { root } => mounts::pivot(&root.resolve()?),
         Step::Capabilities { keep } => privileges::keep_only(keep),
         Step::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
         Step::NotDumpable => {
@@ -302,8 +398,14 @@ fn run_plain(step: &Step) -> io::Result<()> {
         | Step::FindPid
         | Step::AwaitHandoff
         | Step::Attach { .. }
+        | Step::Root { .. }
+        | Step::Mount { .. }
         | Step::Place { .. }
         | Step::PlaceRoot { .. }
+        | Step::Empty { .. }
+        | Step::Mask { .. }
+        | Step::ReadOnly { .. }
+        | Step::Setting { .. }
         | Step::CloseDescriptors
         | Step::Seccomp { .. } => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "this step is for a child only"))

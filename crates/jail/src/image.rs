@@ -36,7 +36,7 @@ pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd
     layers
         .iter()
         .map(|layer| match layer {
-            HandedLayer::Directory { .. } => Ok(None),
+            HandedLayer::Directory { .. } | HandedLayer::Devices { .. } => Ok(None),
             HandedLayer::Image { path, directories, files } => mount(path, directories, files).map(Some),
             HandedLayer::ReadOnlyImage { path, identity } => mount_read_only(path, *identity).map(Some),
         })

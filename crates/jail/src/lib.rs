@@ -13,6 +13,7 @@
 mod cage;
 pub mod cgroup;
 mod child;
+mod devices;
 mod floor;
 mod handed;
 mod image;
@@ -28,8 +29,8 @@ mod sys;
 mod tree;
 
 pub use cage::{
-    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, MountFlag, MountOrigin, Namespace,
-    PtsOptions, Step,
+    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, Missing, MountFlag, MountName, MountOrigin,
+    MountPath, Namespace, NewMount, PtsOptions, StagePath, Step,
 };
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;

@@ -1,4 +1,6 @@
-//! Mounts, one function for each kind of step.
+//! Mounts: made attached to nothing, then put somewhere.
+//!
+//! Functions that take a path to mount on are for the stage only, where every name is ours; see [`crate::place`] for the rest.
 
 use std::{
     ffi::CString,
@@ -15,8 +17,8 @@ use rustix::{
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-        UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount,
-        mount_bind, mount_bind_recursive, mount_change, move_mount, unmount,
+        OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+        fsopen, mount, mount_bind, mount_change, move_mount, open_tree, unmount,
     },
 };
 
@@ -187,60 +189,85 @@ fn push_escaped(data: &mut Vec<u8>, path: &Path) {
 }
 
 pub(crate) fn tmpfs(at: &Path, bytes: u64, mode: u32, flags: &[MountFlag]) -> io::Result<()> {
+    attach(new_tmpfs(bytes, mode, flags)?.as_fd(), at)
+}
+
+fn new_filesystem(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, *key, *value)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+pub(crate) fn new_tmpfs(bytes: u64, mode: u32, flags: &[MountFlag]) -> io::Result<OwnedFd> {
     // Files of no bytes take kernel memory too: one for every four kilobytes is what the kernel would give a disk.
-    let inodes = (bytes / 4096).max(64);
-    let data = options(format!("size={bytes},nr_inodes={inodes},mode={mode:o}"))?;
-    Ok(mount("tmpfs", at, "tmpfs", flags_of(flags), data.as_c_str())?)
+    let inodes = (bytes / 4096).max(64).to_string();
+    let (bytes, mode) = (bytes.to_string(), format!("{mode:o}"));
+    let options = [("size", bytes.as_str()), ("nr_inodes", &inodes), ("mode", &mode)];
+    Ok(new_filesystem("tmpfs", &options, attributes_of(flags))?)
 }
 
-fn kernel_flags() -> MountFlags {
-    MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC
+fn kernel_attributes() -> MountAttrFlags {
+    attributes_of(&[MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec])
 }
 
-pub(crate) fn proc(at: &Path) -> io::Result<()> {
-    Ok(mount("proc", at, "proc", kernel_flags(), None)?)
+pub(crate) fn new_proc() -> io::Result<OwnedFd> {
+    Ok(new_filesystem("proc", &[], kernel_attributes())?)
 }
 
-pub(crate) fn sys(at: &Path) -> io::Result<()> {
-    let flags = kernel_flags() | MountFlags::RDONLY;
-    match mount("sysfs", at, "sysfs", flags, None) {
-        // A host that shows us only a part of its own /sys will not let us mount a whole one.
-        Err(Errno::PERM) => Ok(mount("tmpfs", at, "tmpfs", flags, c"size=0,nr_inodes=2,mode=555")?),
-        mounted => Ok(mounted?),
+/// `None` where the host shows us only a part of its own `/sys`, and so lets us mount no whole one.
+pub(crate) fn new_sys() -> io::Result<Option<OwnedFd>> {
+    match new_filesystem("sysfs", &[], kernel_attributes() | MountAttrFlags::MOUNT_ATTR_RDONLY) {
+        Err(Errno::PERM) => Ok(None),
+        made => Ok(Some(made?)),
     }
 }
 
-pub(crate) fn pts(at: &Path, options_: PtsOptions) -> io::Result<()> {
-    let group = options_.group.map(|group| format!(",gid={group}")).unwrap_or_default();
-    let data = options(format!("newinstance,ptmxmode=0666,mode=620{group}"))?;
-    Ok(mount("devpts", at, "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, data.as_c_str())?)
+pub(crate) fn new_pts(PtsOptions { group, max }: PtsOptions) -> io::Result<OwnedFd> {
+    let (group, max) = (group.map(|group| group.to_string()), max.to_string());
+    let mut options = vec![("ptmxmode", "0666"), ("mode", "620"), ("max", max.as_str())];
+    options.extend(group.as_deref().map(|group| ("gid", group)));
+    Ok(new_filesystem("devpts", &options, attributes_of(&[MountFlag::NoSuid, MountFlag::NoExec]))?)
 }
 
-pub(crate) fn bind(from: &Path, at: &Path, recursive: bool, flags: &[MountFlag]) -> io::Result<()> {
-    if recursive {
-        mount_bind_recursive(from, at)?;
-    } else {
-        mount_bind(from, at)?;
-    }
+/// An empty directory that cannot be written to.
+pub(crate) fn new_empty() -> io::Result<OwnedFd> {
+    let read_only = kernel_attributes() | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    Ok(new_filesystem("tmpfs", &[("size", "4k"), ("nr_inodes", "2"), ("mode", "555")], read_only)?)
+}
+
+/// A copy of what is at `from`, attached nowhere.
+pub(crate) fn copy(from: &Path, recursive: bool, flags: &[MountFlag]) -> io::Result<OwnedFd> {
+    copy_at(CWD, from, recursive, flags)
+}
+
+/// A copy of what is at `from`, relative to `directory`, or of that itself where `from` is empty.
+pub(crate) fn copy_at(
+    directory: BorrowedFd<'_>,
+    from: impl rustix::path::Arg,
+    recursive: bool,
+    flags: &[MountFlag],
+) -> io::Result<OwnedFd> {
+    let mut how =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    how.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    let copy = open_tree(directory, from, how)?;
     // Added to the flags that are there, never replacing them: some are locked by the host.
-    if flags.is_empty() { Ok(()) } else { sys::add_mount_flags(at, flags, recursive) }
+    if !flags.is_empty() {
+        sys::set_mount_tree(copy.as_fd(), flags, None)?;
+    }
+    Ok(copy)
 }
 
-pub(crate) fn mask(at: &Path, with: &Path) -> io::Result<()> {
-    match mount_bind(with, at) {
-        Err(Errno::NOENT) => Ok(()),
-        masked => Ok(masked?),
-    }
-}
-
-pub(crate) fn read_only(at: &Path) -> io::Result<()> {
-    match mount_bind(at, at) {
-        Err(Errno::NOENT) => Ok(()),
-        bound => {
-            bound?;
-            sys::add_mount_flags(at, &[MountFlag::ReadOnly], false)
-        }
-    }
+/// The mount at `at` itself, to be moved.
+pub(crate) fn take(at: &Path) -> io::Result<OwnedFd> {
+    Ok(open_tree(CWD, at, OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
 }
 
 pub(crate) fn pivot(root: &Path) -> io::Result<()> {
@@ -251,14 +278,7 @@ pub(crate) fn pivot(root: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-/// What is there, to look at.
-pub(crate) fn place(path: &Path) -> io::Result<OwnedFd> {
+/// What is there, to look at or to start from.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// A copy of the mount at `path`, attached nowhere.
-pub(crate) fn detached_copy(path: &Path) -> io::Result<OwnedFd> {
-    use rustix::mount::{OpenTreeFlags, open_tree};
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    Ok(open_tree(CWD, path, flags)?)
 }

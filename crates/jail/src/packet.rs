@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::cage::{Cage, Step};
 
-/// Longest message. A cage takes about eight kilobytes.
-const MAX_PACKET_BYTES: usize = 64 * 1024;
+/// Longest message. A cage takes about eight kilobytes, one of many layers or on a host of many processors some ten more.
+const MAX_PACKET_BYTES: usize = 128 * 1024;
 /// Most descriptors beside one message.
 pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
@@ -56,9 +56,11 @@ pub enum Unlinked {
 pub enum Reply {
     Done,
     /// The spawner's own user namespace has that many ids. `idmap_failure`: why a directory cannot be shown with others.
+    /// `device_failure`: why a sandbox cannot have device nodes of its own.
     Prepared {
         ids: u32,
         idmap_failure: Option<Failure>,
+        device_failure: Option<Failure>,
     },
     /// The cage stands and the guest takes over. `step_micros`: what each step took.
     Ready {
@@ -84,11 +86,17 @@ pub struct Failure {
     pub step: String,
     pub message: String,
     pub errno: Option<i32>,
+    /// Nothing is broken: we refuse what the sandbox's files would have us do.
+    #[serde(default)]
+    pub is_refusal: bool,
 }
 
 impl Failure {
     pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
-        Self { step: step.into(), message: error.to_string(), errno: error.raw_os_error() }
+        let errno = error.raw_os_error();
+        // As `crate::place` refuses; the kernel's own errors of this kind have a number.
+        let is_refusal = errno.is_none() && error.kind() == io::ErrorKind::Unsupported;
+        Self { step: step.into(), message: error.to_string(), errno, is_refusal }
     }
 }
 

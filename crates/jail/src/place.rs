@@ -1,7 +1,8 @@
 //! Finding, or making, the place in a sandbox's root where something is mounted.
 //!
-//! What is in the root is hostile, links above all, and the host's files are still in reach at this moment. So every path is
-//! resolved by the kernel as if the root were `/` already.
+//! What is in the root is hostile, links above all, and the host's files are still in reach at this moment. So the kernel
+//! resolves every path, beginning at a descriptor of a mount that we made. What users ask for is resolved as if the root were
+//! `/` already; what every sandbox has is resolved without following any link.
 
 use std::{
     io,
@@ -10,39 +11,84 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat},
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat},
     io::Errno,
-    mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_string,
-        fsmount, fsopen, move_mount,
-    },
+    mount::{MoveMountFlags, move_mount},
 };
 
-use crate::cage::MountFlag;
-
-/// File systems of the kernel and of the sandbox itself: a link must not lead a mount into them.
-const OWN_PLACES: [&str; 3] = ["dev", "proc", "sys"];
 const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o755);
 const NEW_FILE: Mode = Mode::from_raw_mode(0o644);
+const IN_WAY: &str = "a link or a file is in the place of a directory";
 
-/// Puts a mount that is attached nowhere at `at` in the directory `root`, as whoever has that as root sees it.
-pub(crate) fn put(mount: BorrowedFd<'_>, root: &Path, at: &str) -> io::Result<()> {
+/// Puts a mount that is attached nowhere, or elsewhere, on `target`.
+pub(crate) fn put_on(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", target, "", flags)?)
+}
+
+/// Whether a path may lead from one mount into another that lies in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    Allowed,
+    Refused,
+}
+
+/// What is at `path` in this mount, and nowhere else: no link is followed.
+pub(crate) fn find(
+    mount: BorrowedFd<'_>,
+    path: &Path,
+    how: OFlags,
+    crossing: Crossing,
+) -> rustix::io::Result<OwnedFd> {
+    let mut within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    within.set(ResolveFlags::NO_XDEV, crossing == Crossing::Refused);
+    rustix::fs::openat2(mount, path, how | OFlags::CLOEXEC, Mode::empty(), within)
+}
+
+/// The directory `name` at the top of this mount, to mount on. It is made where it is missing.
+pub(crate) fn own_directory(mount: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+    let open = || find(mount, name, OFlags::PATH | OFlags::DIRECTORY, Crossing::Refused);
+    let opened = match open() {
+        Err(Errno::NOENT) => {
+            rustix::fs::mkdirat(mount, name, NEW_DIRECTORY)?;
+            open()
+        }
+        opened => opened,
+    };
+    match opened {
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(refused(IN_WAY)),
+        opened => Ok(opened?),
+    }
+}
+
+/// Puts a mount that is attached nowhere at `at`, as whoever has `root` as root sees it. A link must not lead it into the
+/// file systems `of_kernel`.
+pub(crate) fn put(
+    mount: BorrowedFd<'_>,
+    root: BorrowedFd<'_>,
+    at: &str,
+    of_kernel: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let kind = FileType::from_raw_mode(fstat(mount)?.st_mode);
-    let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let place = find_or_make(root.as_fd(), at, kind == FileType::Directory)?;
-    let found = fstat(&place)?;
-    if is_own(root.as_fd(), &found) {
-        return Err(refused("a link leads there into a file system of the kernel"));
+    let place = find_or_make(root, at, kind == FileType::Directory)?;
+    let (found, top) = (fstat(&place)?, fstat(root)?);
+    // Covered, it would not be the root that is pivoted to.
+    if (found.st_dev, found.st_ino) == (top.st_dev, top.st_ino) {
+        return Err(refused("a link leads there to the root itself"));
+    }
+    for own in of_kernel {
+        if fstat(own)?.st_dev == found.st_dev {
+            return Err(refused("a link leads there into a file system of the kernel"));
+        }
     }
     if (FileType::from_raw_mode(found.st_mode) == FileType::Directory) != (kind == FileType::Directory) {
         return Err(refused("a directory goes on a directory, and a file on a file"));
     }
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(mount, "", &place, "", flags)?)
+    put_on(mount, place.as_fd())
 }
 
 fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
+    io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 fn resolve(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
@@ -86,37 +132,6 @@ fn make(parent: BorrowedFd<'_>, name: &str, is_directory: bool) -> io::Result<()
         Err(Errno::EXIST) => Ok(()),
         made => Ok(made?),
     }
-}
-
-fn is_own(root: BorrowedFd<'_>, found: &Stat) -> bool {
-    let device = |name: &&str| resolve(root, name).and_then(fstat).map(|own| own.st_dev);
-    let root_device = fstat(root).map(|root| root.st_dev);
-    OWN_PLACES
-        .iter()
-        .filter_map(|name| device(name).ok())
-        .any(|own| own == found.st_dev && root_device != Ok(own))
-}
-
-/// A tmpfs that is attached nowhere yet.
-pub(crate) fn new_tmpfs(bytes: u64, mode: u32, flags: &[MountFlag]) -> io::Result<OwnedFd> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    // Files of no bytes take kernel memory too, as in `mounts::tmpfs`.
-    let inodes = (bytes / 4096).max(64);
-    for (key, value) in
-        [("size", bytes.to_string()), ("nr_inodes", inodes.to_string()), ("mode", format!("{mode:o}"))]
-    {
-        fsconfig_set_string(&context, key, value.as_str())?;
-    }
-    fsconfig_create(&context)?;
-    let attributes = flags.iter().fold(MountAttrFlags::empty(), |all, one| {
-        all | match one {
-            MountFlag::ReadOnly => MountAttrFlags::MOUNT_ATTR_RDONLY,
-            MountFlag::NoSuid => MountAttrFlags::MOUNT_ATTR_NOSUID,
-            MountFlag::NoDev => MountAttrFlags::MOUNT_ATTR_NODEV,
-            MountFlag::NoExec => MountAttrFlags::MOUNT_ATTR_NOEXEC,
-        }
-    });
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
 #[cfg(test)]
@@ -166,5 +181,43 @@ mod tests {
         assert!(found(root.path(), "/file/x").is_err());
         assert_eq!(found(Path::new("/"), "/proc/self/root").unwrap_err().raw_os_error(), Some(libc::ELOOP));
         assert_eq!(found(Path::new("/"), "/proc/self/cwd/x").unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    }
+
+    #[test]
+    fn a_directory_of_our_own_is_made_and_nothing_else_will_do() {
+        let (root, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let opened = File::open(root.path()).unwrap();
+        let own =
+            |name: &str| Ok::<_, io::Error>(fstat(own_directory(opened.as_fd(), Path::new(name))?)?.st_ino);
+        assert_eq!(own("proc").unwrap(), fs::metadata(root.path().join("proc")).unwrap().ino());
+        assert_eq!(own("proc").unwrap(), fs::metadata(root.path().join("proc")).unwrap().ino());
+
+        fs::write(root.path().join("file"), "").unwrap();
+        fs::create_dir(root.path().join("real")).unwrap();
+        symlink("real", root.path().join("near")).unwrap();
+        symlink(host.path(), root.path().join("far")).unwrap();
+        symlink("loop", root.path().join("loop")).unwrap();
+        symlink("nowhere", root.path().join("broken")).unwrap();
+        for name in ["file", "near", "far", "loop", "broken", "far/x", "near/x"] {
+            let error = own(name).unwrap_err();
+            assert_eq!(error.to_string(), IN_WAY, "{name}");
+        }
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_found_in_a_mount_lies_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("a")).unwrap();
+        symlink("a", root.path().join("link")).unwrap();
+        let opened = File::open(root.path()).unwrap();
+        let error =
+            |path: &str| find(opened.as_fd(), Path::new(path), OFlags::PATH, Crossing::Refused).unwrap_err();
+        assert_eq!(error("link"), Errno::LOOP);
+        assert_eq!(error("link/x"), Errno::LOOP);
+        assert_eq!(error("none"), Errno::NOENT);
+        let top = File::open("/").unwrap();
+        let error = find(top.as_fd(), Path::new("proc/sys"), OFlags::PATH, Crossing::Refused).unwrap_err();
+        assert_eq!(error, Errno::XDEV);
     }
 }

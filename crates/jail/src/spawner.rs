@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 use crate::{
     cage::{Cage, FileIdentity, HandedLayer, IdMap},
     child::{self, Go, Handoff},
-    handed, image, mounts, outer,
+    devices, handed, image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
     privileges,
     seccomp::Filter,
@@ -157,7 +157,10 @@ impl Spawner {
             Request::Prepare { steps, shown_through } => {
                 let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));
                 let idmap_failure = try_idmap(&shown_through).err();
-                answer(&reply, prepared.map(|()| Reply::Prepared { ids: outer::ids_here(), idmap_failure }));
+                let device_failure =
+                    devices::try_make().err().map(|error| Failure::new("make device nodes", &error));
+                let ids = outer::ids_here();
+                answer(&reply, prepared.map(|()| Reply::Prepared { ids, idmap_failure, device_failure }));
             }
             Request::Spawn { cage } => {
                 if let Err(failure) = self.spawn(*cage, &reply) {
@@ -292,17 +295,18 @@ fn open_layers(
         .zip(images)
         .map(|(layer, image)| {
             let step = || format!("show {layer:?} with the sandbox's ids");
+            if let HandedLayer::Devices { owner } = layer {
+                return devices::make(*owner).map_err(|error| Failure::new("make device nodes", &error));
+            }
             let mount = match (layer, image) {
                 (HandedLayer::Directory { path, identity, .. }, None) => detached_layer(path, *identity),
                 (_, Some(mount)) => Ok(mount),
-                (HandedLayer::Image { .. } | HandedLayer::ReadOnlyImage { .. }, None) => {
-                    Err(io::ErrorKind::InvalidInput.into())
-                }
+                (_, None) => Err(io::ErrorKind::InvalidInput.into()),
             }
             .map_err(|error| Failure::new(step(), &error))?;
             let read_only = match layer {
                 HandedLayer::Directory { read_only, .. } => *read_only,
-                HandedLayer::Image { .. } => false,
+                HandedLayer::Image { .. } | HandedLayer::Devices { .. } => false,
                 HandedLayer::ReadOnlyImage { .. } => true,
             };
             sys::idmap_mount(mount.as_fd(), namespace.as_fd(), read_only)
@@ -314,7 +318,7 @@ fn open_layers(
 
 /// A mount of this directory; of the one that was allowed, however its name was moved about since.
 fn detached_layer(path: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
-    let mount = mounts::detached_copy(path)?;
+    let mount = mounts::copy(path, false, &[])?;
     if let Some(identity) = identity {
         identity.check(mount.as_fd())?;
     }

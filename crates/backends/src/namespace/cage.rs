@@ -8,13 +8,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use jail::{Cage, HandedLayer, IdMap, MountFlag, Namespace, PtsOptions, Step, WORKLOAD_CAPABILITIES};
+use jail::{
+    Cage, HandedLayer, IdMap, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, PtsOptions,
+    StagePath, Step, WORKLOAD_CAPABILITIES,
+};
 use sandbox::{RootfsPlan, SandboxPlan};
 
+mod kernel_files;
 mod layers;
 
-use self::layers::Lowers;
-pub(crate) use self::layers::{Source, Sources};
+pub(crate) use self::{
+    kernel_files::KernelFiles,
+    layers::{Source, Sources},
+};
 use super::{
     ids::RANGE,
     mounts,
@@ -33,26 +39,14 @@ const MAX_HANDED: usize = 24;
 const STAGE_BYTES: u64 = 1024 * 1024;
 /// Size of `/run`.
 const RUN_BYTES: u64 = 16 * 1024 * 1024;
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// The group `tty`, which owns terminals.
 const TTY_GROUP: u32 = 5;
+/// Most terminals of one sandbox. The whole host has some thousand (`kernel.pty.max`).
+const MAX_TERMINALS: u32 = 256;
 
-/// Files of the kernel that tell of the host or of other sandboxes, or reach into it.
-const MASKED_FILES: [&str; 7] = [
-    "proc/kcore",
-    "proc/keys",
-    "proc/latency_stats",
-    "proc/timer_list",
-    "proc/sched_debug",
-    "proc/kmsg",
-    "proc/interrupts",
-];
-const MASKED_DIRECTORIES: [&str; 5] =
-    ["proc/acpi", "proc/scsi", "proc/asound", "sys/firmware", "sys/devices/virtual/powercap"];
 /// Settings of the host's package managers beneath `/usr`, all of which image `host` shows: they may hold passwords, which
 /// only the daemon needs.
 const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
-const READ_ONLY: [&str; 5] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/sysrq-trigger"];
 
 /// What is true of this host and this daemon.
 #[derive(Debug, Clone)]
@@ -65,8 +59,10 @@ pub(crate) struct Ground {
     pub(crate) ids: Ids,
     /// What the host has mounted beneath `/usr`.
     pub(crate) usr_mounts: Vec<PathBuf>,
-    /// Files of the kernel that exist here and are to be masked or made read-only.
-    pub(crate) masked: Vec<PathBuf>,
+    /// Whether each sandbox can have device nodes of its own.
+    pub(crate) has_own_devices: bool,
+    /// Which of the kernel's files that are masked, made read-only or set exist here.
+    pub(crate) kernel_files: KernelFiles,
     /// Files beneath the host's `/usr` that are empty inside.
     pub(crate) hidden: Vec<PathBuf>,
 }
@@ -84,45 +80,17 @@ pub(crate) enum Ids {
 
 /// Steps for the spawner itself, once: a mount namespace of its own with a workplace in it, of which every child gets a copy.
 pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
-    let at = |name: &str| stage.join(name);
-    let quiet = vec![MountFlag::NoSuid, MountFlag::NoExec];
-    let tmpfs = |at, flags| Step::Tmpfs { at, bytes: STAGE_BYTES, mode: 0o755, flags };
+    let at = |name: &str| StagePath::new(stage, name);
+    let flags = vec![MountFlag::NoSuid, MountFlag::NoExec];
     let mut steps = vec![
         Step::Unshare { namespaces: vec![Namespace::Mount] },
         Step::HideMounts,
-        tmpfs(stage.to_owned(), vec![MountFlag::NoSuid, MountFlag::NoExec]),
+        Step::Tmpfs { at: at(""), bytes: STAGE_BYTES, mode: 0o755, flags },
     ];
     let layers = (0..MAX_HANDED).map(layer_name);
-    let directories = ["root", "own", "dev", "empty", "short"].map(str::to_owned);
+    let directories = ["root", "usr", "own", "dev", "empty", "short"].map(str::to_owned);
     steps.extend(layers.chain(directories).map(|name| Step::Directory { at: at(&name), mode: 0o755 }));
-    steps.push(tmpfs(at("empty"), quiet.clone()));
-    steps.push(Step::Flags { at: at("empty"), flags: vec![MountFlag::ReadOnly] });
-    // Nodes cannot be made in a user namespace, so the host's are shown, once for all sandboxes.
-    steps.push(tmpfs(at("dev"), quiet));
-    for device in DEVICES {
-        let node = at("dev").join(device);
-        steps.push(Step::File { at: node.clone() });
-        steps.push(Step::Bind {
-            from: Path::new("/dev").join(device),
-            at: node,
-            recursive: false,
-            // Devices can be written to all the same; what cannot be changed is the host's node, its mode and its owner.
-            flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoExec],
-        });
-    }
-    for (name, to) in [
-        ("fd", "/proc/self/fd"),
-        ("stdin", "/proc/self/fd/0"),
-        ("stdout", "/proc/self/fd/1"),
-        ("stderr", "/proc/self/fd/2"),
-        ("ptmx", "pts/ptmx"),
-    ] {
-        steps.push(Step::Link { at: at("dev").join(name), to: PathBuf::from(to) });
-    }
-    for name in ["pts", "shm"] {
-        steps.push(Step::Directory { at: at("dev").join(name), mode: 0o755 });
-    }
-    steps.push(Step::Flags { at: at("dev"), flags: vec![MountFlag::ReadOnly] });
+    steps.push(Step::HostDevices { at: at("dev") });
     steps
 }
 
@@ -154,37 +122,28 @@ pub(crate) struct Above {
 /// Builds the cage of one sandbox.
 pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> Cage {
     let stage = &ground.stage;
-    let root = stage.join("root");
+    let root = StagePath::new(stage, "root");
     let files = FileNames::of(&plan.directory);
     let mut steps = apart(&plan.hostname);
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
     let sources = Sources::of(plan, ground, &decided.above);
-    let (lowers, own, layers) = match ground.ids {
+    let (lowers, own, mut layers) = match ground.ids {
         Ids::OwnRange => {
             let own = own_layer(plan, &files, decided.has_image);
             layers::handed(&sources, ground, own, &mut steps)
         }
         Ids::Shared(_) | Ids::Host => (layers::shown(&sources, stage, &mut steps), files.own, Vec::new()),
     };
-    overlays(ground, &root, &lowers, &own, &mut steps);
-    if has_fixed_usr(plan, ground) {
-        fixed_usr(ground, &root, &mut steps);
-    }
+    steps.push(overlay(stage, "root", &lowers.root, &own));
+    steps.push(Step::Root { at: root.clone() });
+    steps.push(Step::Empty { at: StagePath::new(stage, "empty") });
+    device_mounts(plan, ground, decided.first_id, &mut layers, &mut steps);
     if plan.rootfs == RootfsPlan::Host {
-        steps.extend(ground.skeleton.bound.iter().map(|from| Step::Bind {
-            from: from.clone(),
-            at: below(&root, from),
-            recursive: false,
-            flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev],
-        }));
-        let null = stage.join("dev/null");
-        steps.extend(
-            ground.hidden.iter().map(|file| Step::Mask { at: below(&root, file), with: null.clone() }),
-        );
+        usr_steps(plan, ground, &lowers.usr, &own, &mut steps);
     }
-    kernel_mounts(plan, ground, &root, &mut steps);
-    let mounts = mounts::place_all(&plan.mounts, ground.ids, &root, &mut steps);
+    kernel_mounts(plan, ground, &mut steps);
+    let mounts = mounts::place_all(&plan.mounts, ground.ids, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
         // An image may name a working directory that nothing in it has.
@@ -246,22 +205,82 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     }
 }
 
-fn overlays(ground: &Ground, root: &Path, lowers: &Lowers, own: &Path, steps: &mut Vec<Step>) {
-    let mut overlay = |at: &Path, name: &str, lower: &[PathBuf]| {
-        let own = own.join(name);
-        steps.push(Step::Overlay {
-            at: at.to_owned(),
-            lower: lower.to_vec(),
-            upper: own.join("upper"),
-            work: own.join("work"),
-            short: ground.stage.join("short"),
-            flags: vec![MountFlag::NoSuid, MountFlag::NoDev],
-        });
-    };
-    overlay(root, "root", &lowers.root);
-    if !lowers.usr.is_empty() {
-        overlay(&root.join("usr"), "usr", &lowers.usr);
+/// At the place on the stage that has the same name.
+fn overlay(stage: &Path, name: &str, lower: &[PathBuf], own: &Path) -> Step {
+    let own = own.join(name);
+    Step::Overlay {
+        at: StagePath::new(stage, name),
+        lower: lower.to_vec(),
+        upper: own.join("upper"),
+        work: own.join("work"),
+        short: StagePath::new(stage, "short"),
+        flags: vec![MountFlag::NoSuid, MountFlag::NoDev],
     }
+}
+
+fn mount(what: NewMount, at: MountPath) -> Step {
+    Step::Mount { what, at, name: None }
+}
+
+/// One that later steps act in.
+fn named_mount(name: MountName, what: NewMount, at: &str) -> Step {
+    Step::Mount { what, at: in_root(at), name: Some(name) }
+}
+
+fn in_root(name: &str) -> MountPath {
+    MountPath::new(MountName::Root, name)
+}
+
+fn device_mounts(
+    plan: &SandboxPlan,
+    ground: &Ground,
+    first_id: Option<u32>,
+    layers: &mut Vec<HandedLayer>,
+    steps: &mut Vec<Step>,
+) {
+    let devices = if ground.has_own_devices {
+        layers.push(HandedLayer::Devices { owner: first_id.unwrap_or(0) });
+        NewMount::Layer(layers.len() - 1)
+    } else {
+        NewMount::Copy { from: ground.stage.join("dev"), recursive: true, flags: Vec::new() }
+    };
+    let group = match ground.ids {
+        Ids::Shared(count) if count <= TTY_GROUP => None,
+        _ => Some(TTY_GROUP),
+    };
+    let in_dev = |name: &str| MountPath::new(MountName::Dev, name);
+    let still = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
+    let shm = NewMount::Tmpfs { bytes: plan.limits.shm.bytes(), mode: 0o1777, flags: still };
+    steps.extend([
+        named_mount(MountName::Dev, devices, "dev"),
+        mount(NewMount::Pts(PtsOptions { group, max: MAX_TERMINALS }), in_dev("pts")),
+        mount(shm, in_dev("shm")),
+    ]);
+}
+
+/// The host's programs, for image `host`.
+fn usr_steps(plan: &SandboxPlan, ground: &Ground, lower: &[PathBuf], own: &Path, steps: &mut Vec<Step>) {
+    let fixed = || vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
+    let mask = |path: &Path| {
+        let path = path.strip_prefix("/usr").unwrap_or(path);
+        Step::Mask { at: MountPath::new(MountName::Usr, path), missing: Missing::IsFine }
+    };
+    if has_fixed_usr(plan, ground) {
+        // The mounts beneath must come along; each is covered at once.
+        let usr = NewMount::Copy { from: PathBuf::from("/usr"), recursive: true, flags: fixed() };
+        steps.push(named_mount(MountName::Usr, usr, "usr"));
+        steps.extend(ground.usr_mounts.iter().map(|path| mask(path)));
+    } else {
+        steps.push(overlay(&ground.stage, "usr", lower, own));
+        let usr = NewMount::Staged(StagePath::new(&ground.stage, "usr"));
+        steps.push(named_mount(MountName::Usr, usr, "usr"));
+    }
+    // A sandbox whose own files are in the place of the host's does not see the host's.
+    steps.extend(ground.hidden.iter().map(|path| mask(path)));
+    steps.extend(ground.skeleton.bound.iter().map(|from| {
+        let at = MountPath::new(MountName::Root, from.strip_prefix("/").unwrap_or(from));
+        mount(NewMount::Copy { from: from.clone(), recursive: false, flags: fixed() }, at)
+    }));
 }
 
 /// Without root the kernel lets nobody lay an overlay over a directory in which the host has mounted something, for that
@@ -271,66 +290,34 @@ pub(crate) fn has_fixed_usr(plan: &SandboxPlan, ground: &Ground) -> bool {
     plan.rootfs == RootfsPlan::Host && is_without_root && !ground.usr_mounts.is_empty()
 }
 
-/// The mounts beneath must come along; each is covered at once.
-fn fixed_usr(ground: &Ground, root: &Path, steps: &mut Vec<Step>) {
-    steps.push(Step::Bind {
-        from: PathBuf::from("/usr"),
-        at: root.join("usr"),
-        recursive: true,
-        flags: vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev],
-    });
-    let covered = ground.usr_mounts.iter().map(|mount| {
-        let with = if mount.is_dir() { "empty" } else { "dev/null" };
-        Step::Mask { at: below(root, mount), with: ground.stage.join(with) }
-    });
-    steps.extend(covered);
+/// A path as `/proc/self/mountinfo` writes it.
+fn unescaped(path: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
+    escapes.iter().fold(path.to_owned(), |path, (escape, meant)| path.replace(escape, meant))
 }
 
 /// Mounts beneath `/usr`, from the text of `/proc/self/mountinfo`.
 pub(crate) fn usr_mounts(mountinfo: &str) -> Vec<PathBuf> {
     let mounted = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
-    mounted.filter(|at| at.starts_with("/usr/")).map(|at| PathBuf::from(at.replace("\\040", " "))).collect()
+    mounted.filter(|at| at.starts_with("/usr/")).map(|at| PathBuf::from(unescaped(at))).collect()
 }
 
-fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut Vec<Step>) {
-    let (stage, limits) = (&ground.stage, &plan.limits);
-    let quiet = vec![MountFlag::NoSuid, MountFlag::NoDev];
-    let still = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
-    let group = match ground.ids {
-        Ids::Shared(count) if count <= TTY_GROUP => None,
-        _ => Some(TTY_GROUP),
+fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, steps: &mut Vec<Step>) {
+    let tmpfs = |bytes, mode| {
+        let flags = vec![MountFlag::NoSuid, MountFlag::NoDev];
+        NewMount::Tmpfs { bytes, mode, flags }
     };
-    steps.extend([
-        Step::Bind { from: stage.join("dev"), at: root.join("dev"), recursive: true, flags: Vec::new() },
-        Step::Pts { at: root.join("dev/pts"), options: PtsOptions { group } },
-        Step::Tmpfs { at: root.join("dev/shm"), bytes: limits.shm.bytes(), mode: 0o1777, flags: still },
-    ]);
     // Builds have none: what one instruction puts there, the next one finds.
-    if limits.tmp.bytes() > 0 {
-        let (at, flags) = (root.join("tmp"), quiet.clone());
-        steps.push(Step::Tmpfs { at, bytes: limits.tmp.bytes(), mode: 0o1777, flags });
+    let tmp = plan.limits.tmp.bytes();
+    if tmp > 0 {
+        steps.push(mount(tmpfs(tmp, 0o1777), in_root("tmp")));
     }
     steps.extend([
-        Step::Tmpfs { at: root.join("run"), bytes: RUN_BYTES, mode: 0o755, flags: quiet },
-        Step::Proc { at: root.join("proc") },
-        Step::Sys { at: root.join("sys") },
-        // Ports below 1024 for everybody: the network namespace is the sandbox's own.
-        Step::Setting {
-            at: root.join("proc/sys/net/ipv4/ip_unprivileged_port_start"),
-            value: "0".to_owned(),
-        },
+        mount(tmpfs(RUN_BYTES, 0o755), in_root("run")),
+        named_mount(MountName::Proc, NewMount::Proc, "proc"),
+        named_mount(MountName::Sys, NewMount::Sys, "sys"),
     ]);
-    let is_there = |name: &&&str| ground.masked.contains(&Path::new("/").join(name));
-    let mask = |name: &str, with: &str| Step::Mask { at: root.join(name), with: stage.join(with) };
-    steps.extend(MASKED_FILES.iter().filter(is_there).map(|name| mask(name, "dev/null")));
-    steps.extend(MASKED_DIRECTORIES.iter().filter(is_there).map(|name| mask(name, "empty")));
-    steps.extend(READ_ONLY.iter().filter(is_there).map(|name| Step::ReadOnly { at: root.join(name) }));
-}
-
-/// Which of the kernel's files that are masked or made read-only exist here: asked once, not for every sandbox.
-pub(crate) fn masked_here() -> Vec<PathBuf> {
-    let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
-    all.map(|name| Path::new("/").join(name)).filter(|path| path.symlink_metadata().is_ok()).collect()
+    steps.extend(ground.kernel_files.steps());
 }
 
 /// Which settings with passwords exist beneath `/usr` of this host (`/`, but in tests). Asked for every sandbox, since they may
@@ -347,10 +334,6 @@ pub(crate) fn hidden_here(host: &Path, usr_mounts: &[PathBuf]) -> Vec<PathBuf> {
         .collect();
     found.dedup();
     found
-}
-
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// A directory of the host which is no parent of anything that we need to see, and which the children of the spawner can enter

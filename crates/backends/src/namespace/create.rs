@@ -149,7 +149,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
         RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
-            host.ground.clone()
+            host.ground_of_others()
         }
     };
     mounts::check(&plan.mounts, &ground, &host.disk_tools)?;

@@ -32,8 +32,13 @@ pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> BackendError
 }
 
 pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> BackendError {
+    let what = format!("{}: {failure}", what.into());
+    if failure.is_refusal {
+        let hint = "Look at what the sandbox's image or snapshot has in that place, or use another one.";
+        return BackendError::Unsupported { what, hint: Some(hint.to_owned()) };
+    }
     let errno = failure.errno;
-    sort(format!("{}: {failure}", what.into()), errno, failure.into())
+    sort(what, errno, failure.into())
 }
 
 /// What an archive asks for and cannot have is not ours to mend; all else is the host's.

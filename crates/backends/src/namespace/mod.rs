@@ -40,13 +40,17 @@ use sandbox::{
 };
 use tokio::io::Interest;
 
-use cage::{Ground, Ids};
+use cage::{Ground, Ids, KernelFiles};
 pub use create::CreateCosts;
 pub use names::Directories;
 use skeleton::Skeleton;
 use spawner_watch::SpawnerWatch;
 use statement::Means;
 pub use work::worker;
+
+/// For hosts where only the host's nodes can be shown.
+const SHARED_DEVICES: &str = "/dev/null and the other devices are the host's own files: programs here, on the host and in \
+    other sandboxes can lock them and watch when they are opened.";
 
 /// Makes sandboxes on this machine, as root or as an ordinary user.
 #[derive(Debug)]
@@ -144,6 +148,7 @@ impl Host {
         let request = Request::Prepare { steps: cage::prepare_steps(&stage), shown_through };
         let reply = spawner.ask(&request, &beside).map_err(spawner_gone)?;
         let mut warnings = cgroups.missing().to_vec();
+        let has_own_devices = matches!(reply, Reply::Prepared { device_failure: None, .. });
         let ids = match reply {
             Reply::Prepared { idmap_failure: Some(failure), .. } => {
                 warnings.push(format!(
@@ -160,9 +165,20 @@ impl Host {
         if !is_root && !usr_mounts.is_empty() {
             warnings.push("/usr is read-only: the host has file systems mounted beneath it.".to_owned());
         }
-        let (skeleton, masked) = (Skeleton::default(), cage::masked_here());
+        if !has_own_devices {
+            warnings.push(SHARED_DEVICES.to_owned());
+        }
         let pools = vec![directories.layers(), directories.snapshots()];
-        let ground = Ground { stage, skeleton, pools, ids, usr_mounts, masked, hidden: Vec::new() };
+        let ground = Ground {
+            stage,
+            skeleton: Skeleton::default(),
+            pools,
+            ids,
+            usr_mounts,
+            has_own_devices,
+            kernel_files: KernelFiles::default(),
+            hidden: Vec::new(),
+        };
         let means =
             Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
         let disk_tools = match ids {
@@ -203,10 +219,15 @@ impl Host {
         Ok(made.insert(skeleton).clone())
     }
 
-    /// What cages are built on. May block while the layer of image `host` is made.
+    /// What cages of image `host` are built on. May block while the layer of that is made.
     fn ground(&self) -> Result<Ground, BackendError> {
         let hidden = cage::hidden_here(Path::new("/"), &self.ground.usr_mounts);
-        Ok(Ground { skeleton: self.skeleton()?, hidden, ..self.ground.clone() })
+        Ok(Ground { skeleton: self.skeleton()?, hidden, ..self.ground_of_others() })
+    }
+
+    /// What cages of other images are built on.
+    fn ground_of_others(&self) -> Ground {
+        Ground { kernel_files: KernelFiles::here(), ..self.ground.clone() }
     }
 
     /// Waits until nothing is left of an earlier attempt to make this sandbox.

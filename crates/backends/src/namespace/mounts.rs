@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jail::{HandedMount, MountFlag, Step};
+use jail::{HandedMount, MountFlag, NewMount, Step};
 use sandbox::{MountOrigin, MountPlan};
 
 use super::cage::{Ground, Ids};
@@ -10,26 +10,20 @@ use super::cage::{Ground, Ids};
 /// As `/tmp`: everybody may write to it.
 const TMPFS_MODE: u32 = 0o1777;
 
-/// Puts every mount of the plan in its place in `root`. Those that come from the host are opened by the spawner.
-pub(crate) fn place_all(
-    mounts: &[MountPlan],
-    ids: Ids,
-    root: &Path,
-    steps: &mut Vec<Step>,
-) -> Vec<HandedMount> {
+/// Puts every mount of the plan in its place. Those that come from the host are opened by the spawner.
+pub(crate) fn place_all(mounts: &[MountPlan], ids: Ids, steps: &mut Vec<Step>) -> Vec<HandedMount> {
     let mut all = Vec::new();
     for mount in mounts {
-        let (root, at) = (root.to_owned(), mount.guest_path.clone());
-        match &mount.source {
+        let what = match &mount.source {
             MountOrigin::Tmpfs { size } => {
-                let (bytes, flags) = (size.bytes(), flags(mount));
-                steps.push(Step::PlaceTmpfs { bytes, mode: TMPFS_MODE, flags, root, at });
+                NewMount::Tmpfs { bytes: size.bytes(), mode: TMPFS_MODE, flags: flags(mount) }
             }
             origin => {
-                steps.push(Step::Place { mount: all.len(), root, at });
                 all.extend(handed(origin, ids, flags(mount)));
+                NewMount::Handed(all.len() - 1)
             }
-        }
+        };
+        steps.push(Step::Place { what, at: mount.guest_path.clone() });
     }
     all
 }

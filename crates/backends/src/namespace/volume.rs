@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use jail::{Cage, MountFlag, Reply, Request, Step, Unlinked};
+use jail::{Cage, MountFlag, Reply, Request, StagePath, Step, Unlinked};
 use sandbox::{BackendError, ByteSize, Defaults, MountOrigin, SandboxId, VolumeKind, VolumeStorage};
 
 use super::{
@@ -114,7 +114,7 @@ fn build(
     ground: &Ground,
     first_id: Option<u32>,
 ) -> Result<Cage, BackendError> {
-    let root = ground.stage.join("root");
+    let root = StagePath::new(&ground.stage, "root");
     let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
     let no_volume = || BackendError::Failed { what: "a tmpfs is no volume".to_owned(), source: None };
     let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;

@@ -1,8 +1,8 @@
 //! What must not be possible inside.
 
-use std::{fs, sync::Arc};
+use std::{fs, os::unix::fs::MetadataExt as _, sync::Arc};
 
-use sandbox::Instance;
+use sandbox::{Instance, SandboxPlan};
 
 use crate::world::{World, run, run_as, sh};
 
@@ -79,13 +79,64 @@ pub(crate) async fn dangerous_calls_are_refused(world: Arc<World>) {
     instance.stop().await.unwrap();
 }
 
+/// What is masked on every host that has it, whatever the list in the cage says.
+const ALWAYS_MASKED: [&str; 12] = [
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/timer_list",
+    "/proc/kmsg",
+    "/proc/interrupts",
+    "/proc/pressure",
+    "/proc/acpi",
+    "/proc/scsi",
+    "/proc/asound",
+    "/proc/sched_debug",
+    "/sys/firmware",
+    "/sys/devices/virtual/block",
+];
+
+/// Which of the walls in the sandbox's own list of steps do not stand, as seen from inside. Empty when all do.
+pub(crate) async fn open_walls(world: &World, plan: &SandboxPlan, instance: &dyn Instance) -> String {
+    let steps = world.backend.explain(plan);
+    let of_kernel = |path: &str| path.starts_with("/proc/") || path.starts_with("/sys/");
+    let paths = |name: &str| {
+        let paths = steps.iter().filter_map(|step| step.strip_prefix(name)).filter(|path| of_kernel(path));
+        paths.collect::<Vec<_>>()
+    };
+    let (masked, read_only) = (paths("mask "), paths("read-only "));
+    assert!(masked.len() >= 5 && read_only.contains(&"/proc/sys"), "{steps:?}");
+    let mut script = String::from(
+        "mounted() { grep -qE \"^([^ ]+ ){4}$1 $2\" /proc/self/mountinfo || echo \"$1 is not mounted as $2\"; }\n\
+         masked() {\n\
+           mounted $1 '.*ro,'\n\
+           if [ -d $1 ]; then [ -z \"$(ls -A $1)\" ] || echo \"$1 is not empty\"\n\
+           else [ -c $1 ] && [ \"$(head -c 1 $1 | wc -c)\" -eq 0 ] || echo \"$1 is not masked\"; fi\n\
+         }\n\
+         mounted /proc '.* - proc '; mounted /sys 'ro,.* - (sysfs|tmpfs) '; mounted /dev 'ro,.* - tmpfs '\n\
+         mounted /dev/pts '.*max=256'; mounted /tmp '.* - tmpfs '; mounted /run '.* - tmpfs '\n",
+    );
+    script.extend(masked.iter().map(|path| format!("masked {path}\n")));
+    script.extend(read_only.iter().map(|path| format!("mounted {path} ro,\n")));
+    for setting in steps.iter().filter_map(|step| step.strip_prefix("setting ")) {
+        let (path, value) = setting.split_once(" = ").unwrap();
+        script += &format!("[ \"$(cat {path})\" = {value} ] || echo \"{setting} is not set\"\n");
+    }
+    let output = sh(instance, &script).await;
+    output.stdout + &output.stderr
+}
+
 pub(crate) async fn the_kernels_files_are_masked_or_read_only(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;
-    for file in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg", "/proc/interrupts"] {
-        let output = sh(&*instance, &format!("cat {file} 2>/dev/null | head -c 16")).await;
-        assert_eq!(output.stdout, "", "{file}");
+    assert_eq!(open_walls(&world, &plan, &*instance).await, "");
+    for path in ALWAYS_MASKED {
+        let output = sh(&*instance, &format!("[ -d {path} ] && ls -A {path} || head -c 16 {path}")).await;
+        assert_eq!(output.stdout, "", "{path}");
     }
+    // Nothing of the kernel's own can be opened for writing; what is masked is a device.
+    let writable = "find /proc /sys -path '/proc/[0-9]*' -prune -o -type f -writable -print 2>/dev/null \
+        | while read -r file; do [ -f $file ] && (: >> $file) 2>/dev/null && echo $file; done";
+    assert_eq!(sh(&*instance, writable).await.stdout, "");
     for write in [
         "echo 1 > /proc/sys/kernel/core_pattern",
         "echo x > /proc/sys/kernel/hostname",
@@ -103,7 +154,58 @@ pub(crate) async fn the_kernels_files_are_masked_or_read_only(world: Arc<World>)
     }
     let listed = sh(&*instance, "ls -A /sys/firmware 2>/dev/null; ls /sys/fs/cgroup 2>/dev/null").await;
     assert_eq!(listed.stdout, "");
+    // What programs choose their size by.
+    for file in
+        ["cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "vmstat", "sys/kernel/osrelease"]
+    {
+        let read = sh(&*instance, &format!("head -c 1 /proc/{file} | wc -c")).await;
+        assert_eq!(read.stdout, "1\n", "{file}");
+    }
+    assert_eq!(
+        sh(&*instance, "nproc && ls /sys/devices/system/cpu/cpu0 && ls /sys/class/net").await.code(),
+        Some(0)
+    );
     instance.stop().await.unwrap();
+}
+
+pub(crate) async fn device_nodes_are_nobody_elses_where_they_can_be_made(world: Arc<World>) {
+    let plans = [world.plan(), world.plan()];
+    let (one, other) = (world.create(&plans[0]).await, world.create(&plans[1]).await);
+    let used = sh(
+        &*one,
+        "echo x > /dev/null && head -c 3 /dev/zero | wc -c && head -c 3 /dev/urandom | wc -c && ! echo x 2>/dev/null > /dev/full \
+         && ls -d /dev/pts/ptmx /dev/shm /dev/stdin && ! chmod 600 /dev/null && ! touch /dev/x && ! rm /dev/null && ! touch -d 2020-01-01 /dev/null",
+    )
+    .await;
+    assert_eq!(
+        (used.stdout.as_str(), used.code()),
+        ("3\n3\n/dev/pts/ptmx\n/dev/shm\n/dev/stdin\n", Some(0)),
+        "{used:?}"
+    );
+    // Which file it is decides whom a lock or a watch on it concerns. Masked files and directories are such files too.
+    let which = "stat -c '%d:%i %t:%T %A' /dev/null /proc/kmsg; stat -c '%d:%i' /dev/pts /proc/pressure /sys/firmware";
+    let (ours, theirs) = (sh(&*one, which).await.stdout, sh(&*other, which).await.stdout);
+    let null = fs::metadata("/dev/null").unwrap();
+    let hosts = format!("{}:{}", null.dev(), null.ino());
+    assert!(ours.lines().next().unwrap().ends_with(" 1:3 crw-rw-rw-"), "{ours}");
+    let is_warned = one.isolation().warnings.iter().any(|warning| warning.contains("/dev/null"));
+    if rustix::process::geteuid().is_root() {
+        let files = |text: &str| {
+            text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let (ours, theirs) = (files(&ours), files(&theirs));
+        assert!(
+            ours.iter().all(|file| *file != hosts && !theirs.contains(file)),
+            "{hosts}: {ours:?} {theirs:?}"
+        );
+        assert_eq!(sh(&*one, "stat -c %U:%G /dev/null").await.stdout, "root:root\n");
+    } else {
+        assert!(ours.starts_with(&hosts), "{hosts}: {ours}");
+    }
+    assert_eq!(is_warned, ours.starts_with(&hosts));
+    for instance in [one, other] {
+        instance.stop().await.unwrap();
+    }
 }
 
 pub(crate) async fn the_hosts_files_are_not_there(world: Arc<World>) {

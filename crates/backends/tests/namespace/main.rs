@@ -10,6 +10,7 @@
 )]
 
 mod escape;
+mod hostile;
 mod life;
 mod limits;
 mod mounts;
@@ -59,11 +60,15 @@ const STORIES: &[Story] = stories![
     escape::capabilities_are_few_and_cannot_grow,
     escape::dangerous_calls_are_refused,
     escape::the_kernels_files_are_masked_or_read_only,
+    escape::device_nodes_are_nobody_elses_where_they_can_be_made,
     escape::the_hosts_files_are_not_there,
     escape::only_loopback_and_only_its_own_processes,
     escape::the_guest_cannot_be_looked_into_or_killed,
     escape::root_inside_is_nobody_outside,
     escape::usr_is_writable_inside_and_untouched_outside,
+    hostile::a_link_that_changes_its_meaning_leads_nowhere,
+    hostile::a_mount_on_the_root_itself_is_refused,
+    hostile::random_trees_touch_nothing_outside,
     limits::a_memory_hog_dies_and_the_guest_lives,
     limits::a_fork_bomb_stays_inside,
     limits::sizes_of_the_small_file_systems_hold,

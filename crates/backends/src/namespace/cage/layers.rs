@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use jail::{FileIdentity, HandedLayer, MountFlag, Step};
+use jail::{FileIdentity, HandedLayer, MountFlag, StagePath, Step};
 use sandbox::{RootfsPlan, SandboxPlan};
 
 use super::{Above, Ground, has_fixed_usr, layer_name};
@@ -106,9 +106,9 @@ pub(crate) fn handed(
         Source::Nothing => ground.stage.join("empty"),
     });
     let own_place = ground.stage.join("own");
-    let places = (0..layers.len()).map(|number| ground.stage.join(layer_name(number)));
-    let places = places.chain([own_place.clone()]).enumerate();
-    steps.extend(places.map(|(layer, at)| Step::Attach { layer, at }));
+    let names = (0..layers.len()).map(layer_name).chain(["own".to_owned()]).enumerate();
+    let attach = |(layer, name)| Step::Attach { layer, at: StagePath::new(&ground.stage, name) };
+    steps.extend(names.map(attach));
     layers.push(own);
     (lowers, own_place, layers)
 }
@@ -125,12 +125,13 @@ pub(crate) fn shown(sources: &Sources, stage: &Path, steps: &mut Vec<Step>) -> L
         Source::Directory { path, identity: None } => path.clone(),
         Source::Directory { path, identity: Some(identity) } => {
             // Held first and looked at then: what lies at the path may be another one by the next time.
-            let at = stage.join(layer_name(n_held));
+            let name = layer_name(n_held);
+            let at = StagePath::new(stage, name.as_str());
             n_held += 1;
             let flags = vec![MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
-            steps.push(Step::Bind { from: path.clone(), at: at.clone(), recursive: false, flags });
-            steps.push(Step::Expect { at: at.clone(), identity: *identity });
-            at
+            steps.push(Step::Bind { from: path.clone(), at: at.clone(), flags });
+            steps.push(Step::Expect { at, identity: *identity });
+            stage.join(name)
         }
         // Refused before it comes to this.
         Source::Disk { image, .. } => image.clone(),

@@ -39,12 +39,19 @@ fn explain_with(
         usr: matches!(ids, Ids::Shared(_)).then(|| layer.join("usr")),
         bound: vec![PathBuf::from("/lib64")],
     };
-    let all = MASKED_FILES.iter().chain(&MASKED_DIRECTORIES).chain(&READ_ONLY);
-    let masked = all.map(|name| Path::new("/").join(name)).collect();
     let hidden = HIDDEN.iter().map(|name| Path::new("/").join(name)).collect();
     let usr_mounts = usr_mounts.iter().map(PathBuf::from).collect();
     let pools = vec![PathBuf::from("/home-of-warren/layers"), PathBuf::from("/home-of-warren/snapshots")];
-    let ground = Ground { stage: PathBuf::from("/mnt"), skeleton, pools, ids, usr_mounts, masked, hidden };
+    let ground = Ground {
+        stage: PathBuf::from("/mnt"),
+        skeleton,
+        pools,
+        ids,
+        usr_mounts,
+        has_own_devices: !matches!(ids, Ids::Shared(_)),
+        kernel_files: KernelFiles::all(),
+        hidden,
+    };
     let cage = build(&plan, &ground, decided);
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
@@ -121,9 +128,9 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
     };
     let text = explain_on(Ids::Shared(1), &decided, &["/usr/lib/wsl/drivers"]);
     check("fixed-usr.txt", &text);
-    assert!(text.contains("mask /mnt/root/usr/lib/wsl/drivers"));
-    let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:2 / /usr/lo\\040cal rw - ext4 /dev/sdb rw\n3 1 8:3 / /usr rw - ext4 x rw\n";
-    assert_eq!(usr_mounts(table), [PathBuf::from("/usr/lo cal")]);
+    assert!(text.contains("mask /usr/lib/wsl/drivers"));
+    let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:2 / /usr/lo\\040c\\134al rw - ext4 /dev/sdb rw\n3 1 8:3 / /usr rw - ext4 x rw\n";
+    assert_eq!(usr_mounts(table), [PathBuf::from("/usr/lo c\\al")]);
 }
 
 fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {

@@ -1,0 +1,149 @@
+//! The kernel's own files in `/proc` and `/sys`: which are hidden from sandboxes, which can only be read, which are set.
+//!
+//! Hidden is what makes the kernel keep something for whoever opens or writes it, and what tells of the host's hardware, of its
+//! disks or of other sandboxes. What programs look at to choose their size stays: processors, memory, load, limits.
+
+use std::{fs, path::Path};
+
+use jail::{
+    Missing, MountName,
+    MountName::{Proc, Sys},
+    MountPath, Step,
+};
+
+const MASKED: [(MountName, &str); 42] = [
+    // A trigger that is written there is kept by the kernel, which may take hours to let go of many.
+    (Proc, "pressure"),
+    // The kernel's memory, messages, keys, timers and debugging.
+    (Proc, "kcore"),
+    (Proc, "kmsg"),
+    (Proc, "keys"),
+    (Proc, "timer_list"),
+    (Proc, "timer_stats"),
+    (Proc, "latency_stats"),
+    (Proc, "sched_debug"),
+    (Proc, "dynamic_debug"),
+    (Proc, "kpagecount"),
+    (Proc, "kpageflags"),
+    (Proc, "kpagecgroup"),
+    (Proc, "pagetypeinfo"),
+    (Proc, "slabinfo"),
+    (Proc, "vmallocinfo"),
+    (Sys, "kernel/slab"),
+    (Sys, "kernel/vmcoreinfo"),
+    // Counts of interrupts tell when keys are pressed and packets come.
+    (Proc, "interrupts"),
+    (Proc, "irq"),
+    (Sys, "kernel/irq"),
+    // Hardware, its heat and its power.
+    (Proc, "acpi"),
+    (Proc, "asound"),
+    (Proc, "scsi"),
+    (Proc, "mtrr"),
+    (Proc, "iomem"),
+    (Proc, "ioports"),
+    (Sys, "firmware"),
+    (Sys, "hypervisor"),
+    (Sys, "devices/virtual/dmi"),
+    (Sys, "devices/virtual/powercap"),
+    (Sys, "devices/virtual/thermal"),
+    // How the host was started, and its disks: loop devices name the files of other sandboxes.
+    (Proc, "cmdline"),
+    (Proc, "diskstats"),
+    (Proc, "partitions"),
+    (Proc, "fs"),
+    (Sys, "dev/block"),
+    (Sys, "devices/virtual/block"),
+    (Sys, "devices/virtual/bdi"),
+    (Sys, "fs/btrfs"),
+    (Sys, "fs/ext4"),
+    (Sys, "fs/f2fs"),
+    (Sys, "fs/xfs"),
+];
+/// Has a directory for each processor; the one below is masked in all of them.
+const PROCESSORS: &str = "devices/system/cpu";
+const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
+
+const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, "sysrq-trigger")];
+
+const SET: [(MountName, &str, &str); 1] = [
+    // Ports below 1024 for everybody: the network namespace is the sandbox's own.
+    (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
+];
+
+/// Those of them that exist here. Found anew for every sandbox, since modules come and go: then a step whose file is missing is
+/// an error, and never a wall that nobody noticed was not there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KernelFiles {
+    set: Vec<(MountPath, &'static str)>,
+    masked: Vec<MountPath>,
+    read_only: Vec<MountPath>,
+}
+
+impl KernelFiles {
+    pub(crate) fn here() -> Self {
+        let host = |mount| Path::new(if mount == Proc { "/proc" } else { "/sys" });
+        let exists = |mount, path: &str| host(mount).join(path).symlink_metadata().is_ok();
+        let mut found = Self::of(exists);
+        found.masked.extend(of_processors(&host(Sys).join(PROCESSORS)));
+        found
+    }
+
+    fn of(exists: impl Fn(MountName, &str) -> bool) -> Self {
+        let paths = |all: &[(MountName, &str)]| {
+            let there = all.iter().filter(|(mount, path)| exists(*mount, path));
+            there.map(|(mount, path)| MountPath::new(*mount, path)).collect()
+        };
+        let set = SET.iter().filter(|(mount, path, _)| exists(*mount, path));
+        Self {
+            set: set.map(|(mount, path, value)| (MountPath::new(*mount, path), *value)).collect(),
+            masked: paths(&MASKED),
+            read_only: paths(&READ_ONLY),
+        }
+    }
+
+    /// As on a host that has them all.
+    #[cfg(test)]
+    pub(crate) fn all() -> Self {
+        Self::of(|_mount, _path| true)
+    }
+
+    /// Once `/proc` and `/sys` are mounted.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> {
+        let set =
+            self.set.iter().map(|(at, value)| Step::Setting { at: at.clone(), value: (*value).to_owned() });
+        let masked = self.masked.iter().map(|at| Step::Mask { at: at.clone(), missing: Missing::Fails });
+        // After what is set in there.
+        let read_only = self.read_only.iter().map(|at| Step::ReadOnly { at: at.clone() });
+        set.chain(masked).chain(read_only)
+    }
+}
+
+fn of_processors(processors: &Path) -> Vec<MountPath> {
+    if !processors.join("cpu0").join(MASKED_OF_PROCESSOR).exists() {
+        return Vec::new();
+    }
+    let directories = fs::read_dir(processors).into_iter().flatten().flatten();
+    let there = directories.filter(|directory| directory.path().join(MASKED_OF_PROCESSOR).exists());
+    let path =
+        |directory: fs::DirEntry| Path::new(PROCESSORS).join(directory.file_name()).join(MASKED_OF_PROCESSOR);
+    there.map(|directory| MountPath::new(Sys, path(directory))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_processor_has_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(of_processors(place.path()), []);
+        for name in ["cpu0/thermal_throttle", "cpu1/thermal_throttle", "cpu2/topology", "cpuidle"] {
+            fs::create_dir_all(place.path().join(name)).unwrap();
+        }
+        let mut found: Vec<_> = of_processors(place.path()).iter().map(ToString::to_string).collect();
+        found.sort();
+        let expected = ["cpu0", "cpu1"].map(|cpu| format!("/sys/devices/system/cpu/{cpu}/thermal_throttle"));
+        assert_eq!(found, expected);
+    }
+}
