@@ -16,6 +16,7 @@ mod exec;
 mod files;
 mod limits;
 mod listen;
+mod netlink;
 mod processes;
 mod reap;
 mod server;
@@ -49,6 +50,8 @@ pub struct GuestConfig {
     pub oom_counter: Option<OwnedFd>,
     /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
     pub rlimits: Vec<(u32, u64, u64)>,
+    /// The listener of a syscall filter that asks for every netlink socket, and how many there may be at once.
+    pub netlink: Option<(OwnedFd, usize)>,
 }
 
 /// What all tasks share.
@@ -126,6 +129,9 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
         tokio::task::spawn_local(tidy(Rc::clone(&guest)));
+        if let Some((calls, max_sockets)) = config.netlink {
+            tokio::task::spawn_local(netlink::admit(sys::watched(calls)?, max_sockets));
+        }
         tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
         guest.leave.notified().await;
         Ok(())

@@ -321,6 +321,59 @@ fn set_to_default(signal: c_int) {
     };
 }
 
+/// A system call that its filter asks us about.
+#[derive(Debug)]
+pub(crate) struct AskedCall {
+    pub(crate) id: u64,
+    pub(crate) thread: u32,
+}
+
+/// `struct seccomp_notif` of `linux/seccomp.h`, its last part flattened.
+#[repr(C)]
+#[derive(Default)]
+struct Notification {
+    id: u64,
+    pid: u32,
+    flags: u32,
+    number: i32,
+    architecture: u32,
+    instruction_pointer: u64,
+    arguments: [u64; 6],
+}
+
+/// `struct seccomp_notif_resp`.
+#[repr(C)]
+struct NotificationAnswer {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+const SECCOMP_IOCTL_NOTIF_RECV: u32 = 0xC050_2100;
+const SECCOMP_IOCTL_NOTIF_SEND: u32 = 0xC018_2101;
+const SECCOMP_USER_NOTIF_FLAG_CONTINUE: u32 = 1;
+
+/// The next call; waits while there is none.
+pub(crate) fn receive_call(listener: &OwnedFd) -> io::Result<AskedCall> {
+    let mut call = Notification::default();
+    // SAFETY: the request takes a pointer to one `seccomp_notif`, all zeroes; `call` is that and outlives the call.
+    let rc = unsafe { libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut call) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(AskedCall { id: call.id, thread: call.pid }) }
+}
+
+/// Lets a call go on as it was made, or makes it fail with an error number.
+pub(crate) fn answer_call(listener: &OwnedFd, id: u64, answer: Result<(), i32>) -> io::Result<()> {
+    let (error, flags) = match answer {
+        Ok(()) => (0, SECCOMP_USER_NOTIF_FLAG_CONTINUE),
+        Err(errno) => (-errno, 0),
+    };
+    let mut answer = NotificationAnswer { id, value: 0, error, flags };
+    // SAFETY: the request takes a pointer to one `seccomp_notif_resp`, which `answer` is; it outlives the call.
+    let rc = unsafe { libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_SEND as _, &raw mut answer) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// `kill(2)`: also groups (negative) and everyone (-1).
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes integers only.

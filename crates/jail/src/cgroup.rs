@@ -38,6 +38,11 @@ const RETRY_EVERY: Duration = Duration::from_millis(2);
 /// Before the first second look at a group that freezes: most take less, and a workload stands still meanwhile.
 const FIRST_RETRY: Duration = Duration::from_micros(100);
 const GUESTS: &str = "guests";
+/// Version 1 does not count the buffers of sockets as memory. They have this limit of their own, which despite its name
+/// holds for UDP and every other protocol that counts its memory. Version 2 counts them as memory.
+const V1_SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
+/// The part of its memory limit that a workload may have in buffers of sockets on version 1, on top of it.
+const V1_SOCKET_SHARE: u64 = 4;
 
 /// A file that could not be read or written, and what was to go into it.
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +157,12 @@ impl Cgroups {
     /// Whether `controller` can be used, and if so, whether it is version 2's.
     pub fn controller(&self, controller: Controller) -> Option<bool> {
         self.with(controller).map(|hierarchy| hierarchy.is_v2)
+    }
+
+    /// Whether the buffers of sockets are limited: with the memory by version 2, beside it by version 1.
+    pub fn limits_sockets(&self) -> bool {
+        self.with(Controller::Memory)
+            .is_some_and(|one| one.is_v2 || one.directory.join(GUESTS).join(V1_SOCKETS).exists())
     }
 
     pub fn can_freeze(&self) -> bool {
@@ -316,6 +327,7 @@ impl Hierarchy {
     fn limit(&self, group: &Path, limits: &CgroupLimits) -> Result<(), CgroupError> {
         let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_MICROS / 1000;
         let both = limits.memory_bytes.saturating_add(limits.swap_bytes);
+        let sockets = limits.memory_bytes / V1_SOCKET_SHARE;
         for controller in &self.controllers {
             match (controller, self.is_v2) {
                 (Controller::Memory, true) => {
@@ -331,6 +343,7 @@ impl Hierarchy {
                         write(&memory, &limits.memory_bytes.to_string())?;
                     }
                     write_if_there(&with_swap, &both.to_string())?;
+                    write_if_there(&group.join(V1_SOCKETS), &sockets.to_string())?;
                 }
                 (Controller::Cpu, true) => {
                     write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?;

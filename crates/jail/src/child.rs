@@ -18,7 +18,7 @@ use crate::{
     handed, mounts,
     packet::{self, Failure, HandingOver, Reply},
     place, privileges,
-    seccomp::Filter,
+    seccomp::{Filter, NetlinkGate},
     sys,
 };
 
@@ -33,6 +33,8 @@ pub struct Handoff {
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
+    /// Absent where there are no netlink sockets inside.
+    pub netlink: Option<NetlinkGate>,
 }
 
 /// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
@@ -142,7 +144,13 @@ impl Child<'_> {
             Step::Place { mount, root, at } => place::put(self.take_mount(*mount)?.as_fd(), root, at),
             Step::PlaceRoot { mount, at } => mounts::attach(self.take_mount(*mount)?.as_fd(), at),
             Step::CloseDescriptors => self.close_descriptors(),
-            Step::Seccomp { .. } => self.filter.install(),
+            Step::Seccomp { .. } => {
+                let netlink = self.filter.install()?;
+                if let Some(handoff) = &mut self.handoff {
+                    handoff.netlink = netlink;
+                }
+                Ok(())
+            }
             plain => run_plain(plain),
         }
     }
@@ -194,7 +202,8 @@ impl Child<'_> {
         rustix::io::write(pid_file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
         let oom_counter = if has_oom_counter { descriptors.next() } else { None };
         let workload_cgroup = descriptors.collect();
-        self.handoff = Some(Handoff { listener, workload_cgroup, oom_counter, rlimits: Vec::new() });
+        let (rlimits, netlink) = (Vec::new(), None);
+        self.handoff = Some(Handoff { listener, workload_cgroup, oom_counter, rlimits, netlink });
         Ok(())
     }
 

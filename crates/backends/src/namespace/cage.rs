@@ -49,6 +49,10 @@ const MASKED_FILES: [&str; 7] = [
 ];
 const MASKED_DIRECTORIES: [&str; 5] =
     ["proc/acpi", "proc/scsi", "proc/asound", "sys/firmware", "sys/devices/virtual/powercap"];
+/// The most that everybody inside has together, in the sandbox's own user namespace. Without root it is a share of what
+/// the daemon's user has on the host: usually 128 instances.
+const USER_SETTINGS: [(&str, u32); 3] =
+    [("max_inotify_instances", 32), ("max_inotify_watches", 65_536), ("max_user_namespaces", 0)];
 /// Settings of the host's package managers beneath `/usr`, all of which image `host` shows: they may hold passwords, which
 /// only the daemon needs.
 const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
@@ -133,7 +137,7 @@ fn layer_name(number: usize) -> String {
 /// What the back end decided beyond the plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
-    /// First host id, for [`Ids::OwnRange`].
+    /// First host id of the range that nobody else has, for a root daemon.
     pub(crate) first_id: Option<u32>,
     pub(crate) has_image: bool,
     /// The trees above the image, those of their parts that exist, topmost first.
@@ -192,7 +196,8 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     }
     steps.extend(sealed());
     let id_map = id_map(ground.ids, decided.first_id);
-    Cage { name: plan.id.to_string(), id_map, layers, mounts, steps, rlimits: decided.rlimits.clone() }
+    let (name, owner) = (plan.id.to_string(), decided.first_id);
+    Cage { name, id_map, owner, layers, mounts, steps, rlimits: decided.rlimits.clone() }
 }
 
 /// The beginning of every cage: namespaces of its own.
@@ -320,6 +325,10 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, root: &Path, steps: &mut V
             value: "0".to_owned(),
         },
     ]);
+    steps.extend(USER_SETTINGS.map(|(name, value)| Step::Setting {
+        at: root.join("proc/sys/user").join(name),
+        value: value.to_string(),
+    }));
     let is_there = |name: &&&str| ground.masked.contains(&Path::new("/").join(name));
     let mask = |name: &str, with: &str| Step::Mask { at: root.join(name), with: stage.join(with) };
     steps.extend(MASKED_FILES.iter().filter(is_there).map(|name| mask(name, "dev/null")));

@@ -329,14 +329,17 @@ impl HalfMade {
         &self.id
     }
 
-    /// Takes a range of ids, where each place has its own; its first id.
+    /// Takes a range of ids, for a root daemon; returns its first id.
     pub(crate) fn take_range(&mut self, host: &Host) -> Result<Option<u32>, BackendError> {
         self.lease = match host.ground.ids {
-            Ids::OwnRange => Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
-                what: "every range of host ids is taken by a sandbox".to_owned(),
-                hint: Some("Stop sandboxes that are not needed.".to_owned()),
-            })?),
-            Ids::Shared(_) | Ids::Host => None,
+            // With the host's own ids, the range still owns the user namespace.
+            Ids::OwnRange | Ids::Host => {
+                Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
+                    what: "every range of host ids is taken by a sandbox".to_owned(),
+                    hint: Some("Stop sandboxes that are not needed.".to_owned()),
+                })?)
+            }
+            Ids::Shared(_) => None,
         };
         Ok(self.lease.as_ref().map(IdLease::first_id))
     }

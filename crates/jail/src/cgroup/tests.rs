@@ -19,6 +19,7 @@ fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> 
             fs::write(group.join("memory.oom_control"), "under_oom 0\noom_kill 3\n").unwrap();
             fs::write(group.join("memory.memsw.limit_in_bytes"), "").unwrap();
             fs::write(group.join("memory.swap.max"), "").unwrap();
+            fs::write(group.join("memory.kmem.tcp.limit_in_bytes"), "").unwrap();
         }
         Mount { is_v2: *is_v2, controllers: controllers.to_vec(), top: base.clone(), own: base }
     });
@@ -42,6 +43,8 @@ fn version_1_has_a_directory_in_each_hierarchy() {
     assert_eq!((files.enter.len(), files.oom_counter.is_some()), (3, true));
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.memsw.limit_in_bytes"), (65 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (16 << 20).to_string());
+    assert!(cgroups.limits_sockets());
     assert_eq!(read(top.path(), "1/warren/sbx-1/cpu.cfs_quota_us"), "150000");
     assert_eq!(read(top.path(), "2/warren/sbx-1/pids.max"), "32");
     assert_eq!(cgroups.ids(), ["sbx-1"]);
