@@ -10,9 +10,10 @@ use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, Defaults, SandboxId, SandboxPlan, SandboxSpec};
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits, netlink } = handoff;
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink } = handoff;
     let netlink = netlink.map(|gate| (gate.listener, gate.max_sockets as usize));
-    let config = guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits, netlink };
+    let config =
+        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink };
     i32::from(guest::run(config).is_err())
 }
 

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         guest::run(GuestConfig {
             listener,
             workload_cgroup: vec![],
+            memory_cgroup: None,
             oom_counter: None,
             rlimits: vec![],
             netlink: None,

@@ -141,6 +141,41 @@ pub(crate) fn spawn(plan: &ChildPlan<'_>) -> io::Result<i32> {
     }
 }
 
+/// Forks a child that enters `cgroup`, keeps no descriptor but `link` and the standard ones, does `work` and ends.
+pub(crate) fn fork_worker(
+    link: OwnedFd,
+    cgroup: Option<BorrowedFd<'_>>,
+    work: impl FnOnce(OwnedFd),
+) -> io::Result<()> {
+    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the C
+    // library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // Without it, what is written would be charged to nobody. The parent sees that there is no answer.
+            if cgroup.is_none_or(|cgroup| rustix::io::write(cgroup, b"0").is_ok()) {
+                close_all_but(&link);
+                work(link);
+            }
+            // SAFETY: ends this process at once; runs no handlers of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        _pid => Ok(()),
+    }
+}
+
+/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the others
+/// are copies of the parent's and are never dropped.
+fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd();
+    for (first, last) in [(3, kept - 1), (kept + 1, c_int::MAX)] {
+        if first <= last {
+            // SAFETY: takes integers only; nothing that this process still uses has one of these numbers.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+}
+
 struct Vectors<'a> {
     argv: &'a [*const c_char],
     env: &'a [*const c_char],

@@ -29,6 +29,8 @@ pub struct Handoff {
     pub listener: OwnedFd,
     /// Open `cgroup.procs` or `tasks` files of the workload's cgroup, one for each hierarchy.
     pub workload_cgroup: Vec<OwnedFd>,
+    /// The same file of a group that is charged to the workload's memory and not frozen with it.
+    pub memory_cgroup: Option<OwnedFd>,
     /// Has a line `oom_kill N`; read from offset 0.
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
@@ -190,7 +192,7 @@ impl Child<'_> {
     fn await_handoff(&mut self) -> io::Result<()> {
         let Some(reply) = &self.reply else { return Ok(()) };
         let received = packet::receive::<HandingOver>(reply.as_fd(), RecvFlags::empty());
-        let (HandingOver { has_oom_counter }, descriptors) = match received {
+        let (HandingOver { has_oom_counter, has_memory }, descriptors) = match received {
             // The request was given up.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
             received => received?,
@@ -201,9 +203,11 @@ impl Child<'_> {
         };
         rustix::io::write(pid_file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
         let oom_counter = if has_oom_counter { descriptors.next() } else { None };
+        let memory_cgroup = if has_memory { descriptors.next() } else { None };
         let workload_cgroup = descriptors.collect();
         let (rlimits, netlink) = (Vec::new(), None);
-        self.handoff = Some(Handoff { listener, workload_cgroup, oom_counter, rlimits, netlink });
+        self.handoff =
+            Some(Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink });
         Ok(())
     }
 
@@ -213,7 +217,7 @@ impl Child<'_> {
         self.mounts_from_spawner = None;
         self.mounts.clear();
         let handed = self.handoff.iter().flat_map(|handoff| {
-            [Some(&handoff.listener), handoff.oom_counter.as_ref()]
+            [Some(&handoff.listener), handoff.oom_counter.as_ref(), handoff.memory_cgroup.as_ref()]
                 .into_iter()
                 .chain(handoff.workload_cgroup.iter().map(Some))
         });

@@ -202,9 +202,7 @@ pub(crate) fn send(
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
     let cgroup = host.means.cgroups.create(id.as_str(), &limits_of(limits)).map_err(error::from_cgroup)?;
-    let enter: Vec<_> = cgroup.enter.iter().map(OwnedFd::as_fd).collect();
-    let oom_counter = cgroup.oom_counter.as_ref().map(OwnedFd::as_fd);
-    match reply.hand_over(listener.as_fd(), pid_file.as_fd(), oom_counter, &enter) {
+    match reply.hand_over(listener.as_fd(), pid_file.as_fd(), &cgroup) {
         // A child that failed before has said why, which is read next.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         handed => handed.map_err(super::spawner_gone)?,

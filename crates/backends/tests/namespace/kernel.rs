@@ -2,9 +2,10 @@
 
 use std::{process::Command, sync::Arc};
 
-use sandbox::{ByteSize, Enforcement, Instance, LimitKind, Limits, SandboxSpec};
+use guest_protocol::{FailureKind, Request, Response};
+use sandbox::{Backend as _, ByteSize, Capability, Enforcement, Instance, LimitKind, Limits, SandboxSpec};
 
-use crate::world::{Output, World, run};
+use crate::world::{Client, Output, World, run, sh};
 
 async fn python(instance: &dyn Instance, script: &str) -> Output {
     run(instance, &["/usr/bin/env", "python3", "-c", script]).await
@@ -90,6 +91,39 @@ pub(crate) async fn netlink_sockets_are_few_and_small(world: Arc<World>) {
     let output = python(&*instance, script).await;
     assert_eq!(output.stdout, "True 100 {'ENOBUFS'}\n", "{output:?}");
     assert_eq!(python(&*instance, interfaces).await.stdout, "[(1, 'lo')]\n");
+    instance.stop().await.unwrap();
+}
+
+pub(crate) async fn what_hosts_write_counts_as_the_sandboxs_memory(world: Arc<World>) {
+    let limits = Limits { memory: Some(ByteSize::mib(48)), ..Limits::default() };
+    let plan = world.plan_with(&SandboxSpec { limits, ..SandboxSpec::default() });
+    let instance = world.create(&plan).await;
+    let mut client = Client::connect(&*instance).await;
+    let mib = |n: usize| n << 20;
+    let written = |n: usize| Ok(Response::Written { bytes: mib(n) as u64 });
+    assert_eq!(client.write("/tmp/one", mib(24)).await, written(24));
+    assert_eq!(sh(&*instance, "stat -c %s /tmp/one").await.stdout, format!("{}\n", mib(24)));
+    let can = world.backend.probe().await.unwrap();
+    if can.has(Capability::MemoryLimit) {
+        let usage = instance.usage().await.unwrap();
+        assert!(usage.memory_bytes.is_some_and(|bytes| bytes >= mib(24) as u64), "{usage:?}");
+        // No room is left for another, and it is the writer that pays for trying.
+        let failure = Client::connect(&*instance).await.write("/tmp/two", mib(40)).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::LimitReached, "{failure}");
+        assert!(instance.usage().await.unwrap().memory_bytes.is_some_and(|bytes| bytes <= mib(48) as u64));
+        // Removing needs no memory, and nothing is left of the second.
+        let mut client = Client::connect(&*instance).await;
+        let remove = Request::Remove { path: "/tmp/one".to_owned(), recursive: false };
+        assert_eq!(client.ask(&remove).await, Response::Done);
+        while !sh(&*instance, "ls -A /tmp").await.stdout.is_empty() {}
+    }
+    if can.has(Capability::Pause) {
+        // The workload stands still, and hosts still write.
+        instance.pause().await.unwrap();
+        assert_eq!(Client::connect(&*instance).await.write("/tmp/three", mib(1)).await, written(1));
+        instance.resume().await.unwrap();
+    }
+    assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
     instance.stop().await.unwrap();
 }
 

@@ -81,6 +81,7 @@ const STORIES: &[Story] = stories![
     limits::the_statement_matches_the_host,
     kernel::what_is_counted_per_user_is_the_sandboxs_own,
     kernel::netlink_sockets_are_few_and_small,
+    kernel::what_hosts_write_counts_as_the_sandboxs_memory,
     kernel::buffers_of_sockets_are_held,
     kernel::what_the_whole_host_shares_is_refused,
     kernel::foreign_system_calls_are_refused,
@@ -106,9 +107,10 @@ const STORIES: &[Story] = stories![
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits, netlink } = handoff;
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink } = handoff;
     let netlink = netlink.map(|gate| (gate.listener, gate.max_sockets as usize));
-    let config = guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits, netlink };
+    let config =
+        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink };
     i32::from(guest::run(config).is_err())
 }
 
