@@ -10,8 +10,11 @@ use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, Defaults, SandboxId, SandboxPlan, SandboxSpec};
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;
-    i32::from(guest::run(guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits }).is_err())
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink } = handoff;
+    let netlink = netlink.map(|gate| (gate.listener, gate.max_sockets as usize));
+    let config =
+        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink };
+    i32::from(guest::run(config).is_err())
 }
 
 fn plan(number: u64, directories: &Directories) -> SandboxPlan {

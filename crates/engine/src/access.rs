@@ -37,7 +37,7 @@ pub enum Access {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     pub sandboxes: Option<u32>,
-    /// Memory limits of all its sandboxes together.
+    /// Memory of all its sandboxes together, with their swap.
     pub memory: Option<ByteSize>,
 }
 

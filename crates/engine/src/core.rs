@@ -7,8 +7,8 @@ use std::{
 };
 
 use sandbox::{
-    Backend, ByteSize, Capabilities, Error, ErrorKind, Namespace, RequestId, Result, SandboxId, SandboxName,
-    VolumeId,
+    Backend, ByteSize, Capabilities, Capability, Error, ErrorKind, MountOrigin, Namespace, RequestId, Result,
+    SandboxId, SandboxName, SandboxPlan, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -206,6 +206,18 @@ impl Core {
         self.snapshots.check_trees(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(None)
+    }
+
+    /// What a sandbox counts against its owner's quota of memory. Where no memory limit holds the sum, what may be in its
+    /// tmpfs mounts comes on top.
+    pub(crate) fn claimed_memory(&self, plan: &SandboxPlan) -> ByteSize {
+        let tmpfs_is_memory = self.capabilities.has(Capability::MemoryLimit);
+        let claimed = plan.limits.claimed_memory(tmpfs_is_memory);
+        let mounts = plan.mounts.iter().filter(|_| !tmpfs_is_memory).map(|mount| match mount.source {
+            MountOrigin::Tmpfs { size } => size.bytes(),
+            MountOrigin::Path { .. } | MountOrigin::Image { .. } => 0,
+        });
+        ByteSize(mounts.fold(claimed.bytes(), u64::saturating_add))
     }
 
     /// Whether [`Core::reserve`] would find a place if `without` were gone. Takes none.

@@ -105,7 +105,7 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        core.check_room(who, planned.plan.limits.memory, replaced.as_ref())?;
+        core.check_room(who, core.claimed_memory(&planned.plan), replaced.as_ref())?;
         Ok(replaced.map(|of| Instead { of, found }))
     }
 

@@ -174,6 +174,11 @@ fn tmpfs_size(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize> 
                 "Leave the size out for as much as /tmp has. What is in it counts as the sandbox's memory.",
             ));
     }
+    let most = limits.memory_and_swap();
+    if size > most {
+        let message = format!("a tmpfs of {size}; the most is memory and swap together, which is {most}");
+        return Err(Error::invalid(message).with_hint("What is in it counts as memory. Raise memory."));
+    }
     Ok(size)
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) request_id: Option<RequestId>,
     /// The key that made it.
     pub(crate) owner: Option<KeyId>,
-    /// Its memory limit, which is its part of its owner's quota.
+    /// Its part of its owner's quota of memory; see `Core::claimed_memory`.
     pub(crate) memory: ByteSize,
     /// Digest of the image it is made on.
     pub(crate) image_digest: Option<String>,
@@ -89,13 +89,14 @@ pub(crate) enum Gone {
 impl Shared {
     pub(crate) fn new(
         record: SandboxRecord,
+        memory: ByteSize,
         inbox: mpsc::Sender<Command>,
         ledger_limits: LedgerLimits,
     ) -> Self {
         let subject =
             Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
         let request_id = record.spec.request_id.clone();
-        let (owner, memory) = (record.owner.clone(), record.plan.limits.memory);
+        let owner = record.owner.clone();
         let image_digest = record.plan.image_digest.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
         let logs = record.plan.directory.join("logs");

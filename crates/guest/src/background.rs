@@ -12,7 +12,7 @@ use std::{
 use guest_protocol::{Failure, FailureKind};
 use tokio::sync::oneshot;
 
-use crate::limits::{BLOCKING_KEEP_ALIVE, BLOCKING_STACK_BYTES, MAX_ARCHIVE_THREADS, MAX_BLOCKING_THREADS};
+use crate::limits::{BLOCKING_KEEP_ALIVE, BLOCKING_STACK_BYTES, MAX_ARCHIVES, MAX_BLOCKING_THREADS};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -56,21 +56,27 @@ pub(crate) fn spawn<T: Send + 'static>(
 pub(crate) fn spawn_archive<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Running<T>, Failure> {
-    let mut state = state();
-    if state.archives >= MAX_ARCHIVE_THREADS {
-        let message = format!("{MAX_ARCHIVE_THREADS} archives are being packed or unpacked already");
-        return Err(Failure::new(FailureKind::LimitReached, message));
-    }
-    state.archives += 1;
-    let turn = ArchiveTurn;
-    hand_over(state, move || {
+    let turn = archive_turn()?;
+    hand_over(state(), move || {
         let _turn = turn;
         job()
     })
 }
 
-/// One of the threads for archives; given back when the job is done, broke off, or never began.
-struct ArchiveTurn;
+/// Takes one of the turns for archives.
+pub(crate) fn archive_turn() -> Result<ArchiveTurn, Failure> {
+    let mut state = state();
+    if state.archives >= MAX_ARCHIVES {
+        let message = format!("{MAX_ARCHIVES} archives are being packed or unpacked already");
+        return Err(Failure::new(FailureKind::LimitReached, message));
+    }
+    state.archives += 1;
+    Ok(ArchiveTurn)
+}
+
+/// One archive that is packed or unpacked; given back when that is done, broke off, or never began.
+#[derive(Debug)]
+pub(crate) struct ArchiveTurn;
 
 impl Drop for ArchiveTurn {
     fn drop(&mut self) {

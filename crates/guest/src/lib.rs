@@ -6,7 +6,8 @@
 //! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
 //! reach) and that the host stays (a connection may end at any byte). Neither may stop the guest or lose an exec's output.
 //!
-//! One thread runs everything; only work on files, which can block, goes to a few short-lived threads.
+//! One thread runs everything; only work on files, which can block, goes to a few short-lived threads, or to processes that
+//! the workload is charged for.
 
 mod background;
 mod code;
@@ -16,6 +17,7 @@ mod exec;
 mod files;
 mod limits;
 mod listen;
+mod netlink;
 mod processes;
 mod reap;
 mod server;
@@ -33,7 +35,10 @@ use rustix::{
     fs::Mode,
     process::{DumpableBehavior, Resource},
 };
-use tokio::{sync::Notify, task::LocalSet};
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::LocalSet,
+};
 
 pub use sys::adopt_descriptor;
 
@@ -45,10 +50,14 @@ pub struct GuestConfig {
     /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy. A
     /// child writes `0` to each before it execs. May be empty.
     pub workload_cgroup: Vec<OwnedFd>,
+    /// The same file of a group that is charged to the workload's memory and never frozen, for what we write ourselves.
+    pub memory_cgroup: Option<OwnedFd>,
     /// `memory.oom_control` (v1) or `memory.events` (v2) of the workload's cgroup; a line `oom_kill N` is in both.
     pub oom_counter: Option<OwnedFd>,
     /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
     pub rlimits: Vec<(u32, u64, u64)>,
+    /// The listener of a syscall filter that asks for every netlink socket, and how many there may be at once.
+    pub netlink: Option<(OwnedFd, usize)>,
 }
 
 /// What all tasks share.
@@ -58,6 +67,9 @@ pub(crate) struct Guest {
     pub(crate) listeners: listen::Listeners,
     pub(crate) contexts: code::Contexts,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
+    pub(crate) memory_cgroup: Option<OwnedFd>,
+    /// One for each process that makes or fills files.
+    pub(crate) charged_turns: Semaphore,
     oom_counter: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
     /// Whether we are process 1 of a pid namespace, and may signal everyone.
@@ -110,6 +122,8 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         listeners: listen::Listeners::default(),
         contexts: code::Contexts::default(),
         workload_cgroup: config.workload_cgroup,
+        memory_cgroup: config.memory_cgroup,
+        charged_turns: Semaphore::new(limits::MAX_CHARGED),
         oom_counter: config.oom_counter,
         rlimits,
         is_init,
@@ -126,6 +140,9 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
         tokio::task::spawn_local(tidy(Rc::clone(&guest)));
+        if let Some((calls, max_sockets)) = config.netlink {
+            tokio::task::spawn_local(netlink::admit(sys::watched(calls)?, max_sockets));
+        }
         tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
         guest.leave.notified().await;
         Ok(())

@@ -26,9 +26,11 @@ pub(crate) const MAX_USER_FILE_BYTES: u64 = 1024 * 1024;
 pub(crate) const MAX_EXEC_ID_BYTES: usize = 128;
 /// Threads for work that blocks, and how long an idle one stays.
 pub(crate) const MAX_BLOCKING_THREADS: usize = 4;
-/// Archives packed or unpacked at once. Each holds a thread of its own for as long as its host takes to read or write, so
-/// that however slow hosts are, all of the threads above stay for the rest.
-pub(crate) const MAX_ARCHIVE_THREADS: usize = 16;
+/// Archives packed or unpacked at once. Each holds a thread or a process of its own for as long as its host takes to read
+/// or write, so that however slow hosts are, all of the threads above stay for the rest.
+pub(crate) const MAX_ARCHIVES: usize = 16;
+/// Processes at once that make or fill files for hosts; more requests wait.
+pub(crate) const MAX_CHARGED: usize = 64;
 pub(crate) const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 pub(crate) const BLOCKING_STACK_BYTES: usize = 512 * 1024;
 /// How long after the end of a connection unused memory is given back: longer than a thread stays.

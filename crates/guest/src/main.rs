@@ -15,7 +15,14 @@ const USAGE: &str = "usage: guest --listen <path> | guest --fd <number>";
 
 fn main() -> ExitCode {
     let served = listener(std::env::args_os().skip(1)).and_then(|listener| {
-        guest::run(GuestConfig { listener, workload_cgroup: vec![], oom_counter: None, rlimits: vec![] })
+        guest::run(GuestConfig {
+            listener,
+            workload_cgroup: vec![],
+            memory_cgroup: None,
+            oom_counter: None,
+            rlimits: vec![],
+            netlink: None,
+        })
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

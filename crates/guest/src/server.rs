@@ -177,12 +177,8 @@ impl Connection<'_, '_> {
                     Err(failure) => self.tell(Err(failure)).await,
                 }
             }
-            Request::Write { path, write, mode, parents } => {
-                let taken = files::write(self.reader, path, write, mode, parents).await?;
-                self.took(taken).await
-            }
-            Request::TarIn { path, keep_ids } => {
-                let taken = files::unpack(self.reader, path, keep_ids).await?;
+            charged if files::takes_memory(&charged) => {
+                let taken = files::perform(self.guest, self.reader, charged).await?;
                 self.took(taken).await
             }
             other => {
@@ -242,7 +238,7 @@ async fn answer_context(guest: Rc<Guest>, request: Request) -> Result<Response, 
 }
 
 /// Requests on files whose answer is one message.
-fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {
+pub(crate) fn file_job(request: Request, cancel: &Cancel) -> Result<Response, Failure> {
     match request {
         Request::Stat { path, follow } => files::stat(&path, follow),
         Request::List { path, recursive, limit } => files::list(&path, recursive, limit, cancel),

@@ -141,6 +141,41 @@ pub(crate) fn spawn(plan: &ChildPlan<'_>) -> io::Result<i32> {
     }
 }
 
+/// Forks a child that enters `cgroup`, keeps no descriptor but `link` and the standard ones, does `work` and ends.
+pub(crate) fn fork_worker(
+    link: OwnedFd,
+    cgroup: Option<BorrowedFd<'_>>,
+    work: impl FnOnce(OwnedFd),
+) -> io::Result<()> {
+    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the C
+    // library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // Without it, what is written would be charged to nobody. The parent sees that there is no answer.
+            if cgroup.is_none_or(|cgroup| rustix::io::write(cgroup, b"0").is_ok()) {
+                close_all_but(&link);
+                work(link);
+            }
+            // SAFETY: ends this process at once; runs no handlers of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        _pid => Ok(()),
+    }
+}
+
+/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the others
+/// are copies of the parent's and are never dropped.
+fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd();
+    for (first, last) in [(3, kept - 1), (kept + 1, c_int::MAX)] {
+        if first <= last {
+            // SAFETY: takes integers only; nothing that this process still uses has one of these numbers.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+}
+
 struct Vectors<'a> {
     argv: &'a [*const c_char],
     env: &'a [*const c_char],
@@ -319,6 +354,59 @@ fn set_to_default(signal: c_int) {
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null::<u8>(), KERNEL_SIGNAL_SET_BYTES)
     };
+}
+
+/// A system call that its filter asks us about.
+#[derive(Debug)]
+pub(crate) struct AskedCall {
+    pub(crate) id: u64,
+    pub(crate) thread: u32,
+}
+
+/// `struct seccomp_notif` of `linux/seccomp.h`, its last part flattened.
+#[repr(C)]
+#[derive(Default)]
+struct Notification {
+    id: u64,
+    pid: u32,
+    flags: u32,
+    number: i32,
+    architecture: u32,
+    instruction_pointer: u64,
+    arguments: [u64; 6],
+}
+
+/// `struct seccomp_notif_resp`.
+#[repr(C)]
+struct NotificationAnswer {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+const SECCOMP_IOCTL_NOTIF_RECV: u32 = 0xC050_2100;
+const SECCOMP_IOCTL_NOTIF_SEND: u32 = 0xC018_2101;
+const SECCOMP_USER_NOTIF_FLAG_CONTINUE: u32 = 1;
+
+/// The next call; waits while there is none.
+pub(crate) fn receive_call(listener: &OwnedFd) -> io::Result<AskedCall> {
+    let mut call = Notification::default();
+    // SAFETY: the request takes a pointer to one `seccomp_notif`, all zeroes; `call` is that and outlives the call.
+    let rc = unsafe { libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut call) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(AskedCall { id: call.id, thread: call.pid }) }
+}
+
+/// Lets a call go on as it was made, or makes it fail with an error number.
+pub(crate) fn answer_call(listener: &OwnedFd, id: u64, answer: Result<(), i32>) -> io::Result<()> {
+    let (error, flags) = match answer {
+        Ok(()) => (0, SECCOMP_USER_NOTIF_FLAG_CONTINUE),
+        Err(errno) => (-errno, 0),
+    };
+    let mut answer = NotificationAnswer { id, value: 0, error, flags };
+    // SAFETY: the request takes a pointer to one `seccomp_notif_resp`, which `answer` is; it outlives the call.
+    let rc = unsafe { libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_SEND as _, &raw mut answer) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// `kill(2)`: also groups (negative) and everyone (-1).

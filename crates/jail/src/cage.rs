@@ -14,6 +14,10 @@ pub struct Cage {
     /// Name of the process, for `ps` on the host.
     pub name: String,
     pub id_map: IdMap,
+    /// The host user who owns the sandbox's user namespace, for a spawner that is root: inotify instances, queued signals,
+    /// timers and message queues of everybody inside are charged to this user. The spawner's own if absent.
+    #[serde(default)]
+    pub owner: Option<u32>,
     /// Directories that the spawner opens, maps to the sandbox's ids and hands to the child.
     pub layers: Vec<HandedLayer>,
     /// What else is mounted, opened and handed over in the same way.

@@ -7,6 +7,9 @@
 //!   <base>/<parent>/<id>      the workload of one sandbox, with its limits
 //! ```
 //!
+//! Version 2 has two groups in the last one: `workload`, which can be frozen, and `files`, where the guest's children write
+//! files, which works while the workload is frozen. Version 1 freezes in a hierarchy of its own, which those do not enter.
+//!
 //! Guests stay out of their workload's group, so that an out-of-memory kill takes the workload and never the guest. They share one:
 //! the spawner enters it once, its children are born in it, and making a sandbox costs one directory for each
 //! hierarchy instead of three. The parent's name is the caller's: two daemons on one host do not sweep each other's.
@@ -38,6 +41,13 @@ const RETRY_EVERY: Duration = Duration::from_millis(2);
 /// Before the first second look at a group that freezes: most take less, and a workload stands still meanwhile.
 const FIRST_RETRY: Duration = Duration::from_micros(100);
 const GUESTS: &str = "guests";
+const WORKLOAD: &str = "workload";
+const FILES: &str = "files";
+/// Version 1 does not count the buffers of sockets as memory. They have this limit of their own, which despite its name
+/// holds for UDP and every other protocol that counts its memory. Version 2 counts them as memory.
+const V1_SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
+/// The part of its memory limit that a workload may have in buffers of sockets on version 1, on top of it.
+const V1_SOCKET_SHARE: u64 = 4;
 
 /// A file that could not be read or written, and what was to go into it.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +91,8 @@ pub struct Cgroups {
 pub struct WorkloadFiles {
     /// A process that writes `0` to each moves into the group.
     pub enter: Vec<OwnedFd>,
+    /// The same for a process that is charged to the group's memory and is not frozen with the workload.
+    pub memory: Option<OwnedFd>,
     pub oom_counter: Option<OwnedFd>,
 }
 
@@ -154,6 +166,12 @@ impl Cgroups {
         self.with(controller).map(|hierarchy| hierarchy.is_v2)
     }
 
+    /// Whether the buffers of sockets are limited: with the memory by version 2, beside it by version 1.
+    pub fn limits_sockets(&self) -> bool {
+        self.with(Controller::Memory)
+            .is_some_and(|one| one.is_v2 || one.directory.join(GUESTS).join(V1_SOCKETS).exists())
+    }
+
     pub fn can_freeze(&self) -> bool {
         self.with(Controller::Freezer).is_some()
     }
@@ -172,14 +190,19 @@ impl Cgroups {
 
     /// Makes the groups of one workload with their limits; takes up what is there already.
     pub fn create(&self, id: &str, limits: &CgroupLimits) -> Result<WorkloadFiles, CgroupError> {
-        let mut files =
-            WorkloadFiles { enter: Vec::with_capacity(self.hierarchies.len()), oom_counter: None };
+        let enter = Vec::with_capacity(self.hierarchies.len());
+        let mut files = WorkloadFiles { enter, memory: None, oom_counter: None };
         for hierarchy in &self.hierarchies {
             let group = hierarchy.directory.join(id);
             make_directory(&group)?;
             hierarchy.limit(&group, limits)?;
-            files.enter.push(open_for_writing(&group.join(hierarchy.enter_file()))?);
+            for part in hierarchy.parts(&group) {
+                make_directory(&part)?;
+            }
+            files.enter.push(open_for_writing(&hierarchy.workload(&group).join(hierarchy.enter_file()))?);
             if hierarchy.controllers.contains(&Controller::Memory) {
+                let writers = if hierarchy.is_v2 { group.join(FILES) } else { group.clone() };
+                files.memory = Some(open_for_writing(&writers.join(hierarchy.enter_file()))?);
                 let counter =
                     group.join(if hierarchy.is_v2 { "memory.events" } else { "memory.oom_control" });
                 let opened = File::open(&counter).map_err(failed("open", &counter))?;
@@ -199,7 +222,7 @@ impl Cgroups {
             let source = io::ErrorKind::Unsupported.into();
             return Err(CgroupError { action: "freeze".to_owned(), file: PathBuf::from(id), source });
         };
-        let group = hierarchy.directory.join(id);
+        let group = hierarchy.workload(&hierarchy.directory.join(id));
         let settled = hierarchy.settle(&group, frozen, time);
         if frozen && settled.is_err() {
             // Whoever asked is told that nothing happened, so nothing may have: without this the workload, or a part of it,
@@ -252,6 +275,10 @@ impl Cgroups {
         for hierarchy in &self.hierarchies {
             let group = hierarchy.directory.join(id);
             loop {
+                for part in hierarchy.parts(&group) {
+                    // What is left in it is killed below.
+                    let _removed = fs::remove_dir(part);
+                }
                 match fs::remove_dir(&group) {
                     Ok(()) => break,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
@@ -260,6 +287,7 @@ impl Cgroups {
                             drop(fs::write(group.join("freezer.state"), "THAWED"));
                         }
                         kill_all(&group);
+                        hierarchy.parts(&group).iter().for_each(|part| kill_all(part));
                         std::thread::sleep(RETRY_EVERY);
                     }
                     Err(source) => {
@@ -273,6 +301,17 @@ impl Cgroups {
 }
 
 impl Hierarchy {
+    /// The groups within that of one sandbox.
+    fn parts(&self, group: &Path) -> Vec<PathBuf> {
+        if self.is_v2 { vec![group.join(WORKLOAD), group.join(FILES)] } else { Vec::new() }
+    }
+
+    /// Where the processes of a workload are. An earlier daemon made no groups within that of a sandbox.
+    fn workload(&self, group: &Path) -> PathBuf {
+        let part = group.join(WORKLOAD);
+        if self.is_v2 && part.is_dir() { part } else { group.to_owned() }
+    }
+
     /// Version 1 has `tasks`: a thread that writes 0 there moves itself alone, which spares the kernel a lock over all processes.
     fn enter_file(&self) -> &'static str {
         if self.is_v2 { "cgroup.procs" } else { "tasks" }
@@ -316,6 +355,7 @@ impl Hierarchy {
     fn limit(&self, group: &Path, limits: &CgroupLimits) -> Result<(), CgroupError> {
         let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_MICROS / 1000;
         let both = limits.memory_bytes.saturating_add(limits.swap_bytes);
+        let sockets = limits.memory_bytes / V1_SOCKET_SHARE;
         for controller in &self.controllers {
             match (controller, self.is_v2) {
                 (Controller::Memory, true) => {
@@ -331,6 +371,7 @@ impl Hierarchy {
                         write(&memory, &limits.memory_bytes.to_string())?;
                     }
                     write_if_there(&with_swap, &both.to_string())?;
+                    write_if_there(&group.join(V1_SOCKETS), &sockets.to_string())?;
                 }
                 (Controller::Cpu, true) => {
                     write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?;

@@ -21,7 +21,7 @@ use crate::{
     packet::{self, Failure, HandingOver, Reply},
     place::{self, Crossing},
     privileges,
-    seccomp::Filter,
+    seccomp::{Filter, NetlinkGate},
     sys,
 };
 
@@ -32,10 +32,14 @@ pub struct Handoff {
     pub listener: OwnedFd,
     /// Open `cgroup.procs` or `tasks` files of the workload's cgroup, one for each hierarchy.
     pub workload_cgroup: Vec<OwnedFd>,
+    /// The same file of a group that is charged to the workload's memory and not frozen with it.
+    pub memory_cgroup: Option<OwnedFd>,
     /// Has a line `oom_kill N`; read from offset 0.
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
+    /// Absent where there are no netlink sockets inside.
+    pub netlink: Option<NetlinkGate>,
 }
 
 /// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
@@ -164,7 +168,13 @@ impl Child<'_> {
             Step::ReadOnly { at } => self.make_read_only(at),
             Step::Setting { at, value } => self.set(at, value),
             Step::CloseDescriptors => self.close_descriptors(),
-            Step::Seccomp { .. } => self.filter.install(),
+            Step::Seccomp { .. } => {
+                let netlink = self.filter.install()?;
+                if let Some(handoff) = &mut self.handoff {
+                    handoff.netlink = netlink;
+                }
+                Ok(())
+            }
             plain => run_plain(plain),
         }
     }
@@ -287,7 +297,7 @@ impl Child<'_> {
     fn await_handoff(&mut self) -> io::Result<()> {
         let Some(reply) = &self.reply else { return Ok(()) };
         let received = packet::receive::<HandingOver>(reply.as_fd(), RecvFlags::empty());
-        let (HandingOver { has_oom_counter }, descriptors) = match received {
+        let (HandingOver { has_oom_counter, has_memory }, descriptors) = match received {
             // The request was given up.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
             received => received?,
@@ -298,8 +308,11 @@ impl Child<'_> {
         };
         rustix::io::write(pid_file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
         let oom_counter = if has_oom_counter { descriptors.next() } else { None };
+        let memory_cgroup = if has_memory { descriptors.next() } else { None };
         let workload_cgroup = descriptors.collect();
-        self.handoff = Some(Handoff { listener, workload_cgroup, oom_counter, rlimits: Vec::new() });
+        let (rlimits, netlink) = (Vec::new(), None);
+        self.handoff =
+            Some(Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink });
         Ok(())
     }
 
@@ -311,7 +324,7 @@ impl Child<'_> {
         self.held.clear();
         self.empty = None;
         let handed = self.handoff.iter().flat_map(|handoff| {
-            [Some(&handoff.listener), handoff.oom_counter.as_ref()]
+            [Some(&handoff.listener), handoff.oom_counter.as_ref(), handoff.memory_cgroup.as_ref()]
                 .into_iter()
                 .chain(handoff.workload_cgroup.iter().map(Some))
         });

@@ -37,6 +37,6 @@ pub use floor::run_bare;
 pub use image::{LookedInto as ImageView, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
-pub use seccomp::FILTER_NAME;
+pub use seccomp::{FILTER_NAME, NetlinkGate};
 pub use spawner::{SpawnError, SpawnerHandle, Worker, start_spawner};
 pub use sys::{limit_heaps, release_free_memory};

@@ -17,7 +17,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::cage::{Cage, Step};
+use crate::{
+    cage::{Cage, Step},
+    cgroup::WorkloadFiles,
+};
 
 /// Longest message. A cage takes about eight kilobytes, one of many layers or on a host of many processors some ten more.
 const MAX_PACKET_BYTES: usize = 128 * 1024;
@@ -100,11 +103,12 @@ impl Failure {
     }
 }
 
-/// What comes after a [`Request::Spawn`]. Beside it: the guest's listener, the pid file, the counter (when there is one), then
-/// the workload's cgroup files.
+/// What comes after a [`Request::Spawn`]. Beside it: the guest's listener, the pid file, the counter and the file of the
+/// memory's cgroup (where there are such), then the workload's cgroup files.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HandingOver {
     pub(crate) has_oom_counter: bool,
+    pub(crate) has_memory: bool,
 }
 
 /// The daemon's end of one request. Readable when the answer is there; non-blocking.
@@ -129,13 +133,12 @@ impl ReplySocket {
         &self,
         listener: BorrowedFd<'_>,
         pid_file: BorrowedFd<'_>,
-        oom_counter: Option<BorrowedFd<'_>>,
-        workload_cgroup: &[BorrowedFd<'_>],
+        cgroup: &WorkloadFiles,
     ) -> io::Result<()> {
         let mut all = vec![listener, pid_file];
-        all.extend(oom_counter);
-        all.extend_from_slice(workload_cgroup);
-        send(self.0.as_fd(), &HandingOver { has_oom_counter: oom_counter.is_some() }, &all)
+        all.extend(cgroup.oom_counter.iter().chain(&cgroup.memory).chain(&cgroup.enter).map(AsFd::as_fd));
+        let (has_oom_counter, has_memory) = (cgroup.oom_counter.is_some(), cgroup.memory.is_some());
+        send(self.0.as_fd(), &HandingOver { has_oom_counter, has_memory }, &all)
     }
 
     /// Takes the answer if it has come: `WouldBlock` when not yet, `UnexpectedEof` when whoever worked on it died.

@@ -1,6 +1,6 @@
 //! Giving up: capabilities, ids, system calls.
 
-use std::io;
+use std::{ffi::c_int, io};
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -8,9 +8,11 @@ use rustix::thread::{
 };
 use rustix::{
     fs::{Gid, Uid},
-    process::{Resource, Rlimit, setrlimit},
+    process::{Resource, Rlimit, dumpable_behavior, set_dumpable_behavior, setrlimit},
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
+
+use crate::sys::{self, Side};
 
 /// What root inside keeps: enough to install packages, change owners and users and open low ports. Each holds in the
 /// sandbox's own user namespace only.
@@ -24,6 +26,29 @@ pub(crate) const GUEST_MARK: CapabilitySet = CapabilitySet::WAKE_ALARM;
 
 /// Highest capability number to give up; the kernel says where its own end.
 const LAST_CAPABILITY: u32 = 63;
+
+/// Clones this process into new namespaces, of which `owner` is the owner: the kernel takes the effective user of whoever
+/// makes a user namespace, and charges that user for what is counted per user inside. Without an owner it is ours.
+///
+/// The child keeps `owner` as its effective user until [`become_root`], with all rights in its own user namespace.
+pub(crate) fn clone_as(owner: Option<u32>, namespaces: c_int) -> io::Result<Side> {
+    let Some(owner) = owner else { return sys::clone_process(namespaces) };
+    set_effective_user(Uid::from_raw(owner))?;
+    let cloned = sys::clone_process(namespaces);
+    if !matches!(cloned, Ok(Side::Child)) {
+        set_effective_user(Uid::ROOT)?;
+    }
+    cloned
+}
+
+/// Changes the effective user of a spawner that is root. Its real and saved user stay root, so nobody else may signal or
+/// trace it meanwhile, and it may come back.
+fn set_effective_user(user: Uid) -> io::Result<()> {
+    let dumpable = dumpable_behavior()?;
+    set_thread_res_uid(Uid::ROOT, user, Uid::ROOT)?;
+    // The change makes a process undumpable, and then the child's files in `/proc` would not be its own.
+    Ok(set_dumpable_behavior(dumpable)?)
+}
 
 pub(crate) fn become_root() -> io::Result<()> {
     match set_thread_groups(&[]) {

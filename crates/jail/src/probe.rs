@@ -156,7 +156,7 @@ fn overlay() -> Check {
 fn seccomp_filter() -> Check {
     let tried = attempt(|| {
         rustix::thread::set_no_new_privs(true)?;
-        seccomp::Filter::workload().install()
+        seccomp::Filter::workload().install().map(drop)
     });
     result("seccomp filters", true, tried, || Some("Boot a kernel with CONFIG_SECCOMP_FILTER=y.".to_owned()))
 }

@@ -6,11 +6,19 @@
 
 mod allowed;
 
-use std::io;
+use std::{fs, io, os::fd::OwnedFd};
 
 use seccompiler::{BpfProgram, sock_filter};
 
 pub use allowed::FILTER_NAME;
+
+use crate::sys;
+
+/// What may wait in the netlink sockets of one sandbox together: no cgroup counts it.
+const NETLINK_BYTES: u32 = 16 * 1024 * 1024;
+/// The most and the fewest netlink sockets that a sandbox may have, whatever the host's default size of their buffers.
+/// Programs use one or two, and briefly.
+const NETLINK_SOCKETS: (u32, u32) = (8, 64);
 
 /// What becomes of one syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +43,8 @@ enum Check {
     Prlimit,
     /// Not the limit of cores.
     Setrlimit,
+    /// No programs on sockets, and no larger receive buffers.
+    Setsockopt,
     /// Unix, netlink for routes, and of IPv4 and IPv6 what programs use.
     Socket,
     /// Unix only.
@@ -51,6 +61,7 @@ const AND: u16 = 0x54;
 const RET: u16 = 0x06;
 
 const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_USER_NOTIFICATION: u32 = 0x7fc0_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
 
@@ -89,26 +100,70 @@ const fn allow() -> sock_filter {
     instruction(RET, RET_ALLOW)
 }
 
+/// What becomes of netlink sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Netlink {
+    /// Whoever holds the filter's listener decides.
+    Asked,
+    Refused,
+}
+
 /// A filter, compiled once in the spawner and installed in every child.
 #[derive(Debug)]
-pub(crate) struct Filter(BpfProgram);
+pub(crate) struct Filter {
+    asking: BpfProgram,
+    refusing: BpfProgram,
+    max_netlink_sockets: u32,
+}
+
+/// Where every netlink socket is asked for, and how many there may be at once.
+#[derive(Debug)]
+pub struct NetlinkGate {
+    /// The listener of the filter (`SECCOMP_FILTER_FLAG_NEW_LISTENER`).
+    pub listener: OwnedFd,
+    pub max_sockets: u32,
+}
 
 impl Filter {
     pub(crate) fn workload() -> Self {
-        Self(compile(&allowed::verdicts()))
+        let verdicts = allowed::verdicts();
+        let default_buffer = fs::read_to_string("/proc/sys/net/core/rmem_default").unwrap_or_default();
+        Self {
+            asking: compile(&verdicts, Netlink::Asked),
+            refusing: compile(&verdicts, Netlink::Refused),
+            max_netlink_sockets: max_netlink_sockets(&default_buffer),
+        }
     }
 
-    /// Holds for the calling thread and everything that comes from it, for ever.
-    pub(crate) fn install(&self) -> io::Result<()> {
-        seccompiler::apply_filter(&self.0).map_err(|error| match error {
+    /// Holds for the calling thread and everything that comes from it, for ever. `None`: somebody around us listens to a
+    /// filter already, and the kernel allows one listener only. Then there are no netlink sockets.
+    pub(crate) fn install(&self) -> io::Result<Option<NetlinkGate>> {
+        match sys::install_filter(&self.asking) {
+            Ok(listener) => {
+                return Ok(Some(NetlinkGate { listener, max_sockets: self.max_netlink_sockets }));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(error),
+        }
+        let applied = seccompiler::apply_filter(&self.refusing).map_err(|error| match error {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
             other => io::Error::other(other),
-        })
+        });
+        applied.map(|()| None)
     }
 }
 
+/// `default_buffer`: the text of `net.core.rmem_default`.
+fn max_netlink_sockets(default_buffer: &str) -> u32 {
+    let (fewest, most) = NETLINK_SOCKETS;
+    default_buffer
+        .trim()
+        .parse()
+        .map_or(fewest, |bytes: u32| (NETLINK_BYTES / bytes.max(1)).clamp(fewest, most))
+}
+
 /// `verdicts`: sorted by number; a number that is not there is refused when it is below the highest, unknown above.
-fn compile(verdicts: &[(u32, Verdict)]) -> BpfProgram {
+fn compile(verdicts: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
     let highest = verdicts.last().map_or(0, |(number, _)| *number);
     let mut program = vec![
         instruction(LD_WORD, ARCHITECTURE),
@@ -119,7 +174,7 @@ fn compile(verdicts: &[(u32, Verdict)]) -> BpfProgram {
         jump(JGT, highest, 0, 1),
         errno(libc::ENOSYS),
     ];
-    program.extend(search(&runs(verdicts)));
+    program.extend(search(&runs(verdicts), netlink));
     program
 }
 
@@ -142,12 +197,12 @@ fn runs(verdicts: &[(u32, Verdict)]) -> Vec<(u32, Verdict)> {
     runs
 }
 
-fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
+fn search(runs: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
     if let [(_, verdict)] = runs {
-        return leaf(*verdict);
+        return leaf(*verdict, netlink);
     }
     let (lower, upper) = runs.split_at(runs.len() / 2);
-    let (below, above) = (search(lower), search(upper));
+    let (below, above) = (search(lower, netlink), search(upper, netlink));
     let first_above = upper.first().map_or(0, |(number, _)| *number);
     let mut program = match u8::try_from(below.len()) {
         Ok(distance) => vec![jump(JGE, first_above, distance, 0)],
@@ -159,7 +214,7 @@ fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
     program
 }
 
-fn leaf(verdict: Verdict) -> BpfProgram {
+fn leaf(verdict: Verdict, netlink: Netlink) -> BpfProgram {
     match verdict {
         Verdict::Allow => vec![allow()],
         Verdict::Unknown => vec![errno(libc::ENOSYS)],
@@ -178,7 +233,8 @@ fn leaf(verdict: Verdict) -> BpfProgram {
         }
         Verdict::Check(Check::Prlimit) => prlimit(),
         Verdict::Check(Check::Setrlimit) => one_of(argument(0), &[libc::RLIMIT_CORE], pretend(), allow()),
-        Verdict::Check(Check::Socket) => socket(),
+        Verdict::Check(Check::Setsockopt) => setsockopt(),
+        Verdict::Check(Check::Socket) => socket(netlink),
         Verdict::Check(Check::Socketpair) => {
             one_of(argument(0), &[libc::AF_UNIX as u32], allow(), errno(libc::EAFNOSUPPORT))
         }
@@ -212,10 +268,28 @@ fn prlimit() -> BpfProgram {
     ]
 }
 
+/// `setsockopt(socket, level, option, …)`.
+fn setsockopt() -> BpfProgram {
+    let mut program = vec![
+        instruction(LD_WORD, argument(1)),
+        jump(JEQ, libc::SOL_SOCKET as u32, 1, 0),
+        allow(),
+        instruction(LD_WORD, argument(2)),
+    ];
+    program.extend(compared(&allowed::REFUSED_SOCKET_OPTIONS, &errno(libc::EPERM)));
+    program.extend(compared(&allowed::IGNORED_SOCKET_OPTIONS, &pretend()));
+    program.push(allow());
+    program
+}
+
 /// `socket(family, type, protocol)`.
-fn socket() -> BpfProgram {
+fn socket(netlink: Netlink) -> BpfProgram {
     let no_protocol = errno(libc::EPROTONOSUPPORT);
-    let netlink = one_of(argument(2), &[libc::NETLINK_ROUTE as u32], allow(), no_protocol.clone());
+    let routes = match netlink {
+        Netlink::Asked => instruction(RET, RET_USER_NOTIFICATION),
+        Netlink::Refused => no_protocol.clone(),
+    };
+    let netlink = one_of(argument(2), &[libc::NETLINK_ROUTE as u32], routes, no_protocol.clone());
     let mut internet = vec![instruction(LD_WORD, argument(1)), instruction(AND, allowed::SOCKET_TYPE_BITS)];
     internet.extend(unless_one_of(&allowed::INTERNET_TYPES, errno(libc::ESOCKTNOSUPPORT)));
     internet.extend(one_of(argument(2), &allowed::INTERNET_PROTOCOLS, allow(), no_protocol));
@@ -231,12 +305,14 @@ fn socket() -> BpfProgram {
 /// Compares one argument with values: `found` when it is among them, else `otherwise`.
 fn one_of(position: u32, values: &[u32], found: sock_filter, otherwise: sock_filter) -> BpfProgram {
     let mut program = vec![instruction(LD_WORD, position)];
-    for value in values {
-        program.push(jump(JEQ, *value, 0, 1));
-        program.push(found.clone());
-    }
+    program.extend(compared(values, &found));
     program.push(otherwise);
     program
+}
+
+/// Answers when what was loaded is among a few values; goes on after this when it is not.
+fn compared(values: &[u32], found: &sock_filter) -> BpfProgram {
+    values.iter().flat_map(|value| [jump(JEQ, *value, 0, 1), found.clone()]).collect()
 }
 
 /// Answers when what was loaded is not among a few values; goes on after this when it is.
@@ -280,13 +356,13 @@ mod tests {
     }
 
     fn decide(number: i64, arguments: [u64; 3]) -> u32 {
-        run(&Filter::workload().0, OUR_ARCHITECTURE, number as u32, arguments)
+        run(&Filter::workload().asking, OUR_ARCHITECTURE, number as u32, arguments)
     }
 
     #[test]
     fn every_number_gets_its_verdict_from_the_tree() {
         let verdicts = allowed::verdicts();
-        let program = compile(&verdicts);
+        let program = compile(&verdicts, Netlink::Asked);
         let highest = verdicts.last().unwrap().0;
         for number in 0..=highest + 50 {
             let got = run(&program, OUR_ARCHITECTURE, number, [0, 0, 0]);
@@ -340,8 +416,44 @@ mod tests {
             assert_eq!(socket(family, stream, libc::IPPROTO_SCTP), no_protocol);
             assert_eq!(socket(family, stream, libc::IPPROTO_MPTCP), no_protocol);
         }
-        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE), RET_ALLOW);
+        let routes = [libc::AF_NETLINK as u64, libc::SOCK_RAW as u64, libc::NETLINK_ROUTE as u64];
+        assert_eq!(decide(libc::SYS_socket, routes), RET_USER_NOTIFICATION);
+        let without_listener =
+            run(&Filter::workload().refusing, OUR_ARCHITECTURE, libc::SYS_socket as u32, routes);
+        assert_eq!(without_listener, no_protocol);
         assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT), no_protocol);
+    }
+
+    #[test]
+    fn sockets_get_no_programs_and_no_larger_buffers() {
+        let set = |level: i32, option: i32| decide(libc::SYS_setsockopt, [3, level as u64, option as u64]);
+        for option in [
+            libc::SO_ATTACH_FILTER,
+            libc::SO_ATTACH_BPF,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            libc::SO_ATTACH_REUSEPORT_EBPF,
+        ] {
+            assert_eq!(set(libc::SOL_SOCKET, option), RET_ERRNO | libc::EPERM as u32, "{option}");
+        }
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_RCVBUF), RET_ERRNO);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), RET_ERRNO);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_SNDBUF), RET_ALLOW);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_REUSEADDR), RET_ALLOW);
+        assert_eq!(set(libc::IPPROTO_TCP, libc::SO_ATTACH_FILTER), RET_ALLOW, "another level's option");
+    }
+
+    #[test]
+    fn netlink_sockets_are_fewer_where_their_buffers_are_larger() {
+        assert_eq!(max_netlink_sockets("212992\n"), 64);
+        assert_eq!(max_netlink_sockets("1048576\n"), 16);
+        assert_eq!(max_netlink_sockets("67108864\n"), 8);
+        assert_eq!(max_netlink_sockets("0\n"), 64);
+        assert_eq!(max_netlink_sockets(""), 8);
+    }
+
+    #[test]
+    fn contexts_for_asynchronous_files_are_unknown() {
+        assert_eq!(decide(libc::SYS_io_setup, [8, 0x1000, 0]), RET_ERRNO | libc::ENOSYS as u32);
     }
 
     #[test]
@@ -370,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_foreign_architecture_is_killed_and_x32_is_unknown() {
-        let program = Filter::workload().0;
+        let program = Filter::workload().asking;
         assert_eq!(run(&program, 0x4000_0003, 1, [0; 3]), RET_KILL_PROCESS);
         let x32 = run(&program, OUR_ARCHITECTURE, 0x4000_0001, [0; 3]);
         assert_eq!(x32, RET_ERRNO | libc::ENOSYS as u32);

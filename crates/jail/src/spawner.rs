@@ -188,7 +188,8 @@ impl Spawner {
         let (send_mounts, take_mounts) = mounts_pair.unzip();
         let (ours, theirs) = packet::pair().map_err(at("socket"))?;
         let own_reply = reply.try_clone().map_err(at("socket"))?;
-        match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).map_err(at("clone"))? {
+        let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWPID;
+        match privileges::clone_as(cage.owner, namespaces).map_err(at("clone"))? {
             Side::Child => {
                 drop((ours, send_mounts, mounts));
                 if let Some(started_with) = &self.started_with {

@@ -44,6 +44,19 @@ pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
     }
 }
 
+/// Installs a syscall filter for this thread; the descriptor receives the calls that the filter does not decide itself.
+pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
+    let length = u16::try_from(program.len()).map_err(|_too_long| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only reads them.
+    let rc =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    let listener = check(rc)? as RawFd;
+    // SAFETY: the kernel just made this descriptor for us and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+}
+
 /// Plain `fork`: `None` in the child. The caller must have one thread.
 pub(crate) fn fork() -> io::Result<Option<i32>> {
     // SAFETY: the caller has one thread, so the child's copy of memory is consistent.

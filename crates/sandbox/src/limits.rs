@@ -101,3 +101,17 @@ pub struct LimitsPlan {
     pub tmp: ByteSize,
     pub shm: ByteSize,
 }
+
+impl LimitsPlan {
+    /// What the sandbox may take of the host's memory, with what is swapped out.
+    pub fn memory_and_swap(&self) -> ByteSize {
+        ByteSize(self.memory.bytes().saturating_add(self.swap.bytes()))
+    }
+
+    /// What the sandbox counts against a quota. `tmpfs_is_memory`: whether the memory limit holds what is in `/tmp` and
+    /// `/dev/shm`; otherwise that comes on top.
+    pub fn claimed_memory(&self, tmpfs_is_memory: bool) -> ByteSize {
+        let beside = if tmpfs_is_memory { 0 } else { self.tmp.bytes().saturating_add(self.shm.bytes()) };
+        ByteSize(self.memory_and_swap().bytes().saturating_add(beside))
+    }
+}

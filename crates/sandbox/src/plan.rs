@@ -220,9 +220,10 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
     // What a command may ask for ends at the sandbox's own limit, so a default above that one raises it.
     let hard = rlimits.iter().filter(|limit| limit.resource == "nofile").map(|limit| limit.hard).max();
     let open_files = u32::try_from(hard.unwrap_or(0)).unwrap_or(u32::MAX).max(defaults.open_files);
-    let limits = LimitsPlan {
-        memory: asked.memory.unwrap_or(defaults.memory),
-        swap: asked.swap.unwrap_or(defaults.swap),
+    let (memory, swap) = (asked.memory.unwrap_or(defaults.memory), asked.swap.unwrap_or(defaults.swap));
+    let mut limits = LimitsPlan {
+        memory,
+        swap,
         cpus: asked.cpus.unwrap_or(defaults.cpus),
         pids: asked.pids.unwrap_or(defaults.pids),
         open_files: asked.open_files.unwrap_or(open_files),
@@ -234,8 +235,18 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
     size_within("memory", limits.memory, MIN_MEMORY)?;
     size_within("swap", limits.swap, ByteSize(0))?;
     size_within("disk", limits.disk, MIN_DISK)?;
-    size_within("tmp", limits.tmp, MIN_TMPFS)?;
-    size_within("shm", limits.shm, MIN_TMPFS)?;
+    let most = limits.memory_and_swap();
+    for (limit, decided, asked) in [("tmp", &mut limits.tmp, asked.tmp), ("shm", &mut limits.shm, asked.shm)]
+    {
+        size_within(limit, *decided, MIN_TMPFS)?;
+        if asked.is_some_and(|asked| asked > most) {
+            return Err(Error::invalid(format!(
+                "the limit {limit} is {decided}; the most is memory and swap together, which is {most}"
+            ))
+            .with_hint(format!("What is in it counts as memory. Raise memory, or lower {limit}.")));
+        }
+        *decided = (*decided).min(most);
+    }
     within("pids", limits.pids, MIN_PIDS, MAX_PIDS)?;
     within("openFiles", limits.open_files, MIN_OPEN_FILES, 1_048_576)?;
     if limits.cpus.millis < MIN_CPU_MILLIS {
@@ -271,6 +282,27 @@ mod tests {
         let id = SandboxId::from_random([7; 8]);
         let name = "box".parse().unwrap();
         plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default(), &Base::host())
+    }
+
+    #[test]
+    fn a_tmpfs_is_no_larger_than_the_memory_that_it_counts_as() {
+        let with = |limits: Limits| decide(&SandboxSpec { limits, ..SandboxSpec::default() });
+        let small = Limits { memory: Some(ByteSize::mib(32)), ..Limits::default() };
+        let plan = with(small.clone()).unwrap();
+        assert_eq!((plan.limits.tmp, plan.limits.shm), (ByteSize::mib(32), ByteSize::mib(32)));
+        let plan = with(Limits { swap: Some(ByteSize::mib(32)), ..small.clone() }).unwrap();
+        assert_eq!(plan.limits.tmp, ByteSize::mib(64));
+        assert_eq!(plan.limits.claimed_memory(true), ByteSize::mib(64));
+        assert_eq!(plan.limits.claimed_memory(false), ByteSize::mib(64 + 64 + 64));
+        for limits in [
+            Limits { tmp: Some(ByteSize::mib(33)), ..small.clone() },
+            Limits { shm: Some(ByteSize::gib(100)), ..small },
+        ] {
+            let error = with(limits.clone()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            let limit = if limits.tmp.is_some() { "tmp" } else { "shm" };
+            assert!(error.message().contains(limit) && error.message().contains("32"), "{error}");
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn layer_name(number: usize) -> String {
 /// What the back end decided beyond the plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
-    /// First host id, for [`Ids::OwnRange`].
+    /// First host id of the range that nobody else has, for a root daemon.
     pub(crate) first_id: Option<u32>,
     pub(crate) has_image: bool,
     /// The trees above the image, those of their parts that exist, topmost first.
@@ -151,7 +151,8 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     }
     steps.extend(sealed());
     let id_map = id_map(ground.ids, decided.first_id);
-    Cage { name: plan.id.to_string(), id_map, layers, mounts, steps, rlimits: decided.rlimits.clone() }
+    let (name, owner) = (plan.id.to_string(), decided.first_id);
+    Cage { name, id_map, owner, layers, mounts, steps, rlimits: decided.rlimits.clone() }
 }
 
 /// The beginning of every cage: namespaces of its own.

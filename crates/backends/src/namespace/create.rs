@@ -202,9 +202,7 @@ pub(crate) fn send(
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
     let cgroup = host.means.cgroups.create(id.as_str(), &limits_of(limits)).map_err(error::from_cgroup)?;
-    let enter: Vec<_> = cgroup.enter.iter().map(OwnedFd::as_fd).collect();
-    let oom_counter = cgroup.oom_counter.as_ref().map(OwnedFd::as_fd);
-    match reply.hand_over(listener.as_fd(), pid_file.as_fd(), oom_counter, &enter) {
+    match reply.hand_over(listener.as_fd(), pid_file.as_fd(), &cgroup) {
         // A child that failed before has said why, which is read next.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         handed => handed.map_err(super::spawner_gone)?,
@@ -329,14 +327,17 @@ impl HalfMade {
         &self.id
     }
 
-    /// Takes a range of ids, where each place has its own; its first id.
+    /// Takes a range of ids, for a root daemon; returns its first id.
     pub(crate) fn take_range(&mut self, host: &Host) -> Result<Option<u32>, BackendError> {
         self.lease = match host.ground.ids {
-            Ids::OwnRange => Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
-                what: "every range of host ids is taken by a sandbox".to_owned(),
-                hint: Some("Stop sandboxes that are not needed.".to_owned()),
-            })?),
-            Ids::Shared(_) | Ids::Host => None,
+            // With the host's own ids, the range still owns the user namespace.
+            Ids::OwnRange | Ids::Host => {
+                Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
+                    what: "every range of host ids is taken by a sandbox".to_owned(),
+                    hint: Some("Stop sandboxes that are not needed.".to_owned()),
+                })?)
+            }
+            Ids::Shared(_) => None,
         };
         Ok(self.lease.as_ref().map(IdLease::first_id))
     }

@@ -1,9 +1,20 @@
 //! Which limits hold, by what, and what the sandbox says about it.
 
 use jail::cgroup::{Cgroups, Controller};
+use rustix::process::Resource;
 use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
 
 use super::{accounting, cage::Ids};
+
+/// What the kernel counts for the daemon's user on the host where sandboxes have no ids of their own, and the share of it
+/// that each user inside gets: signals that wait, with timers (usually tens of thousands), and bytes of message queues
+/// (usually 819,200).
+const USER_SHARES: [(Resource, u32, u64); 2] = [
+    (Resource::Sigpending, libc::RLIMIT_SIGPENDING, 4096),
+    (Resource::Msgqueue, libc::RLIMIT_MSGQUEUE, 409_600),
+];
+const SHARED_USER: &str = "Inotify watches, queued signals, timers and message queues are counted for the daemon's user \
+    on the host: each sandbox gets a share of what that user has.";
 
 /// How this host holds limits, found out once.
 #[derive(Debug, Clone)]
@@ -59,6 +70,13 @@ impl Means {
             // A core of a crashed program would go to the host's handler.
             (libc::RLIMIT_CORE, 0, 0),
         ];
+        if matches!(self.ids, Ids::Shared(_)) {
+            rlimits.extend(USER_SHARES.map(|(resource, number, share)| {
+                let share =
+                    rustix::process::getrlimit(resource).maximum.map_or(share, |most| most.min(share));
+                (number, share, share)
+            }));
+        }
         if self.by_cgroup(Controller::Pids).is_none() {
             rlimits.push((libc::RLIMIT_NPROC, limits.pids.into(), limits.pids.into()));
         }
@@ -107,8 +125,12 @@ impl Means {
         );
         let per_user =
             (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
+        let mut held_memory = held(LimitKind::Memory, size(limits.memory), memory, per_process);
+        if memory.is_some() && !self.cgroups.limits_sockets() {
+            held_memory.note = Some("The buffers of sockets are not counted on this kernel.".to_owned());
+        }
         vec![
-            held(LimitKind::Memory, size(limits.memory), memory, per_process),
+            held_memory,
             held(
                 LimitKind::Swap,
                 size(limits.swap),
@@ -146,8 +168,10 @@ impl Means {
     fn open_files_statement(&self, limits: &LimitsPlan) -> LimitStatement {
         let value = self.open_files(limits);
         let is_cut = value < u64::from(limits.open_files);
-        let note = is_cut
+        let cut = is_cut
             .then(|| format!("{} were asked for; the daemon itself may give {value}.", limits.open_files));
+        let shared = matches!(self.ids, Ids::Shared(_)).then(|| SHARED_USER.to_owned());
+        let note = cut.into_iter().chain(shared).reduce(|cut, shared| format!("{cut} {shared}"));
         LimitStatement { limit: LimitKind::OpenFiles, value, enforcement: Enforcement::Rlimit, note }
     }
 }

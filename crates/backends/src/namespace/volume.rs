@@ -125,6 +125,7 @@ fn build(
     Ok(Cage {
         name: id.to_string(),
         id_map,
+        owner: first_id,
         layers: Vec::new(),
         mounts: vec![mount],
         steps,

@@ -11,6 +11,7 @@
 
 mod escape;
 mod hostile;
+mod kernel;
 mod life;
 mod limits;
 mod mounts;
@@ -83,6 +84,12 @@ const STORIES: &[Story] = stories![
     limits::a_paused_sandbox_stands_still_and_goes_on,
     limits::usage_is_told,
     limits::the_statement_matches_the_host,
+    kernel::what_is_counted_per_user_is_the_sandboxs_own,
+    kernel::netlink_sockets_are_few_and_small,
+    kernel::what_hosts_write_counts_as_the_sandboxs_memory,
+    kernel::buffers_of_sockets_are_held,
+    kernel::what_the_whole_host_shares_is_refused,
+    kernel::foreign_system_calls_are_refused,
     mounts::a_volume_is_shared_and_outlives_its_sandboxes,
     mounts::ids_inside_are_kept_in_a_volume,
     mounts::read_only_noexec_and_nosuid_hold_for_root_inside,
@@ -105,8 +112,10 @@ const STORIES: &[Story] = stories![
 ];
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, oom_counter, rlimits } = handoff;
-    let config = guest::GuestConfig { listener, workload_cgroup, oom_counter, rlimits };
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink } = handoff;
+    let netlink = netlink.map(|gate| (gate.listener, gate.max_sockets as usize));
+    let config =
+        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink };
     i32::from(guest::run(config).is_err())
 }
 

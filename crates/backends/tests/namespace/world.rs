@@ -12,13 +12,16 @@ use std::{
 use backends::namespace::{Directories, NamespaceBackend};
 use bytes::BytesMut;
 use guest_protocol::{
-    Decoder, ExecEvent, ExecStart, ExitReport, Frame, FrameKind, Request, Response, encode,
+    Decoder, ExecEvent, ExecStart, ExitReport, Failure, Frame, FrameKind, Request, Response, WriteMode,
+    encode,
 };
 use sandbox::{Backend, Defaults, GuestStream, Instance, SandboxId, SandboxPlan, SandboxSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Nothing here takes long on a working host.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes in one frame of a body.
+const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -113,6 +116,25 @@ impl Client {
         self.stream.write_all(&wire).await.unwrap();
         let frame = self.frame().await;
         (frame.kind == FrameKind::Response).then(|| frame.parse().unwrap())
+    }
+
+    /// Writes a file of so many bytes; the guest's refusal, if it refuses.
+    pub(crate) async fn write(&mut self, path: &str, bytes: usize) -> Result<Response, Failure> {
+        let request =
+            Request::Write { path: path.to_owned(), write: WriteMode::Replace, mode: None, parents: false };
+        let mut wire = BytesMut::new();
+        encode(&Frame::json(FrameKind::Request, &request).unwrap(), &mut wire).unwrap();
+        for piece in vec![b'x'; bytes].chunks(PIECE_BYTES) {
+            let payload = bytes::Bytes::copy_from_slice(piece);
+            encode(&Frame { kind: FrameKind::Data, payload }, &mut wire).unwrap();
+        }
+        encode(&Frame { kind: FrameKind::End, payload: bytes::Bytes::new() }, &mut wire).unwrap();
+        self.stream.write_all(&wire).await.unwrap();
+        let frame = self.frame().await;
+        match frame.kind {
+            FrameKind::Response => Ok(frame.parse().unwrap()),
+            _ => Err(frame.parse().unwrap()),
+        }
     }
 
     async fn next_event(&mut self) -> ExecEvent {

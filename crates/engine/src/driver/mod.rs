@@ -185,7 +185,8 @@ enum Wake {
 impl Driver {
     fn new(core: Arc<Core>, record: SandboxRecord) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_QUEUED_COMMANDS);
-        let shared = Arc::new(Shared::new(record.clone(), sender, core.config.ledger));
+        let memory = core.claimed_memory(&record.plan);
+        let shared = Arc::new(Shared::new(record.clone(), memory, sender, core.config.ledger));
         Self {
             core,
             shared,

@@ -1,6 +1,8 @@
 use engine::{Force, Principal, SandboxRef};
 use futures_util::future::join_all;
-use sandbox::{ByteSize, ErrorKind, KeySpec, Limits, Namespace, RequestId, SandboxSpec};
+use sandbox::{
+    ByteSize, Capabilities, Capability, ErrorKind, KeySpec, Limits, Namespace, RequestId, SandboxSpec,
+};
 
 use super::support::{World, in_time};
 
@@ -82,6 +84,28 @@ async fn memory_is_summed_over_all_that_the_key_made() {
     create(ByteSize::mib(424)).await.unwrap();
     world.engine.remove_sandbox(&who, &first.id.into(), Force::Yes).await.unwrap();
     create(ByteSize::mib(600)).await.unwrap();
+}
+
+#[tokio::test]
+async fn swap_counts_as_memory_and_so_does_a_tmpfs_that_no_memory_limit_holds() {
+    let world = World::new().await;
+    let who = holder(&world, None, Some(ByteSize::gib(1))).await;
+    let mut swapping = of_memory(ByteSize::mib(512));
+    swapping.limits.swap = Some(ByteSize::mib(513));
+    let error = world.engine.create_sandbox(&who, swapping.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached);
+    swapping.limits.swap = Some(ByteSize::mib(512));
+    let made = world.engine.create_sandbox(&who, swapping).await.unwrap();
+    world.engine.remove_sandbox(&who, &made.id.into(), Force::Yes).await.unwrap();
+
+    let capabilities = world.engine.capabilities().clone();
+    let has = capabilities.has.iter().copied().filter(|one| *one != Capability::MemoryLimit).collect();
+    world.backend.set_capabilities(Capabilities { has, ..capabilities });
+    let world = world.restart().await;
+    // By default 256 MiB of /tmp and 64 MiB of /dev/shm come on top.
+    let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(705))).await.unwrap_err();
+    assert!(error.message().contains("1025MiB"), "{error}");
+    world.engine.create_sandbox(&who, of_memory(ByteSize::mib(704))).await.unwrap();
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::{
     Answer, Cancel, absolute, failure, named,
     place::{Place, QUIET, kind_of, open_directory, open_readable, open_regular_at},
     walk::{Flow, Item, Trouble, Visit, walk},
-    write::Draft,
+    write::{Draft, DraftName},
     wrong_state,
 };
 
@@ -68,7 +68,7 @@ fn copy_file(from: File, stat: &Stat, to: Place, cancel: &Cancel) -> Answer<()> 
         return Err(wrong_state(format!("{} is the same file", to.path.display())));
     }
     let path = to.path.clone();
-    let draft = Draft::beside(to, None, Some(copied_mode(stat)), true)?;
+    let draft = Draft::beside(to, None, Some(copied_mode(stat)), true, &DraftName::new())?;
     copy_bytes(from, draft.file(), cancel).map_err(|stop| stop.told(&path))?;
     draft.commit()
 }

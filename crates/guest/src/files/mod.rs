@@ -1,4 +1,4 @@
-//! Files inside, on threads that may block.
+//! Files inside, on threads that may block; see [`charged`] for what takes memory.
 //!
 //! Paths are those of the sandbox's own root, so symlinks lead where they lead. What must not happen is waiting for ever (a
 //! FIFO instead of a file), being led astray in the middle of a tree (a directory swapped for a symlink), or holding more
@@ -6,6 +6,7 @@
 
 mod change;
 pub(crate) mod changed;
+mod charged;
 mod copy;
 mod list;
 mod pack;
@@ -20,6 +21,7 @@ mod write;
 use std::{
     fmt::Display,
     io,
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -28,17 +30,19 @@ use std::{
 };
 
 use guest_protocol::{Failure, FailureKind, Request, Response};
-use rustix::io::Errno;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 
 pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
+pub(crate) use charged::{perform, takes_memory};
 pub(crate) use copy::copy;
 pub(crate) use list::{Room, list, stat};
 pub(crate) use pack::pack;
 pub(crate) use read::read;
 pub(crate) use search::{Grep, glob, grep};
-pub(crate) use unpack::unpack;
 pub(crate) use watch::watch;
-pub(crate) use write::write;
 
 use crate::{background, wire, wire::FrameReader};
 
@@ -46,17 +50,42 @@ use crate::{background, wire, wire::FrameReader};
 pub(crate) type Answer<T = Response> = Result<T, Failure>;
 
 /// Tells a blocking job that nobody waits for it any more.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Cancel(Arc<AtomicBool>);
+#[derive(Debug, Clone)]
+pub(crate) enum Cancel {
+    /// To a thread.
+    Told(Arc<AtomicBool>),
+    /// To a process: the other end of this socket is closed.
+    HungUp(Arc<UnixStream>),
+}
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Self::Told(Arc::default())
+    }
+}
 
 impl Cancel {
+    pub(crate) fn at_hangup(link: Arc<UnixStream>) -> Self {
+        Self::HungUp(link)
+    }
+
     pub(crate) fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        if let Self::Told(told) = self {
+            told.store(true, Ordering::Relaxed);
+        }
     }
 
     /// An error once the host has gone; asked at each step of a long job.
     pub(crate) fn check(&self) -> Answer<()> {
-        if self.0.load(Ordering::Relaxed) {
+        let has_gone = match self {
+            Self::Told(told) => told.load(Ordering::Relaxed),
+            Self::HungUp(link) => {
+                let mut polled = [PollFd::new(link, PollFlags::empty())];
+                poll(&mut polled, Some(&Timespec::default())).is_ok()
+                    && polled[0].revents().contains(PollFlags::HUP)
+            }
+        };
+        if has_gone {
             return Err(Failure::new(FailureKind::Internal, "the host went away"));
         }
         Ok(())

@@ -14,107 +14,52 @@ use std::{
     rc::Rc,
 };
 
-use bytes::{Buf, Bytes};
 use guest_protocol::{Failure, FailureKind, Response};
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid},
     io::Errno,
 };
 use tar::{Archive, Entry, EntryType};
-use tokio::sync::mpsc;
 
 use self::sparse::{Awaited, copy_sparsely};
 use super::{
-    Answer, Cancel, absolute, failure,
+    Answer, Cancel, absolute,
+    charged::Body,
+    failure,
     place::{QUIET, c_name, open_directory},
-    write::BodyLeft,
 };
-use crate::{background, wire, wire::FrameReader};
 
-/// Pieces of the stream that wait to be unpacked.
-const QUEUED_PIECES: usize = 4;
 /// Bytes of headers, long names and extensions before one entry's own bytes: the archive's reader holds them whole.
 const MAX_HEADER_BYTES: u64 = 256 * 1024;
 /// Sizes of one archive's sparse files together. Holes take no room, but the archive's reader counts through them: some
 /// minutes for this much.
 const MAX_SPARSE_BYTES: u64 = 4 << 40;
 
-/// Stops the job when nobody waits for it any more, for whatever reason.
-struct StopOnDrop(Cancel);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
+pub(super) fn unpack(path: &str, keep_ids: bool, body: &mut Body, cancel: Cancel) -> Answer {
+    let root = absolute(path).and_then(|path| open_directory(&path))?;
+    let is_root = Path::new(path).parent().is_none();
+    let sparse_left = Cell::new(MAX_SPARSE_BYTES);
+    Unpack { root, is_root, keep_ids, cancel, sparse_left }.all(body)?;
+    // What follows the archive is padding.
+    let failed = |error| failure(format!("could not unpack into {path}"), error);
+    while body.piece().map_err(failed)?.is_some() {}
+    Ok(Response::Written { bytes: body.total })
 }
 
-pub(crate) async fn unpack(
-    reader: &mut FrameReader<'_>,
-    path: String,
-    keep_ids: bool,
-) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
-    let (sender, receiver) = mpsc::channel::<Bytes>(QUEUED_PIECES);
-    let cancel = Cancel::default();
-    let _stop = StopOnDrop(cancel.clone());
-    let job = background::spawn_archive(move || {
-        let root = absolute(&path).and_then(|path| open_directory(&path))?;
-        let is_root = Path::new(&path).parent().is_none();
-        Unpack { root, is_root, keep_ids, cancel, sparse_left: Cell::new(MAX_SPARSE_BYTES) }.all(receiver)
-    });
-    let mut job = match job {
-        Ok(job) => Some(job),
-        Err(failure) => return Ok(Err((failure, BodyLeft::Yes))),
-    };
-    let mut bytes = 0;
-    loop {
-        let Some(piece) = reader.body().await? else { break };
-        bytes += piece.len() as u64;
-        let sent = tokio::select! {
-            sent = sender.send(piece) => sent,
-            () = reader.gone() => return Err(wire::ConnectionError::Gone),
-        };
-        // The job has ended: with a failure, or because the archive did and what follows is padding.
-        if sent.is_err()
-            && let Some(job) = job.take()
-            && let Err(failure) = job.done().await.flatten()
-        {
-            return Ok(Err((failure, BodyLeft::Yes)));
-        }
-    }
-    drop(sender);
-    let Some(job) = job else { return Ok(Ok(Response::Written { bytes })) };
-    let unpacked = tokio::select! {
-        unpacked = job.done() => unpacked.flatten(),
-        () = reader.gone() => return Err(wire::ConnectionError::Gone),
-    };
-    Ok(match unpacked {
-        Ok(()) => Ok(Response::Written { bytes }),
-        Err(failure) => Err((failure, BodyLeft::No)),
-    })
-}
-
-/// The body as a file to read from. Between entries it gives only so many bytes.
-struct PieceReader {
-    receiver: mpsc::Receiver<Bytes>,
-    piece: Bytes,
+/// The body, of which only so many bytes can be read between entries.
+struct BoundedBody<'a> {
+    body: &'a mut Body,
     /// Bytes that may still be read before the next entry's own; `None` while those are read.
     header_left: Rc<Cell<Option<u64>>>,
 }
 
-impl Read for PieceReader {
+impl Read for BoundedBody<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            match self.receiver.blocking_recv() {
-                Some(piece) => self.piece = piece,
-                None => return Ok(0),
-            }
-        }
-        let n = buffer.len().min(self.piece.len());
+        let n = self.body.read(buffer)?;
         if let Some(left) = self.header_left.get() {
             let left = left.checked_sub(n as u64).ok_or_else(|| io::Error::other("a header is too long"))?;
             self.header_left.set(Some(left));
         }
-        self.piece.copy_to_slice(&mut buffer[..n]);
         Ok(n)
     }
 }
@@ -140,14 +85,13 @@ fn invalid(name: &Path, why: impl std::fmt::Display) -> Failure {
 }
 
 impl Unpack {
-    fn all(&self, receiver: mpsc::Receiver<Bytes>) -> Answer<()> {
+    fn all(&self, body: &mut Body) -> Answer<()> {
         // Without the cause, which would quote the archive: bytes of who knows what.
         let broken_archive = |_quotes_it: io::Error| {
             Failure::new(FailureKind::InvalidRequest, "this is no tar archive, or a damaged one")
         };
         let header_left = Rc::new(Cell::new(None));
-        let reader = PieceReader { receiver, piece: Bytes::new(), header_left: Rc::clone(&header_left) };
-        let mut archive = Archive::new(reader);
+        let mut archive = Archive::new(BoundedBody { body, header_left: Rc::clone(&header_left) });
         let mut entries = archive.entries().map_err(broken_archive)?;
         loop {
             header_left.set(Some(MAX_HEADER_BYTES));
@@ -162,7 +106,7 @@ impl Unpack {
     }
 
     /// Counts a sparse file, whatever becomes of it: what is not unpacked is read too.
-    fn take_sparse(&self, entry: &Entry<'_, PieceReader>) -> Answer<()> {
+    fn take_sparse(&self, entry: &Entry<'_, BoundedBody<'_>>) -> Answer<()> {
         if !entry.header().entry_type().is_gnu_sparse() {
             return Ok(());
         }
@@ -178,7 +122,7 @@ impl Unpack {
         Awaited { source, cancel: &self.cancel }
     }
 
-    fn one(&self, entry: &mut Entry<'_, PieceReader>) -> Answer<()> {
+    fn one(&self, entry: &mut Entry<'_, BoundedBody<'_>>) -> Answer<()> {
         let name = Path::new(OsStr::from_bytes(&entry.path_bytes())).to_owned();
         let kind = entry.header().entry_type();
         if matches!(kind, EntryType::XGlobalHeader) {
@@ -265,7 +209,7 @@ impl Unpack {
         }
     }
 
-    fn file(&self, entry: &mut Entry<'_, PieceReader>, spot: &Spot) -> io::Result<()> {
+    fn file(&self, entry: &mut Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
         clear(spot)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
         let fd = rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -274,7 +218,7 @@ impl Unpack {
         self.finish(entry, &file)
     }
 
-    fn directory(&self, entry: &Entry<'_, PieceReader>, spot: &Spot) -> io::Result<()> {
+    fn directory(&self, entry: &Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
         match rustix::fs::mkdirat(&spot.directory, &spot.name, Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
@@ -292,7 +236,7 @@ impl Unpack {
     }
 
     /// Owner first: changing it takes the setuid bit away.
-    fn finish(&self, entry: &Entry<'_, PieceReader>, file: impl AsFd) -> io::Result<()> {
+    fn finish(&self, entry: &Entry<'_, BoundedBody<'_>>, file: impl AsFd) -> io::Result<()> {
         if let Some((uid, gid)) = self.ids(entry)? {
             rustix::fs::fchown(file.as_fd(), Some(uid), Some(gid))?;
         }
@@ -305,7 +249,7 @@ impl Unpack {
     }
 
     /// The owner of what is no file or directory.
-    fn own(&self, entry: &Entry<'_, PieceReader>, spot: &Spot) -> io::Result<()> {
+    fn own(&self, entry: &Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
         if let Some((uid, gid)) = self.ids(entry)? {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(&spot.directory, &spot.name, Some(uid), Some(gid), flags)?;
@@ -313,7 +257,7 @@ impl Unpack {
         Ok(())
     }
 
-    fn ids(&self, entry: &Entry<'_, PieceReader>) -> io::Result<Option<(Uid, Gid)>> {
+    fn ids(&self, entry: &Entry<'_, BoundedBody<'_>>) -> io::Result<Option<(Uid, Gid)>> {
         if !self.keep_ids {
             return Ok(None);
         }
@@ -324,7 +268,7 @@ impl Unpack {
 
     /// The setuid and setgid bits lend the rights of an owner. Where the owner is not kept but becomes root, they would lend
     /// root's, which nobody meant.
-    fn mode(&self, entry: &Entry<'_, PieceReader>) -> io::Result<Mode> {
+    fn mode(&self, entry: &Entry<'_, BoundedBody<'_>>) -> io::Result<Mode> {
         let mask = if self.keep_ids { 0o7777 } else { 0o1777 };
         Ok(Mode::from_raw_mode(entry.header().mode()? & mask))
     }

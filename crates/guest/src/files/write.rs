@@ -2,13 +2,12 @@
 
 use std::{
     fs::File,
-    io::{IoSlice, Write},
+    io::Write,
     os::fd::AsFd,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use bytes::Bytes;
 use guest_protocol::{Failure, FailureKind, Response, WriteMode};
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
@@ -16,95 +15,58 @@ use rustix::{
 };
 
 use super::{
-    Answer, absolute, broken,
+    Answer, absolute,
     change::mode_of,
+    charged::Body,
     failure, named,
     place::{Place, QUIET, kind_of, make_directories},
     wrong_state,
 };
-use crate::{background, background::Running, wire, wire::FrameReader};
 
-/// Bytes gathered before they are handed to a thread; as many again are being written meanwhile.
-const BATCH_BYTES: usize = 1024 * 1024;
 /// Bits of a new file for which none were asked.
 const USUAL_MODE: u32 = 0o644;
 
-/// Whether a failed request's body must still be read away: not when it was read to its end.
-pub(crate) use crate::exec::BodyLeft;
-
 /// What was asked, as in `Request::Write`.
 #[derive(Debug)]
-struct Wanted {
-    path: String,
-    write: WriteMode,
-    mode: Option<u32>,
-    parents: bool,
+pub(super) struct Wanted {
+    pub(super) path: String,
+    pub(super) write: WriteMode,
+    pub(super) mode: Option<u32>,
+    pub(super) parents: bool,
 }
 
-pub(crate) async fn write(
-    reader: &mut FrameReader<'_>,
-    path: String,
-    write: WriteMode,
-    mode: Option<u32>,
-    parents: bool,
-) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
-    let mut wanted = Some(Wanted { path, write, mode, parents });
-    let mut job: Option<Running<Answer<Draft>>> = None;
-    let mut total = 0;
-    loop {
-        let (batch, is_end) = gather(reader).await?;
-        total += batch.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-        let draft = match job.take() {
-            Some(job) => match job.done().await.flatten() {
-                Ok(draft) => Some(draft),
-                Err(failure) => return Ok(Err((failure, left(is_end)))),
-            },
-            None => None,
-        };
-        let wanted = wanted.take();
-        let step = move || {
-            let mut draft = match (draft, wanted) {
-                (Some(draft), _) => draft,
-                (None, Some(wanted)) => Draft::begin(&wanted)?,
-                (None, None) => return Err(broken()),
-            };
-            draft.append(&batch)?;
-            Ok(draft)
-        };
-        if is_end {
-            let done = match background::spawn(move || step()?.commit()) {
-                Ok(running) => running.done().await.flatten(),
-                Err(failure) => Err(failure),
-            };
-            return Ok(match done {
-                Ok(()) => Ok(Response::Written { bytes: total }),
-                Err(failure) => Err((failure, BodyLeft::No)),
-            });
-        }
-        job = match background::spawn(step) {
-            Ok(running) => Some(running),
-            Err(failure) => return Ok(Err((failure, BodyLeft::Yes))),
-        };
+/// The name of the file beside the target. Whoever starts the writer knows it, and can remove what a dead one left.
+#[derive(Debug)]
+pub(super) struct DraftName(String);
+
+impl DraftName {
+    /// A name that nobody has yet, as far as we know.
+    pub(super) fn new() -> Self {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let salt = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.subsec_nanos());
+        Self(format!(".warren-{}-{number}-{salt}.part", std::process::id()))
     }
 }
 
-fn left(is_end: bool) -> BodyLeft {
-    if is_end { BodyLeft::No } else { BodyLeft::Yes }
+pub(super) fn write(wanted: &Wanted, name: &DraftName, body: &mut Body) -> Answer {
+    let mut draft = Draft::begin(wanted, name)?;
+    let failed = |error| failure(format!("could not write {}", wanted.path), error);
+    while let Some(piece) = body.piece().map_err(failed)? {
+        draft.append(&piece)?;
+    }
+    draft.commit()?;
+    Ok(Response::Written { bytes: body.total })
 }
 
-/// Takes frames until there is enough to write, or the end.
-async fn gather(reader: &mut FrameReader<'_>) -> wire::Result<(Vec<Bytes>, bool)> {
-    let (mut batch, mut bytes) = (Vec::new(), 0);
-    while bytes < BATCH_BYTES {
-        match reader.body().await? {
-            Some(part) => {
-                bytes += part.len();
-                batch.push(part);
-            }
-            None => return Ok((batch, true)),
-        }
+/// Removes the file beside the target of a writer that was killed.
+pub(super) fn forget(path: &str, name: &DraftName) {
+    let place = absolute(path).and_then(|path| Place::followed(&path));
+    if let Ok(place) = place {
+        rustix::fs::unlinkat(&place.directory, name.0.as_str(), AtFlags::empty()).ok();
     }
-    Ok((batch, false))
 }
 
 /// A write that has begun. Dropped before [`Draft::commit`], it leaves everything as it was.
@@ -125,7 +87,7 @@ enum Kind {
 }
 
 impl Draft {
-    fn begin(wanted: &Wanted) -> Answer<Self> {
+    fn begin(wanted: &Wanted, name: &DraftName) -> Answer<Self> {
         let path = absolute(&wanted.path)?;
         let mode = wanted.mode.map(mode_of).transpose()?;
         if wanted.parents
@@ -134,18 +96,18 @@ impl Draft {
             make_directories(parent, Mode::from_raw_mode(0o755))?;
         }
         match wanted.write {
-            WriteMode::Append => Self::append_to(&path, mode),
+            WriteMode::Append => Self::append_to(&path, mode, name),
             WriteMode::Replace => {
                 let place = Place::followed(&path)?;
                 let existing = existing_file(&place)?;
-                Self::beside(place, existing.as_ref(), mode, true)
+                Self::beside(place, existing.as_ref(), mode, true, name)
             }
             WriteMode::CreateNew => {
                 let place = Place::of(&path)?;
                 if place.stat().is_ok() {
                     return Err(failure(named("create", &path), Errno::EXIST));
                 }
-                Self::beside(place, None, mode, false)
+                Self::beside(place, None, mode, false, name)
             }
         }
     }
@@ -156,8 +118,9 @@ impl Draft {
         existing: Option<&Stat>,
         mode: Option<Mode>,
         replace: bool,
+        name: &DraftName,
     ) -> Answer<Self> {
-        let (file, name) = temporary(&place)?;
+        let (file, name) = temporary(&place, name)?;
         let draft = Self { place, file, kind: Kind::Beside { name, replace }, is_committed: false };
         let mode = match existing {
             Some(stat) => {
@@ -173,14 +136,14 @@ impl Draft {
         Ok(draft)
     }
 
-    fn append_to(path: &Path, mode: Option<Mode>) -> Answer<Self> {
+    fn append_to(path: &Path, mode: Option<Mode>, name: &DraftName) -> Answer<Self> {
         let place = Place::followed(path)?;
         existing_file(&place)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | QUIET;
         let failed = |error| failure(named("open", path), error);
         let file = match rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return Self::beside(place, None, mode, false),
+            Err(Errno::NOENT) => return Self::beside(place, None, mode, false, name),
             Err(error) => return Err(failed(error)),
         };
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
@@ -195,18 +158,15 @@ impl Draft {
         &self.file
     }
 
-    fn append(&mut self, batch: &[Bytes]) -> Answer<()> {
-        let mut pieces: Vec<IoSlice<'_>> = batch.iter().map(|bytes| IoSlice::new(bytes)).collect();
-        let mut pieces = &mut pieces[..];
-        IoSlice::advance_slices(&mut pieces, 0);
-        while !pieces.is_empty() {
-            match self.file.write_vectored(pieces) {
+    fn append(&mut self, mut piece: &[u8]) -> Answer<()> {
+        while !piece.is_empty() {
+            match self.file.write(piece) {
                 Ok(0) => return Err(failure(named("write", &self.place.path), Errno::NOSPC)),
                 Ok(n) => {
                     if let Kind::Append { written, .. } = &mut self.kind {
                         *written += n as u64;
                     }
-                    IoSlice::advance_slices(&mut pieces, n);
+                    piece = &piece[n..];
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failure(named("write", &self.place.path), error)),
@@ -261,17 +221,13 @@ fn existing_file(place: &Place) -> Answer<Option<Stat>> {
     }
 }
 
-/// Makes a file of a name that nobody has yet, in the same directory.
-fn temporary(place: &Place) -> Answer<(File, std::ffi::CString)> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
+/// Makes the file of that name in the same directory; another where somebody else has it.
+fn temporary(place: &Place, name: &DraftName) -> Answer<(File, std::ffi::CString)> {
     const ATTEMPTS: usize = 100;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
-    for _ in 0..ATTEMPTS {
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let salt = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |since| since.subsec_nanos());
-        let name = super::place::c_name(format!(".warren-{number}-{salt}.part").as_ref())?;
+    for attempt in 0..ATTEMPTS {
+        let name = if attempt == 0 { name } else { &DraftName::new() };
+        let name = super::place::c_name(name.0.as_ref())?;
         match rustix::fs::openat(&place.directory, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(fd) => return Ok((fd.into(), name)),
             Err(Errno::EXIST) => {}

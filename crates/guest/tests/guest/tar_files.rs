@@ -9,7 +9,7 @@ use std::{
 use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Request, Response};
 use tar::{Archive, Builder, EntryType, Header};
 
-use crate::support::{Host, TestGuest, eventually, write_file};
+use crate::support::{Host, TestGuest, children, eventually, write_file};
 
 fn pack(host: &mut Host, path: &str) -> Vec<u8> {
     match host.ask(&Request::TarOut { path: path.to_owned() }) {
@@ -340,8 +340,11 @@ fn a_host_that_goes_ends_what_it_unpacks() {
     let archive = Crafted::new().sparse("hole", 4 << 40, "text").done();
     let hole = format!("{target}/hole");
     let is_open = || {
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap();
-        descriptors.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|file| file == Path::new(&hole)))
+        // A child of the guest unpacks it, and may end while we look.
+        let of_children =
+            children(guest.pid()).into_iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok());
+        let mut descriptors = of_children.flatten().flatten();
+        descriptors.any(|one| fs::read_link(one.path()).is_ok_and(|file| file == Path::new(&hole)))
     };
     for is_whole in [true, false] {
         let mut host = guest.connect();

@@ -20,7 +20,8 @@ impl Cgroups {
             return Ok(false);
         };
         let group = hierarchy.directory.join(id);
-        let (list, at_once) = (group.join("cgroup.procs"), group.join("cgroup.kill"));
+        let workload = hierarchy.workload(&group);
+        let (list, at_once) = (workload.join("cgroup.procs"), workload.join("cgroup.kill"));
         let began = Instant::now();
         loop {
             if at_once.exists() {
@@ -28,7 +29,7 @@ impl Cgroups {
             } else {
                 // Held still, so that none is born while they are listed; the frozen of version 1 die when they wake.
                 let _held = self.freeze(id, true);
-                kill_all(&group);
+                kill_all(&workload);
                 let _woken = self.freeze(id, false);
             }
             match fs::read_to_string(&list) {

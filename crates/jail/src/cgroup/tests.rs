@@ -12,13 +12,15 @@ fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> 
         let parent = base.join("warren");
         fs::create_dir_all(parent.join("guests")).unwrap();
         fs::write(parent.join("cgroup.freeze"), "0").unwrap();
-        for group in [parent.join("guests"), parent.join("sbx-1")] {
+        let sandbox = parent.join("sbx-1");
+        for group in [parent.join("guests"), sandbox.join("workload"), sandbox.join("files"), sandbox] {
             fs::create_dir_all(&group).unwrap();
             fs::write(group.join(if *is_v2 { "cgroup.procs" } else { "tasks" }), "").unwrap();
             fs::write(group.join("memory.events"), "oom 4\noom_kill 3\n").unwrap();
             fs::write(group.join("memory.oom_control"), "under_oom 0\noom_kill 3\n").unwrap();
             fs::write(group.join("memory.memsw.limit_in_bytes"), "").unwrap();
             fs::write(group.join("memory.swap.max"), "").unwrap();
+            fs::write(group.join("memory.kmem.tcp.limit_in_bytes"), "").unwrap();
         }
         Mount { is_v2: *is_v2, controllers: controllers.to_vec(), top: base.clone(), own: base }
     });
@@ -39,9 +41,11 @@ fn version_1_has_a_directory_in_each_hierarchy() {
     ];
     let cgroups = host(top.path(), Version::V1, all);
     let files = cgroups.create("sbx-1", &LIMITS).unwrap();
-    assert_eq!((files.enter.len(), files.oom_counter.is_some()), (3, true));
+    assert_eq!((files.enter.len(), files.memory.is_some(), files.oom_counter.is_some()), (3, true, true));
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.memsw.limit_in_bytes"), (65 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (16 << 20).to_string());
+    assert!(cgroups.limits_sockets());
     assert_eq!(read(top.path(), "1/warren/sbx-1/cpu.cfs_quota_us"), "150000");
     assert_eq!(read(top.path(), "2/warren/sbx-1/pids.max"), "32");
     assert_eq!(cgroups.ids(), ["sbx-1"]);
@@ -73,6 +77,10 @@ fn version_2_has_one_and_uses_the_controllers_that_were_given_on() {
     let cgroups = Cgroups { version: Version::V2, hierarchies: vec![hierarchy], missing: Vec::new() };
     let files = cgroups.create("sbx-1", &LIMITS).unwrap();
     assert_eq!((files.enter.len(), files.oom_counter.is_some()), (1, true));
+    for (file, entered) in [(&files.enter[0], "workload"), (files.memory.as_ref().unwrap(), "files")] {
+        rustix::io::write(file, b"0").unwrap();
+        assert_eq!(read(top.path(), &format!("0/warren/sbx-1/{entered}/cgroup.procs")), "0");
+    }
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.max"), (64 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.swap.max"), (1 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/cpu.max"), "150000 100000");

@@ -5,7 +5,7 @@ use libc::*;
 use super::{Check, Verdict};
 
 /// Changes when the list changes; sandboxes state it.
-pub const FILTER_NAME: &str = "warren-default-2";
+pub const FILTER_NAME: &str = "warren-default-3";
 
 /// `CLONE_NEW*` as `clone` takes them.
 pub(super) const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
@@ -37,6 +37,18 @@ pub(super) const INTERNET_PROTOCOLS: [u32; 5] = [
 pub(super) const INTERNET_TYPES: [u32; 3] = [SOCK_STREAM as u32, SOCK_DGRAM as u32, SOCK_RAW as u32];
 /// `SOCK_TYPE_MASK`: the rest of the word are flags.
 pub(super) const SOCKET_TYPE_BITS: u32 = 0xf;
+
+/// Programs on sockets, whose machine code shares one limit with the whole host (`net.core.bpf_jit_limit`).
+pub(super) const REFUSED_SOCKET_OPTIONS: [u32; 4] = [
+    SO_ATTACH_FILTER as u32,
+    SO_ATTACH_BPF as u32,
+    SO_ATTACH_REUSEPORT_CBPF as u32,
+    SO_ATTACH_REUSEPORT_EBPF as u32,
+];
+/// Sizes of receive buffers stay the kernel's default. No cgroup counts what waits in a netlink socket, the filter cannot
+/// tell which kind of socket this is, and the host may allow many megabytes (`net.core.rmem_max`). TCP sizes its buffers
+/// by itself.
+pub(super) const IGNORED_SOCKET_OPTIONS: [u32; 2] = [SO_RCVBUF as u32, SO_RCVBUFFORCE as u32];
 
 /// Newer than the libc crate knows; these numbers are the same on every architecture.
 const SYS_CACHESTAT: c_long = 451;
@@ -149,11 +161,6 @@ const EVENTS: &[c_long] = &[
     SYS_inotify_init1,
     SYS_inotify_add_watch,
     SYS_inotify_rm_watch,
-    SYS_io_setup,
-    SYS_io_destroy,
-    SYS_io_submit,
-    SYS_io_cancel,
-    SYS_io_getevents,
 ];
 
 /// Memory: allocators, JITs, loaders, databases.
@@ -290,7 +297,7 @@ const IDENTITY: &[c_long] = &[
 const RESTRAINT: &[c_long] =
     &[SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self];
 
-/// Networking within the sandbox's own network namespace; `socket` and `socketpair` are checked.
+/// Networking within the sandbox's own network namespace; `socket`, `socketpair` and `setsockopt` are checked.
 const NETWORK: &[c_long] = &[
     SYS_bind,
     SYS_listen,
@@ -300,7 +307,6 @@ const NETWORK: &[c_long] = &[
     SYS_getsockname,
     SYS_getpeername,
     SYS_getsockopt,
-    SYS_setsockopt,
     SYS_sendto,
     SYS_recvfrom,
     SYS_sendmsg,
@@ -379,9 +385,15 @@ const ARCHITECTURE: &[c_long] = &[
 const ARCHITECTURE: &[c_long] = &[];
 
 /// Answered as if the kernel were older, since the arguments cannot be looked at or the feature is kept away: the C
-/// library then falls back to `clone`, runtimes to epoll.
+/// library then falls back to `clone`, runtimes to epoll, databases to threads. `io_setup` draws on one number for the
+/// whole host (`fs.aio-max-nr`), which a single sandbox could use up.
 const UNKNOWN: &[c_long] = &[
     SYS_clone3,
+    SYS_io_setup,
+    SYS_io_destroy,
+    SYS_io_submit,
+    SYS_io_cancel,
+    SYS_io_getevents,
     SYS_io_uring_setup,
     SYS_io_uring_enter,
     SYS_io_uring_register,
@@ -398,6 +410,7 @@ const CHECKED: &[(c_long, Check)] = &[
     (SYS_personality, Check::Personality),
     (SYS_prlimit64, Check::Prlimit),
     (SYS_setrlimit, Check::Setrlimit),
+    (SYS_setsockopt, Check::Setsockopt),
     (SYS_socket, Check::Socket),
     (SYS_socketpair, Check::Socketpair),
 ];

@@ -5,11 +5,36 @@ use std::{fs, path::Path};
 use super::{Check, Status};
 use crate::directories::{self, Directories};
 
+/// Sandboxes that may all open as many files as their limits allow.
+const SANDBOXES_AT_ONCE: u64 = 4;
+
 /// Tries everything. Forks, so the process must have one thread.
 pub(crate) fn check_host(directories: &Directories) -> Vec<Check> {
     let mut checks: Vec<Check> = jail::probe::run(&directories.home).into_iter().map(Check::from).collect();
     checks.push(home(&directories.home));
+    checks.push(files_of_all(&fs::read_to_string("/proc/sys/fs/file-max").unwrap_or_default()));
     checks
+}
+
+/// Whether a few sandboxes that open all the files they may leave some for the host, for which the kernel has one number.
+/// `file_max`: the text of `fs.file-max`.
+fn files_of_all(file_max: &str) -> Check {
+    let (name, limits) = ("open files of the host", sandbox::Defaults::default().limits);
+    let each = u64::from(limits.open_files) * u64::from(limits.pids);
+    let wanted = each * SANDBOXES_AT_ONCE;
+    match file_max.trim().parse::<u64>() {
+        Ok(most) if most < wanted => Check::weak(
+            name,
+            format!(
+                "fs.file-max is {most}; by default one sandbox may open {each} files with all its processes"
+            ),
+            format!(
+                "echo 'fs.file-max = {wanted}' | sudo tee /etc/sysctl.d/61-warren.conf && sudo sysctl --system"
+            ),
+        ),
+        Ok(most) => Check::works(name, format!("at most {most}")),
+        Err(_) => Check::works(name, "not limited"),
+    }
 }
 
 impl From<jail::probe::Check> for Check {
@@ -37,5 +62,20 @@ fn home(home: &Path) -> Check {
             format!("{shown} cannot be written: {error}"),
             format!("chmod u+rwx {shown}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_a_few_sandboxes_could_leave_without_files_is_weak() {
+        let small = files_of_all("200000\n");
+        assert_eq!(small.status, Status::Weak);
+        assert!(small.detail.contains("2097152"), "{small:?}");
+        assert!(small.mend.is_some_and(|mend| mend.contains("fs.file-max = 8388608")));
+        assert_eq!(files_of_all("9223372036854775807\n").status, Status::Works);
+        assert_eq!(files_of_all("").status, Status::Works);
     }
 }

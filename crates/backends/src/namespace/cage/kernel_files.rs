@@ -66,9 +66,14 @@ const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
 
 const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, "sysrq-trigger")];
 
-const SET: [(MountName, &str, &str); 1] = [
+const SET: [(MountName, &str, &str); 4] = [
     // Ports below 1024 for everybody: the network namespace is the sandbox's own.
     (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
+    // The most that everybody inside has together, in the sandbox's own user namespace. Without root it is a share of what
+    // the daemon's user has on the host: usually 128 instances.
+    (Proc, "sys/user/max_inotify_instances", "32"),
+    (Proc, "sys/user/max_inotify_watches", "65536"),
+    (Proc, "sys/user/max_user_namespaces", "0"),
 ];
 
 /// Those of them that exist here. Found anew for every sandbox, since modules come and go: then a step whose file is missing is
