@@ -141,7 +141,7 @@ fn only_its_own_processes_are_seen_and_the_guest_is_out_of_reach() {
 #[test]
 fn kernel_interfaces_are_masked_or_read_only() {
     let daemon = cell();
-    for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"] {
+    for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/pressure", "/sys/firmware"] {
         let script =
             format!("if [ -d {path} ]; then ls -A {path}; else head -c 1 {path} 2>/dev/null; fi | wc -c");
         assert_eq!(daemon.sh_ok("cell", &script), "0", "{path}");
@@ -321,10 +321,11 @@ fn the_hosts_device_nodes_cannot_be_changed() {
     for change in ["chmod 000 /dev/null", "chown 1:1 /dev/null", "rm /dev/null", "touch -d @0 /dev/null"] {
         assert_ne!(daemon.sh("cell", change).0, 0, "{change} succeeded");
     }
-    // Whoever owns the node: every one of them is a mount that cannot be written to.
+    // Whoever owns the node: every one of them is a mount, or lies in one, that cannot be written to.
     let nodes = daemon.sh_ok(
         "cell",
-        "for d in null zero full random urandom tty; do grep \" /dev/$d \" /proc/self/mountinfo | cut -d' ' -f6; done",
+        "mount_at() { grep \" $1 \" /proc/self/mountinfo | cut -d' ' -f6 | grep .; }; \
+         for d in null zero full random urandom tty; do mount_at /dev/$d || mount_at /dev; done",
     );
     assert_eq!(nodes.lines().filter(|flags| flags.starts_with("ro,")).count(), 6, "{nodes}");
     assert_eq!(node(), before);
@@ -372,4 +373,35 @@ fn the_hosts_passwords_for_registries_are_not_shown_with_its_usr() {
             }
         }
     }
+}
+
+/// `proc` is a link that leads to one directory before `/sys` is mounted and to another one after, where the name of a setting of
+/// the kernel is a link to a file of the host.
+#[test]
+fn a_snapshot_with_a_link_for_proc_writes_to_no_file_of_the_host() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let precious = tempfile::Builder::new().prefix("warren-precious-").tempfile_in("/tmp").unwrap();
+    fs::write(precious.path(), "precious").unwrap();
+    fs::set_permissions(precious.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    let daemon = cell();
+    let id = daemon.inspect("cell")["id"].as_str().unwrap().to_owned();
+    daemon.ok(["stop", "cell"]);
+    let upper = daemon.home().join("sandboxes").join(id).join("fs/root/upper");
+    for directory in ["sys/class/net", "d1/d2/d3/d4/d5/d6", "d1/q", "q/sys/net/ipv4"] {
+        fs::create_dir_all(upper.join(directory)).unwrap();
+    }
+    symlink("../../../d1/d2/d3/d4/d5/d6", upper.join("sys/class/net/lo")).unwrap();
+    symlink("sys/class/net/lo/../../../../../q", upper.join("proc")).unwrap();
+    symlink(precious.path(), upper.join("q/sys/net/ipv4/ip_unprivileged_port_start")).unwrap();
+
+    daemon.ok(["snapshot", "create", "cell", "--name", "evil"]);
+    let archive = daemon.home().join("archive");
+    daemon.ok(["snapshot", "save", "evil", "-o", archive.to_str().unwrap()]);
+    daemon.ok(["snapshot", "rm", "evil"]);
+    daemon.ok(["snapshot", "load", "-i", archive.to_str().unwrap()]);
+    let (_, told) = daemon.fails(["snapshot", "restore", "evil", "--name", "victim"]);
+    assert!(told.contains("/proc: a link or a file is in the place of a directory"), "{told}");
+    // Nor is the sandbox itself started again.
+    daemon.fails(["start", "cell"]);
+    assert_eq!(fs::read_to_string(precious.path()).unwrap(), "precious");
 }
