@@ -80,8 +80,7 @@ impl Engine {
                 Attempt::Again => {}
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "no free name was found")
-            .with_hint("Give the sandbox a name."))
+        Err(gave_up(&spec))
     }
 
     /// Whether this sandbox could be made now if `instead_of` were gone: to ask before that one is removed for its sake.
@@ -113,6 +112,18 @@ impl Engine {
         who.may_create_in(&spec.namespace)?;
         self.core().keys.admit(who, self.core().clock.now())?;
         check_lifetime(&spec.lifetime)
+    }
+}
+
+/// After [`MAX_TRIES`]: either all made-up names were taken, or each sandbox of the same request went away again.
+fn gave_up(spec: &SandboxSpec) -> Error {
+    let error = |message| Error::new(ErrorKind::Unavailable, message);
+    match &spec.request_id {
+        Some(request) => error(format!(
+            "the sandbox of request {request} went away again and again while it was waited for"
+        ))
+        .with_hint("Try again."),
+        None => error("no free name was found".to_owned()).with_hint("Give the sandbox a name."),
     }
 }
 
@@ -148,13 +159,28 @@ async fn attempt(
             made.await.map_err(|_dropped| error::closing())??;
             Ok(Attempt::Made(shared))
         }
+        Err(StoreError::NameTaken { .. }) if is_taken_by_leftover(core, spec) => {
+            core.settled().await;
+            Ok(Attempt::Again)
+        }
         Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
         Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
             Some(shared) => earlier(core, &shared).await,
-            None => Ok(Attempt::Again),
+            None => {
+                // A create that an earlier daemon did not finish, and that is being cleared away.
+                core.settled().await;
+                Ok(Attempt::Again)
+            }
         },
         Err(error) => Err(error::from_store(error)),
     }
+}
+
+/// Whether a name was asked for that nobody can see in use: a create that an earlier daemon did not finish has it until that is
+/// cleared away.
+fn is_taken_by_leftover(core: &Core, spec: &SandboxSpec) -> bool {
+    let is_unseen = |name| !core.is_name_known(&spec.namespace, name);
+    !*core.is_settled.borrow() && spec.name.as_ref().is_some_and(is_unseen)
 }
 
 /// The sandbox that the same request made before, or is making now.
