@@ -163,8 +163,12 @@ fn works_or_is_unavailable(daemon: &Daemon, arguments: &[&str]) -> bool {
 #[test]
 fn a_spawner_that_dies_under_load_is_replaced_and_nothing_is_left_half_done() {
     let daemon = Daemon::start();
-    daemon.create("source", &[]);
-    daemon.sh_ok("source", "echo here > /root/note");
+    for name in ["source", "witness"] {
+        daemon.create(name, &[]);
+        daemon.sh_ok(name, "echo here > /root/note");
+    }
+    // Not every host can pause a running one to copy it.
+    daemon.ok(["stop", "-t", "0s", "source"]);
     let (is_over, n_kills, n_made) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for worker in 0..WORKERS {
@@ -202,11 +206,13 @@ fn a_spawner_that_dies_under_load_is_replaced_and_nothing_is_left_half_done() {
         });
     });
     // The same daemon all along, and its sandbox lived through it all.
-    assert_eq!(daemon.sh_ok("source", "cat /root/note"), "here");
+    assert_eq!(daemon.sh_ok("witness", "cat /root/note"), "here");
     let rows = daemon.json(["ps", "--all", "--json"]);
-    let names: Vec<_> = rows["sandboxes"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
-    assert_eq!(names, ["source"], "{rows}");
-    daemon.ok(["rm", "--force", "source"]);
+    let mut names: Vec<_> =
+        rows["sandboxes"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["source", "witness"], "{rows}");
+    daemon.ok(["rm", "--force", "source", "witness"]);
     until("nothing is left", || daemon.leftovers().is_empty());
 }
 
@@ -232,14 +238,9 @@ fn a_guest_whose_run_directory_is_gone_is_ended_by_the_next_daemon() {
     daemon.kill();
     fs::remove_dir_all(daemon.run_directory().join(&id)).unwrap();
     // As a removal that was cut short leaves it.
-    let ghost = daemon.run_directory().join("sbx-0000000000000");
-    let ghost = fs::read_dir(daemon.run_directory()).unwrap().flatten().find_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        // The same form as other ids have, whatever that is.
-        name.starts_with("sbx-").then(|| ghost.with_file_name(format!("{}0", &name[..name.len() - 1])))
-    });
-    let ghost = ghost.unwrap();
-    fs::create_dir(&ghost).unwrap();
+    let last = if id.ends_with('0') { '1' } else { '0' };
+    let ghost = daemon.run_directory().join(format!("{}{last}", &id[..id.len() - 1]));
+    fs::create_dir_all(&ghost).unwrap();
     daemon.serve();
     until("the lost one is told as stopped", || daemon.inspect("lost")["state"] == "stopped");
     daemon.ok(["start", "lost"]);
