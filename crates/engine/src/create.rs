@@ -149,6 +149,8 @@ async fn attempt(
     let mut record = new_record(core, who, spec, &found.base)?;
     record.replaces = replaces.cloned();
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
+    // Asked first: what is in the way may be cleared away before we are told of it.
+    let was_settled = *core.is_settled.borrow();
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
@@ -159,7 +161,7 @@ async fn attempt(
             made.await.map_err(|_dropped| error::closing())??;
             Ok(Attempt::Made(shared))
         }
-        Err(StoreError::NameTaken { .. }) if is_taken_by_leftover(core, spec) => {
+        Err(StoreError::NameTaken { .. }) if !was_settled && is_unseen(core, spec) => {
             core.settled().await;
             Ok(Attempt::Again)
         }
@@ -178,9 +180,8 @@ async fn attempt(
 
 /// Whether a name was asked for that nobody can see in use: a create that an earlier daemon did not finish has it until that is
 /// cleared away.
-fn is_taken_by_leftover(core: &Core, spec: &SandboxSpec) -> bool {
-    let is_unseen = |name| !core.is_name_known(&spec.namespace, name);
-    !*core.is_settled.borrow() && spec.name.as_ref().is_some_and(is_unseen)
+fn is_unseen(core: &Core, spec: &SandboxSpec) -> bool {
+    spec.name.as_ref().is_some_and(|name| !core.is_name_known(&spec.namespace, name))
 }
 
 /// The sandbox that the same request made before, or is making now.
