@@ -33,7 +33,7 @@ fn plan(number: u64, directories: &Directories) -> SandboxPlan {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let spawner = jail::start_spawner(guest_main, backends::namespace::worker)?;
+    jail::run_spawner_role(guest_main, backends::namespace::worker);
     let runs: u64 = std::env::args().nth(1).map_or(Ok(200), |word| word.parse())?;
     let place = tempfile::tempdir()?;
     let mut floor = Vec::new();
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let backend = NamespaceBackend::new(spawner, directories.clone()).await?;
+        let backend = NamespaceBackend::new(directories.clone(), None).await?;
         println!("{:>9.3} ms  new", began.elapsed().as_secs_f64() * 1000.0);
         let mut times: BTreeMap<(usize, String), Vec<Duration>> = BTreeMap::new();
         for number in 0..runs {

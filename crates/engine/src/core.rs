@@ -262,6 +262,20 @@ impl Core {
         registry.by_name.insert((namespace.clone(), after.clone()), id.clone());
     }
 
+    /// Returns when everything of an earlier daemon is adopted or cleared away.
+    pub(crate) async fn settled(&self) {
+        let mut is_settled = self.is_settled.subscribe();
+        tokio::select! {
+            _ = is_settled.wait_for(|settled| *settled) => {}
+            () = self.closing.cancelled() => {}
+        }
+    }
+
+    /// Whether a sandbox that callers can see has this name.
+    pub(crate) fn is_name_known(&self, namespace: &Namespace, name: &SandboxName) -> bool {
+        self.registry().by_name.contains_key(&(namespace.clone(), name.clone()))
+    }
+
     /// The sandbox of that id, recorded or about to be.
     pub(crate) fn reserved(&self, id: &SandboxId) -> Option<Arc<Shared>> {
         self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))

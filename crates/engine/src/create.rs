@@ -80,8 +80,7 @@ impl Engine {
                 Attempt::Again => {}
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "no free name was found")
-            .with_hint("Give the sandbox a name."))
+        Err(gave_up(&spec))
     }
 
     /// Whether this sandbox could be made now if `instead_of` were gone: to ask before that one is removed for its sake.
@@ -116,6 +115,18 @@ impl Engine {
     }
 }
 
+/// After [`MAX_TRIES`]: either all made-up names were taken, or each sandbox of the same request went away again.
+fn gave_up(spec: &SandboxSpec) -> Error {
+    let error = |message| Error::new(ErrorKind::Unavailable, message);
+    match &spec.request_id {
+        Some(request) => error(format!(
+            "the sandbox of request {request} went away again and again while it was waited for"
+        ))
+        .with_hint("Try again."),
+        None => error("no free name was found".to_owned()).with_hint("Give the sandbox a name."),
+    }
+}
+
 async fn attempt(
     core: &Arc<Core>,
     who: &Principal,
@@ -138,6 +149,8 @@ async fn attempt(
     let mut record = new_record(core, who, spec, &found.base)?;
     record.replaces = replaces.cloned();
     record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
+    // Asked first: what is in the way may be cleared away before we are told of it.
+    let was_settled = *core.is_settled.borrow();
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
@@ -148,13 +161,27 @@ async fn attempt(
             made.await.map_err(|_dropped| error::closing())??;
             Ok(Attempt::Made(shared))
         }
+        Err(StoreError::NameTaken { .. }) if !was_settled && is_unseen(core, spec) => {
+            core.settled().await;
+            Ok(Attempt::Again)
+        }
         Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
         Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
             Some(shared) => earlier(core, &shared).await,
-            None => Ok(Attempt::Again),
+            None => {
+                // A create that an earlier daemon did not finish, and that is being cleared away.
+                core.settled().await;
+                Ok(Attempt::Again)
+            }
         },
         Err(error) => Err(error::from_store(error)),
     }
+}
+
+/// Whether a name was asked for that nobody can see in use: a create that an earlier daemon did not finish has it until that is
+/// cleared away.
+fn is_unseen(core: &Core, spec: &SandboxSpec) -> bool {
+    spec.name.as_ref().is_some_and(|name| !core.is_name_known(&spec.namespace, name))
 }
 
 /// The sandbox that the same request made before, or is making now.

@@ -112,11 +112,7 @@ impl Engine {
     /// Returns when every sandbox of an earlier daemon is taken up and what was left of others is swept; until then they
     /// are listed as they were recorded, and requests to one of them wait for it.
     pub async fn settled(&self) {
-        let mut is_settled = self.core.is_settled.subscribe();
-        tokio::select! {
-            _ = is_settled.wait_for(|settled| *settled) => {}
-            () = self.core.closing.cancelled() => {}
-        }
+        self.core.settled().await;
     }
 
     /// Whether nothing is alive and nothing is being done.

@@ -80,6 +80,7 @@ pub(crate) fn from_backend(error: BackendError, sandbox: &str) -> Error {
             (ErrorKind::LimitReached, Some(hint.clone().unwrap_or(otherwise)))
         }
         BackendError::TimedOut { .. } => (ErrorKind::TimedOut, None),
+        BackendError::Unavailable { .. } => (ErrorKind::Unavailable, Some("Try again.".to_owned())),
         BackendError::Gone(_) => (ErrorKind::Unavailable, Some(format!("Start {sandbox} again."))),
         BackendError::Failed { .. } => (ErrorKind::Internal, None),
     };

@@ -11,10 +11,11 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
@@ -30,6 +31,10 @@ use crate::{
 
 /// A free loop device may be taken by somebody else between asking for it and taking it.
 const LOOP_TRIES: usize = 32;
+/// How long an image may stay locked by a use of it that is ending: the kernel detaches it after the last process is gone.
+const LOCK_TIME: Duration = Duration::from_secs(2);
+/// Between two tries to lock an image. Nothing tells when a loop device lets go of its file.
+const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// Mounts every image among `layers`; `None` stands for the others.
 pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd>>> {
@@ -54,7 +59,8 @@ fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<O
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    mount_ext4(&attach(&file, Writes::Refused)?, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)
+    let device = patiently(|| attach(&file, Writes::Refused))?;
+    mount_ext4(&device, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)
 }
 
 /// What is in the image is anybody's: its devices and set-user-id programs do not work, and a broken one is only read from
@@ -73,25 +79,67 @@ fn mount_ext4(device: &LoopDevice, options: &[&str], attributes: MountAttrFlags)
 
 fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<OwnedFd> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let mount = mount_ext4(&attach(&file, Writes::Allowed)?, &[], MountAttrFlags::empty())?;
+    let device = patiently(|| attach(&file, Writes::Allowed))?;
+    let mount = mount_ext4(&device, &[], MountAttrFlags::empty())?;
     fill(mount.as_fd(), directories, files)?;
     Ok(mount)
 }
 
 /// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
-/// see the same. Nobody attaches the same file meanwhile, since the spawner does one thing at a time.
+/// see the same. Who attaches it meanwhile has it locked, and is found at the next look.
 /// What is removed from one of `ours` gives its space back to the host.
 pub(crate) fn mount_shared(file: &File, writes: Writes, is_ours: bool) -> io::Result<OwnedFd> {
-    let device = match find_attached(file, writes)? {
-        Some(device) => device,
-        None => attach(file, writes)?,
-    };
+    let device = find_or_attach(file, writes)?;
     let options: &[&str] = match (writes, is_ours) {
         (Writes::Refused, _) => &["ro"],
         (Writes::Allowed, true) => &["discard"],
         (Writes::Allowed, false) => &[],
     };
     mount_ext4(&device, options, MountAttrFlags::empty())
+}
+
+/// The device that shows this file; attached if there is none.
+fn find_or_attach(file: &File, writes: Writes) -> io::Result<LoopDevice> {
+    patiently(|| match find_attached(file, writes)? {
+        Some(device) => Ok(device),
+        None => attach(file, writes),
+    })
+}
+
+/// Tries again, for a while, as long as the image is locked: an earlier use of it may be on its way out.
+fn patiently(mut attach: impl FnMut() -> io::Result<LoopDevice>) -> io::Result<LoopDevice> {
+    let began = Instant::now();
+    loop {
+        match attach() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < LOCK_TIME => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            attached => return attached,
+        }
+    }
+}
+
+/// Locks the image through the very open file that the loop device is given. The device keeps that file open, so the kernel
+/// holds the lock for as long as the image is attached, whoever dies meanwhile. Two devices that write to one image would
+/// destroy it; any number may read it.
+fn lock(image: &File, writes: Writes) -> io::Result<()> {
+    let operation = match writes {
+        Writes::Allowed => FlockOperation::NonBlockingLockExclusive,
+        Writes::Refused => FlockOperation::NonBlockingLockShared,
+    };
+    rustix::fs::flock(image, operation).map_err(|error| match error {
+        Errno::WOULDBLOCK => Errno::BUSY.into(),
+        error => error.into(),
+    })
+}
+
+/// Whether nothing uses this image, as far as locks tell.
+pub fn is_image_free(image: &Path) -> io::Result<bool> {
+    let file = OpenOptions::new().read(true).write(true).open(image)?;
+    match lock(&file, Writes::Allowed) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
+        locked => locked.map(|()| true),
+    }
 }
 
 /// The loop device that shows this file already, and lets us write as we want.
@@ -175,7 +223,9 @@ pub(crate) enum Writes {
     Refused,
 }
 
+/// Attaches the image to a device of its own. `ResourceBusy` when it is on another one that excludes this.
 fn attach(image: &File, writes: Writes) -> io::Result<LoopDevice> {
+    lock(image, writes)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
     for _try in 0..LOOP_TRIES {
@@ -216,6 +266,30 @@ mod tests {
             ["root", "root/upper", "root/upper/etc", "usr", "usr/work"].map(|name| (name.to_owned(), 0o755));
         let files = [("root/upper/etc/hostname".to_owned(), "cell\n".to_owned())];
         fill(File::open(top).unwrap().as_fd(), &directories, &files)
+    }
+
+    #[test]
+    fn an_image_that_is_attached_is_locked_until_its_device_lets_go() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("disk.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let Ok(device) = attach(&open(), Writes::Allowed) else { return println!("no loop devices here") };
+        // The file that was given is closed by now; the device alone holds the lock.
+        assert!(!is_image_free(&path).unwrap());
+        for writes in [Writes::Allowed, Writes::Refused] {
+            let refused = attach(&open(), writes).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{refused}");
+        }
+        let found = find_or_attach(&open(), Writes::Allowed).unwrap();
+        assert_eq!(found.path, device.path);
+        drop((device, found));
+        let readers = [0, 1].map(|_| patiently(|| attach(&open(), Writes::Refused)).unwrap());
+        assert_ne!(readers[0].path, readers[1].path);
+        let refused = attach(&open(), Writes::Allowed).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{refused}");
+        drop(readers);
+        drop(patiently(|| attach(&open(), Writes::Allowed)).unwrap());
     }
 
     #[test]

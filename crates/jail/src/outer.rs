@@ -13,7 +13,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::sys;
 
-/// Enters the outer user namespace; with root there is none.
+/// Enters the outer user namespace, and a mount namespace that belongs to it; with root there is none.
 pub(crate) fn enter() -> io::Result<()> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() {
@@ -38,7 +38,7 @@ pub(crate) fn enter() -> io::Result<()> {
         None => None,
     };
     drop(asks);
-    sys::unshare(libc::CLONE_NEWUSER)?;
+    sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
     let mapped = match helper {
         Some(helper) => {
             rustix::io::write(&asked, b"1")?;
@@ -85,7 +85,8 @@ impl Subordinate {
             [("newuidmap", user, self.users), ("newgidmap", group, self.groups)]
         {
             let words = [pid, 0, own, 1, 1, first, count].map(|word| word.to_string());
-            let status = Command::new(program).args(words).stdin(Stdio::null()).status()?;
+            let status =
+                Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
             if !status.success() {
                 return Err(io::Error::other(format!("{program} failed: {status}")));
             }

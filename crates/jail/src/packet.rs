@@ -30,8 +30,9 @@ pub(crate) const MAX_DESCRIPTORS: usize = 32;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
     /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter. `shown_through`:
-    /// directories for which it finds out whether they can be shown with other ids.
-    Prepare { steps: Vec<Step>, shown_through: Vec<PathBuf> },
+    /// directories for which it finds out whether they can be shown with other ids. `mark`: stands in the title of each
+    /// guest; see [`crate::find_guests`].
+    Prepare { steps: Vec<Step>, shown_through: Vec<PathBuf>, mark: String },
     /// Answered by `Ready` with a pidfd beside it. While the child builds its cage, whoever asked makes what the guest needs
     /// and sends it after; see [`ReplySocket::hand_over`].
     Spawn { cage: Box<Cage> },

@@ -1,4 +1,4 @@
-//! The spawner: a small single-threaded process, forked before the daemon has threads, from which every sandbox is cloned.
+//! The spawner: a small single-threaded process, started by [`crate::start`], from which every sandbox is cloned.
 //!
 //! No exec, no dynamic linking and no big address space stand between a request and the guest. It ends when the daemon's
 //! end of its socket closes; the sandboxes live on.
@@ -6,44 +6,55 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    process::Child,
 };
 
-use rustix::net::RecvFlags;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::RecvFlags,
+    process::Pid,
+};
 
 use crate::{
     cage::{Cage, FileIdentity, HandedLayer, IdMap},
     child::{self, Go, Handoff},
     devices, handed, image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
-    privileges,
     seccomp::Filter,
     sys::{self, Side, StartedWith},
     tree,
 };
 
+pub(crate) const TITLE_START: &str = "warren: ";
 /// Some id of the host, to try whether files can be shown with it.
 const TRIED_ID: u32 = 0x7000_0000;
 
+/// The spawner could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    #[error("the spawner must be started before any thread; there are {0} already")]
-    Threads(usize),
-    #[error("could not start the spawner")]
-    Start(#[source] io::Error),
-}
+#[error("could not start the spawner")]
+pub struct SpawnError(#[source] pub(crate) io::Error);
 
 /// The daemon's hold on the spawner. Dropping it ends the spawner, never a sandbox.
 #[derive(Debug)]
 pub struct SpawnerHandle {
     socket: OwnedFd,
-    pid: i32,
+    pid: Pid,
 }
 
 impl SpawnerHandle {
+    pub(crate) fn new(socket: OwnedFd, child: Child) -> Self {
+        Self { socket, pid: Pid::from_child(&child) }
+    }
+
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Takes the exit status of a spawner that has ended; until then its number cannot be another process's.
+    pub fn reap(&self) {
+        let _status = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
 
     /// Sends a request with its descriptors; the answer comes on the returned socket.
@@ -67,63 +78,20 @@ impl SpawnerHandle {
 /// Does one [`Request::Work`] in a process of its own: the job, and the descriptors that came with it.
 pub type Worker = fn(&str, Vec<OwnedFd>) -> Result<String, Failure>;
 
-/// Forks the spawner. Must be called before any thread exists. `guest_main` runs in each sandbox as process 1; what it
-/// returns is the exit code of the sandbox.
-pub fn start_spawner(guest_main: fn(Handoff) -> i32, worker: Worker) -> Result<SpawnerHandle, SpawnError> {
-    let threads = fs::read_dir("/proc/self/task").map_err(SpawnError::Start)?.count();
-    if threads > 1 {
-        return Err(SpawnError::Threads(threads));
-    }
-    let (ours, theirs) = packet::pair().map_err(SpawnError::Start)?;
-    match sys::fork().map_err(SpawnError::Start)? {
-        Some(pid) => Ok(SpawnerHandle { socket: ours, pid }),
-        None => {
-            drop(ours);
-            // A spawner that cannot work lives on to say so: whoever asks it gets the reason.
-            let begun = begin(&theirs).map_err(|error| Failure::new("enter the user namespace", &error));
-            let hidden = begun.and_then(|()| {
-                hide_daemon().map_err(|error| Failure::new("hide the daemon's words", &error))
-            });
-            let (started_with, broken) = match hidden {
-                Ok(started_with) => (Some(started_with), None),
-                Err(failure) => (None, Some(failure)),
-            };
-            let filter = Filter::workload();
-            sys::exit_now(
-                Spawner { socket: theirs, filter, guest_main, worker, started_with, broken }.serve(),
-            )
-        }
-    }
-}
-
-/// Lets go of what belongs to the daemon: its descriptors, its signals, its terminal.
-fn begin(socket: &OwnedFd) -> io::Result<()> {
-    sys::reset_signals();
-    sys::ignore_children();
-    sys::set_process_name(c"warren-spawner");
-    privileges::refuse_cores();
-    // Fails only for the leader of a group, which a forked child is not.
-    let _session = rustix::process::setsid();
-    rustix::process::chdir("/")?;
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
-    for standard in [rustix::stdio::dup2_stdin, rustix::stdio::dup2_stdout, rustix::stdio::dup2_stderr] {
-        standard(&null)?;
-    }
-    drop(null);
-    let kept = socket.as_raw_fd() as u32;
-    if kept > 3 {
-        sys::close_range(3, kept - 1)?;
-    }
-    sys::close_range(kept + 1, u32::MAX)?;
-    outer::enter()
-}
-
-/// Guests are copies of us, and what a process was started with can be read by those around it: the daemon's paths and its
-/// environment are nobody's business inside. After this there is no environment.
-fn hide_daemon() -> io::Result<StartedWith> {
-    let started_with = StartedWith::find()?;
-    started_with.replace("warren: spawner");
-    Ok(started_with)
+/// Serves requests until the daemon is gone; returns the exit code. `started`: where the title is kept, or why nothing can
+/// be made here, which is then the answer to every request.
+pub(crate) fn serve(
+    socket: OwnedFd,
+    guest_main: fn(Handoff) -> i32,
+    worker: Worker,
+    started: Result<StartedWith, Failure>,
+) -> i32 {
+    let (started_with, broken) = match started {
+        Ok(started_with) => (Some(started_with), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    let (filter, mark) = (Filter::workload(), String::new());
+    Spawner { socket, filter, guest_main, worker, started_with, mark, broken }.serve()
 }
 
 struct Spawner {
@@ -132,12 +100,18 @@ struct Spawner {
     guest_main: fn(Handoff) -> i32,
     worker: Worker,
     started_with: Option<StartedWith>,
+    /// Stands in the title of each guest beside its name.
+    mark: String,
     broken: Option<Failure>,
 }
 
 impl Spawner {
-    fn serve(self) -> i32 {
+    fn serve(mut self) -> i32 {
         loop {
+            // Requests of a dead daemon may still be queued. The next daemon clears away what it finds, so none is begun.
+            if self.is_daemon_gone() {
+                return 0;
+            }
             match packet::receive::<Request>(self.socket.as_fd(), RecvFlags::empty()) {
                 Ok((request, descriptors)) => self.handle(request, descriptors),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
@@ -146,15 +120,23 @@ impl Spawner {
         }
     }
 
+    /// Waits for the next request, or for the daemon's end of the socket to close.
+    fn is_daemon_gone(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        let polled = rustix::io::retry_on_intr(|| poll(&mut socket, None));
+        polled.is_err() || socket[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
     /// Answers, or passes the work on to a child that will. Failures to answer mean that nobody asks any more.
-    fn handle(&self, request: Request, descriptors: Vec<OwnedFd>) {
+    fn handle(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         let Some(reply) = descriptors.next() else { return };
         if let Some(failure) = &self.broken {
             return answer(&reply, Err(failure.clone()));
         }
         match request {
-            Request::Prepare { steps, shown_through } => {
+            Request::Prepare { steps, shown_through, mark } => {
+                self.mark = mark;
                 let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));
                 let idmap_failure = try_idmap(&shown_through).err();
                 let device_failure =
@@ -172,8 +154,6 @@ impl Spawner {
                 in_fork(&reply, || Ok(tree::measure(&paths, guest, unlinked)));
             }
             Request::Work { job } => in_fork(&reply, || {
-                // What a dead daemon wanted is half-made, and the next one clears it away: nobody may go on with it.
-                sys::die_with_parent();
                 (self.worker)(&job, descriptors.collect()).map(|answer| Reply::Worked { answer })
             }),
         }
@@ -193,7 +173,7 @@ impl Spawner {
             Side::Child => {
                 drop((ours, send_mounts, mounts));
                 if let Some(started_with) = &self.started_with {
-                    started_with.replace(&format!("warren: {}", cage.name));
+                    started_with.replace(&title(&cage.name, &self.mark));
                 }
                 child::become_guest(cage, own_reply, theirs, take_mounts, &self.filter, self.guest_main)
             }
@@ -223,11 +203,22 @@ fn answer(reply: &OwnedFd, result: Result<Reply, Failure>) {
     drop(packet::send(reply.as_fd(), &reply_, &[]));
 }
 
+/// What `/proc/<pid>/cmdline` of a guest says: by this it is found again when nothing else on the host tells of it.
+pub(crate) fn title(name: &str, mark: &str) -> String {
+    format!("{TITLE_START}{name} {mark}").trim_end().to_owned()
+}
+
 /// Runs slow work in a child, so that the next request need not wait.
 fn in_fork(reply: &OwnedFd, work: impl FnOnce() -> Result<Reply, Failure>) {
+    let spawner = rustix::process::getpid();
     match sys::fork() {
         Ok(Some(_pid)) => {}
         Ok(None) => {
+            // What a dead daemon wanted is half-made, and the next one clears it away: nobody may go on with it.
+            sys::die_with_parent();
+            if rustix::process::getppid() != Some(spawner) {
+                sys::exit_now(1);
+            }
             answer(reply, work());
             sys::exit_now(0)
         }

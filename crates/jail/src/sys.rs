@@ -346,6 +346,27 @@ pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// Becomes the program in an open file, with an empty environment; returns only to say why not.
+pub(crate) fn exec_file(program: BorrowedFd<'_>, words: &[&str]) -> io::Error {
+    let words: Result<Vec<CString>, _> = words.iter().map(|word| CString::new(*word)).collect();
+    let Ok(words) = words else { return io::ErrorKind::InvalidInput.into() };
+    let mut pointers: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(ptr::null());
+    let environment: [*const libc::c_char; 1] = [ptr::null()];
+    // SAFETY: the path is a C string, both lists end with null, and all of them outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            pointers.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
 /// Gives memory that was freed back to the kernel. The C library keeps most of it for later, for ever.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]

@@ -87,6 +87,9 @@ pub enum BackendError {
     Exhausted { what: String, hint: Option<String> },
     #[error("{what} took longer than {after:?}")]
     TimedOut { what: String, after: Duration },
+    /// What was to do it died or is busy, and nothing came of it: the same call can be made again.
+    #[error("{what}")]
+    Unavailable { what: String },
     /// The place is not there any more.
     #[error("sandbox {0} is gone")]
     Gone(SandboxId),

@@ -28,6 +28,7 @@ mod terminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    jail::run_spawner_role(guest_role::guest_main, backends::namespace::worker);
     let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(code) => return code,

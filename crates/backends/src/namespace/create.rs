@@ -25,7 +25,7 @@ use super::{
     instance::{self, NamespaceInstance},
     mounts,
     names::{self, FileNames, PlaceNames, own_directories, own_files},
-    receive,
+    orphans, receive,
     record::Record,
     socket,
     statement::DiskHold,
@@ -80,12 +80,27 @@ pub(crate) async fn create(
             what: format!("clearing away an earlier life of sandbox {}", plan.id),
             after: CREATE_TIME,
         })?;
+    end_orphans(host, &plan.id).await?;
+    // Not at the moment when there is none; it may still die on us.
+    host.spawner.at_hand().await?;
     let quotas = accounting::quotas(plan);
     let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
         .await
         .map_err(error::from_join)??;
     conclude(host, began, begun, directory, quotas).await
+}
+
+/// Two guests must never have the same files. An earlier daemon may have left one that could not be adopted.
+async fn end_orphans(host: &Host, id: &SandboxId) -> Result<(), BackendError> {
+    let Some(guests) = host.inherited_guests.get(id) else { return Ok(()) };
+    match orphans::end(guests).await {
+        sweep::Ended::Yes => Ok(()),
+        sweep::Ended::No => {
+            let what = format!("the end of an earlier guest of {id}, which was killed,");
+            Err(BackendError::TimedOut { what, after: END_TIME })
+        }
+    }
 }
 
 /// Waits until the cage stands and the guest has taken over. What fails is taken back.
@@ -205,7 +220,7 @@ pub(crate) fn send(
     match reply.hand_over(listener.as_fd(), pid_file.as_fd(), &cgroup) {
         // A child that failed before has said why, which is read next.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        handed => handed.map_err(super::spawner_gone)?,
+        handed => handed.map_err(super::spawner::gone)?,
     }
     Ok(Begun { half_made, isolation, steps })
 }
@@ -350,7 +365,7 @@ impl HalfMade {
     async fn answer(&mut self) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
         match self.reply.clone() {
             Some(reply) => receive(reply).await,
-            None => Err(super::spawner_gone(io::ErrorKind::NotConnected.into())),
+            None => Err(super::spawner::gone(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
@@ -407,7 +422,7 @@ impl HalfMade {
         let files = FileNames::of(&plan.directory);
         if let (DiskHold::FileSystem, Ok(mkfs)) = (disk, &host.disk_tools) {
             if files.image.exists() {
-                return Ok(());
+                return disk::await_free(&files.image);
             }
             let is_new = !plan.directory.exists();
             self.made_files = Some(if is_new { plan.directory.clone() } else { files.image.clone() });

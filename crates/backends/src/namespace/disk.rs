@@ -6,6 +6,7 @@ use std::{
     io::{self, Read as _, Seek as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::fs::SeekFrom;
@@ -112,6 +113,23 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
             }
         }
         at = end;
+    }
+    Ok(())
+}
+
+/// How long the kernel may take to write out and let go of a file system whose last process is gone.
+const FREE_TIME: Duration = Duration::from_secs(20);
+/// Between two looks. Nothing tells when a loop device lets go of its file.
+const FREE_RETRY: Duration = Duration::from_millis(2);
+
+/// Waits until no earlier life of a sandbox has its image attached, so that the spawner need not. Blocks.
+pub(crate) fn await_free(image: &Path) -> io::Result<()> {
+    let began = Instant::now();
+    while !jail::is_image_free(image)? {
+        if began.elapsed() >= FREE_TIME {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        std::thread::sleep(FREE_RETRY);
     }
     Ok(())
 }

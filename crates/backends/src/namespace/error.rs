@@ -17,6 +17,9 @@ fn exhausted(errno: Option<i32>) -> Option<&'static str> {
 }
 
 fn sort(what: String, errno: Option<i32>, source: Box<dyn std::error::Error + Send + Sync>) -> BackendError {
+    if errno == Some(libc::EBUSY) {
+        return BackendError::Unavailable { what: format!("{what}: it is still in use: {source}") };
+    }
     match exhausted(errno) {
         Some(thing) => BackendError::Exhausted {
             what: format!("{what}: the host is out of {thing}"),

@@ -14,6 +14,11 @@ pub(crate) const RANGE: u32 = 65_536;
 const FIRST: u32 = 0x7000;
 const LAST: u32 = 0xf000;
 
+/// Whether this host id lies in a range that some sandbox may have.
+pub(crate) fn is_given_out(id: u32) -> bool {
+    (FIRST..LAST).contains(&(id / RANGE))
+}
+
 /// Who has which range.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdRanges(Arc<Mutex<HashSet<u32>>>);

@@ -21,7 +21,7 @@ use super::{
     accounting::{self, Quota},
     error, hello,
     ids::IdLease,
-    record, socket,
+    orphans, record, socket,
     sweep::END_TIME,
     watched,
 };
@@ -219,19 +219,28 @@ pub(crate) fn find_process(pid: i32, start_time: u64) -> Option<OwnedFd> {
     (found == start_time).then_some(handle)
 }
 
+/// The record and the guest of a sandbox that lives and answers.
+async fn find(host: &Host, id: &SandboxId) -> Option<(record::Record, OwnedFd)> {
+    let names = host.directories.place(id);
+    let record = record::Record::read(&names).ok()?;
+    let (pid, start_time) = record::read_pid(&names.pid())?;
+    let pidfd = find_process(pid, start_time)?;
+    hello::greets(host, id).await.then_some((record, pidfd))
+}
+
 /// Finds a sandbox that an earlier daemon made. `None`: it is gone, or it does not answer.
 pub(crate) async fn adopt(
     host: &Arc<Host>,
     plan: &SandboxPlan,
 ) -> Result<Option<NamespaceInstance>, BackendError> {
     let id = &plan.id;
-    let names = host.directories.place(id);
-    let Ok(record) = record::Record::read(&names) else { return Ok(None) };
-    let process = record::read_pid(&names.pid()).and_then(|(pid, start_time)| find_process(pid, start_time));
-    let Some(pidfd) = process else { return Ok(None) };
-    if !hello::greets(host, id).await {
+    let Some((record, pidfd)) = find(host, id).await else {
+        // Whoever is told that it is gone may start it again.
+        if let Some(guests) = host.inherited_guests.get(id) {
+            orphans::end(guests).await;
+        }
         return Ok(None);
-    }
+    };
     let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     let (host, directory, quotas) = (Arc::clone(host), plan.directory.clone(), accounting::quotas(plan));
     let mut instance = NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd, quotas)?;

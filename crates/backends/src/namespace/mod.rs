@@ -11,11 +11,12 @@ mod instance;
 mod layer;
 mod mounts;
 mod names;
+mod orphans;
 mod record;
 mod remains;
 mod skeleton;
 mod socket;
-mod spawner_watch;
+mod spawner;
 mod statement;
 mod sweep;
 mod trees;
@@ -26,14 +27,14 @@ mod work;
 use std::{
     collections::HashMap,
     fs, io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
-use jail::{Reply, Request, SpawnerHandle, cgroup::Cgroups};
+use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
     Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
     Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
@@ -44,13 +45,15 @@ use cage::{Ground, Ids, KernelFiles};
 pub use create::CreateCosts;
 pub use names::Directories;
 use skeleton::Skeleton;
-use spawner_watch::SpawnerWatch;
+use spawner::{Keeper, Preparation, Starter};
 use statement::Means;
 pub use work::worker;
 
 /// For hosts where only the host's nodes can be shown.
 const SHARED_DEVICES: &str = "/dev/null and the other devices are the host's own files: programs here, on the host and in \
     other sandboxes can lock them and watch when they are opened.";
+/// Times that a request is sent which nobody lives to answer.
+const MAX_ASKS: u32 = 10;
 
 /// Makes sandboxes on this machine, as root or as an ordinary user.
 #[derive(Debug)]
@@ -62,9 +65,7 @@ struct Host {
     directories: Directories,
     /// The home as written into the record of each of its sandboxes.
     home: String,
-    /// Before the spawner, which must not be missed once we let go of it.
-    spawner_watch: SpawnerWatch,
-    spawner: SpawnerHandle,
+    spawner: Keeper,
     ground: Ground,
     /// The layer of image `host`, once it is there. Made behind the start; whoever needs it earlier waits.
     skeleton: Mutex<Option<Skeleton>>,
@@ -73,6 +74,8 @@ struct Host {
     disk_tools: Result<PathBuf, String>,
     ranges: ids::IdRanges,
     inherited: ids::Inherited,
+    /// Guests that lived when we began. One that is not adopted is ended before its sandbox gets another.
+    inherited_guests: orphans::Guests,
     /// Sandboxes that have ended and whose traces are being removed.
     cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
     /// Sandboxes that are being made, or unmade after that was given up: one at a time for each id.
@@ -80,23 +83,18 @@ struct Host {
 }
 
 impl NamespaceBackend {
-    /// Prepares the spawner; the layer of image `host` follows behind. Nothing of sandboxes that live already is touched.
-    pub async fn new(spawner: SpawnerHandle, directories: Directories) -> Result<Self, BackendError> {
-        let watch = SpawnerWatch::start(&spawner)
-            .map_err(|error| error::from_io("could not watch the spawner", error))?;
+    /// Starts a spawner and prepares it; the layer of image `host` follows behind. Nothing of sandboxes that live already is
+    /// touched. `open_files`: the soft limit that sandboxes are born with; ours where absent.
+    ///
+    /// The program must call [`jail::run_spawner_role`] first in `main`, and the caller must be the only one to use the home.
+    pub async fn new(directories: Directories, open_files: Option<u64>) -> Result<Self, BackendError> {
         let prepare = move || {
             let remains = remains::find(&directories);
-            Host::prepare(spawner, watch, directories).map(|host| (Arc::new(host), remains))
+            Host::prepare(directories, open_files).map(|host| (Arc::new(host), remains))
         };
         let (host, remains) = tokio::task::spawn_blocking(prepare).await.map_err(error::from_join)??;
         tokio::spawn(finish(Arc::clone(&host), remains));
         Ok(Self(host))
-    }
-
-    /// Returns when the spawner has ended: nothing can be made or removed any more, while the sandboxes live on. A daemon that
-    /// leaves then and is started again has a new one.
-    pub fn spawner_ended(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.0.spawner_watch.ended()
     }
 
     /// Unpacks the layers of images with the rights that sandboxes' files need.
@@ -120,17 +118,16 @@ impl NamespaceBackend {
 }
 
 impl Host {
-    fn prepare(
-        spawner: SpawnerHandle,
-        spawner_watch: SpawnerWatch,
-        directories: Directories,
-    ) -> Result<Self, BackendError> {
+    fn prepare(directories: Directories, open_files: Option<u64>) -> Result<Self, BackendError> {
         for directory in
             [&directories.run, &directories.sandboxes(), &directories.layers(), &directories.snapshots()]
         {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
+        let starter = Starter { lock: directories.spawner_lock(), open_files };
+        // It begins while we look around.
+        let spawner = starter.start()?;
         for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
             spread(directory);
         }
@@ -140,13 +137,15 @@ impl Host {
             let what = "no directory of the host is free to work over".to_owned();
             BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
         })?;
-        let guests = cgroups.guest_files().map_err(error::from_cgroup)?;
-        let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
         let is_root = rustix::process::geteuid().is_root();
         let shown_through =
             if is_root { vec![directories.home.clone(), PathBuf::from("/usr")] } else { Vec::new() };
-        let request = Request::Prepare { steps: cage::prepare_steps(&stage), shown_through };
-        let reply = spawner.ask(&request, &beside).map_err(spawner_gone)?;
+        let mark = directories.cgroup_parent();
+        let request = Request::Prepare { steps: cage::prepare_steps(&stage), shown_through, mark };
+        let preparation = Preparation { request, cgroups: cgroups.clone() };
+        let prepared = preparation.send(&spawner)?;
+        let inherited_guests = orphans::find(&directories.cgroup_parent(), &cgroups);
+        let (reply, _) = prepared.receive().map_err(spawner::gone)?;
         let mut warnings = cgroups.missing().to_vec();
         let has_own_devices = matches!(reply, Reply::Prepared { device_failure: None, .. });
         let ids = match reply {
@@ -189,14 +188,15 @@ impl Host {
         let host = Self {
             home: home.to_string_lossy().into_owned(),
             directories,
-            spawner_watch,
-            spawner,
+            spawner: Keeper::new(starter, preparation, spawner)
+                .map_err(|error| error::from_io("could not watch the spawner", error))?,
             ground,
             skeleton: Mutex::default(),
             means,
             disk_tools,
             ranges: ids::IdRanges::default(),
             inherited: Mutex::default(),
+            inherited_guests,
             cleaning: Mutex::default(),
             making: Mutex::default(),
         };
@@ -240,20 +240,9 @@ impl Host {
         lock.lock_owned().await
     }
 
-    /// Sends a request to the spawner, if it still lives.
+    /// Sends a request to the spawner, if there is one right now.
     fn request(&self, request: &Request) -> Result<jail::ReplySocket, BackendError> {
-        self.request_with(request, &[])
-    }
-
-    fn request_with(
-        &self,
-        request: &Request,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<jail::ReplySocket, BackendError> {
-        if self.spawner_watch.has_ended() {
-            return Err(BackendError::Failed { what: self.spawner_watch.epitaph(), source: None });
-        }
-        self.spawner.request(request, descriptors).map_err(spawner_gone)
+        self.spawner.now()?.request(request, &[]).map_err(spawner::gone)
     }
 
     /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
@@ -268,10 +257,25 @@ impl Host {
         }
     }
 
-    /// Asks the spawner and waits for the answer without holding a thread.
+    /// Asks the spawner for something that may be done twice, and waits for the answer without holding a thread. When whoever
+    /// works on it dies, the next one is asked.
     async fn ask(&self, request: &Request) -> Result<Reply, BackendError> {
-        let socket = Arc::new(self.request(request)?);
-        receive(socket).await.map(|(reply, _)| reply)
+        let mut n_tries = 1;
+        loop {
+            let spawner = self.spawner.at_hand().await?;
+            let asked = spawner.request(request, &[]).map_err(spawner::gone);
+            let answer = match asked {
+                Ok(socket) => receive(Arc::new(socket)).await.map(|(reply, _)| reply),
+                Err(error) => Err(error),
+            };
+            match answer {
+                Err(BackendError::Unavailable { .. }) if n_tries < MAX_ASKS => {
+                    n_tries += 1;
+                    self.spawner.lost(&spawner).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 }
 
@@ -295,13 +299,9 @@ async fn finish(host: Arc<Host>, remains: Vec<PathBuf>) {
 }
 
 async fn receive(socket: Arc<jail::ReplySocket>) -> Result<(Reply, Vec<OwnedFd>), BackendError> {
-    let socket = watched::readable(socket).map_err(spawner_gone)?;
+    let socket = watched::readable(socket).map_err(spawner::gone)?;
     let received = socket.async_io(Interest::READABLE, |socket| socket.try_receive()).await;
-    received.map_err(spawner_gone)
-}
-
-fn spawner_gone(error: io::Error) -> BackendError {
-    error::from_io("the spawner did not answer", error)
+    received.map_err(spawner::gone)
 }
 
 fn unexpected(reply: &Reply) -> BackendError {

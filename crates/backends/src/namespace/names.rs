@@ -28,7 +28,13 @@ impl Directories {
         self.home.join("sandboxes")
     }
 
-    /// Name of the cgroup above all sandboxes of this home: a second daemon with another home has another.
+    /// Held locked by the spawner and everything it has under way.
+    pub(crate) fn spawner_lock(&self) -> PathBuf {
+        self.home.join("spawner.lock")
+    }
+
+    /// Name of the cgroup above all sandboxes of this home, and the mark of their guests: a second daemon with another home
+    /// has another.
     pub(crate) fn cgroup_parent(&self) -> String {
         let home = self.home.canonicalize().unwrap_or_else(|_missing| self.home.clone());
         format!("warren-{:016x}", fnv1a(home.as_os_str().as_encoded_bytes()))

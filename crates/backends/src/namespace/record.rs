@@ -33,7 +33,10 @@ impl Record {
 
 /// Reads `pid start-time` as the guest wrote them.
 pub(crate) fn read_pid(file: &Path) -> Option<(i32, u64)> {
-    let text = fs::read_to_string(file).ok()?;
+    parse_pid(&fs::read_to_string(file).ok()?)
+}
+
+pub(crate) fn parse_pid(text: &str) -> Option<(i32, u64)> {
     let mut words = text.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }

@@ -37,8 +37,9 @@ pub(crate) fn n_templates(layers: &Path) -> usize {
 
 /// The layers beneath live sandboxes. `None`: one does not tell, so any may be in use.
 fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
-    let ids = sweep::ids_in(&directories.run).into_iter();
-    ids.map(|id| Record::read(&directories.place(&id)).ok()?.skeleton).collect()
+    let places = sweep::ids_in(&directories.run).into_iter().map(|id| directories.place(&id));
+    // What is left of the dead holds on to nothing.
+    places.filter(sweep::lives).map(|place| Record::read(&place).ok()?.skeleton).collect()
 }
 
 fn named(directory: &Path, prefix: &str) -> Vec<PathBuf> {

@@ -15,7 +15,7 @@ use sandbox::{BackendError, SandboxId};
 
 use tokio::task::JoinSet;
 
-use super::{Host, error, instance, record, watched};
+use super::{Host, error, instance, names::PlaceNames, orphans, record, watched};
 
 /// How long a sandbox may take to end once it is killed. One in the middle of disk work can take long; a broken disk, for ever.
 pub(crate) const END_TIME: Duration = Duration::from_secs(10);
@@ -32,13 +32,25 @@ pub(crate) fn ids_in(directory: &Path) -> Vec<SandboxId> {
         .collect()
 }
 
-/// Whether a sandbox with a run directory is of this home. One without a readable record is, if we have files or a cgroup of it.
-fn is_ours(host: &Host, id: &SandboxId, in_cgroups: &BTreeSet<SandboxId>) -> bool {
-    let home = record::Record::read(&host.directories.place(id)).ok().and_then(|found| found.home);
-    match home {
+/// Whether a sandbox with a run directory is of this home. One without a readable record is if we have files, a cgroup or a
+/// guest of it, and also when nothing of it lives: a removal that was cut short leaves such a directory, and it is of no use
+/// to anyone.
+fn is_ours(host: &Host, id: &SandboxId, in_kernel: &BTreeSet<SandboxId>) -> bool {
+    let place = host.directories.place(id);
+    match record::Record::read(&place).ok().and_then(|found| found.home) {
         Some(home) => home == host.home,
-        None => in_cgroups.contains(id) || host.directories.sandboxes().join(id.as_str()).exists(),
+        None => {
+            in_kernel.contains(id)
+                || host.directories.sandboxes().join(id.as_str()).exists()
+                || !lives(&place)
+        }
     }
+}
+
+/// Whether the process that a run directory names lives.
+pub(crate) fn lives(place: &PlaceNames) -> bool {
+    record::read_pid(&place.pid())
+        .is_some_and(|(pid, start_time)| instance::find_process(pid, start_time).is_some())
 }
 
 /// Takes away processes, cgroups and run directories of sandboxes not in `alive`, and files of those not in `known`.
@@ -47,11 +59,14 @@ pub(crate) async fn sweep(
     alive: &[SandboxId],
     known: &[SandboxId],
 ) -> Result<Vec<SandboxId>, BackendError> {
-    let in_cgroups: BTreeSet<SandboxId> =
-        host.means.cgroups.ids().into_iter().filter_map(|name| name.parse().ok()).collect();
-    let in_run = ids_in(&host.directories.run).into_iter().filter(|id| is_ours(host, id, &in_cgroups));
+    let worker = Arc::clone(host);
+    let find = move || orphans::find(&worker.directories.cgroup_parent(), &worker.means.cgroups);
+    let guests = tokio::task::spawn_blocking(find).await.map_err(error::from_join)?;
+    let in_cgroups = host.means.cgroups.ids().into_iter().filter_map(|name| name.parse().ok());
+    let in_kernel: BTreeSet<SandboxId> = in_cgroups.chain(guests.keys().cloned()).collect();
+    let in_run = ids_in(&host.directories.run).into_iter().filter(|id| is_ours(host, id, &in_kernel));
     let leftovers: BTreeSet<SandboxId> =
-        in_run.chain(in_cgroups.iter().cloned()).filter(|id| !alive.contains(id)).collect();
+        in_run.chain(in_kernel.iter().cloned()).filter(|id| !alive.contains(id)).collect();
     let (mut removed, mut stubborn) = (BTreeSet::new(), BTreeSet::new());
     let mut under_way = JoinSet::new();
     for id in leftovers {
@@ -60,7 +75,8 @@ pub(crate) async fn sweep(
         {
             sort(cleared.map_err(error::from_join)?, &mut removed, &mut stubborn);
         }
-        under_way.spawn(clear(Arc::clone(host), id));
+        let guests = guests.get(&id).cloned().unwrap_or_default();
+        under_way.spawn(clear(Arc::clone(host), id, guests));
     }
     while let Some(cleared) = under_way.join_next().await {
         sort(cleared.map_err(error::from_join)?, &mut removed, &mut stubborn);
@@ -93,9 +109,9 @@ fn sort(
 }
 
 /// Ends one sandbox and removes its traces. What does not end keeps its traces and its ids.
-async fn clear(host: Arc<Host>, id: SandboxId) -> (SandboxId, Ended) {
+async fn clear(host: Arc<Host>, id: SandboxId, guests: Vec<(i32, u64)>) -> (SandboxId, Ended) {
     instance::wait_for_cleaning(&host, &id).await;
-    if kill(&host, &id).await == Ended::No {
+    if kill(&host, &id, guests).await == Ended::No {
         tracing::error!(sandbox = %id, after = ?END_TIME, "a sandbox that was killed does not end; it stays until the next sweep");
         return (id, Ended::No);
     }
@@ -112,13 +128,14 @@ pub(crate) enum Ended {
     No,
 }
 
-/// Kills the process that the run directory names, if it is still the same, and waits for its end.
-async fn kill(host: &Host, id: &SandboxId) -> Ended {
-    let recorded = record::read_pid(&host.directories.place(id).pid());
-    let process = recorded.and_then(|(pid, start_time)| instance::find_process(pid, start_time));
-    let Some(handle) = process else { return Ended::Yes };
+/// Kills the process that the run directory names, if it is still the same, and the guests that were found without it; waits
+/// for their end.
+async fn kill(host: &Host, id: &SandboxId, mut guests: Vec<(i32, u64)>) -> Ended {
+    guests.extend(record::read_pid(&host.directories.place(id).pid()));
+    guests.sort_unstable();
+    guests.dedup();
     let _thawed = host.means.cgroups.freeze(id.as_str(), false);
-    kill_and_wait(handle).await
+    orphans::end(&guests).await
 }
 
 /// Kills a process and waits for its end, not for ever.

@@ -89,6 +89,7 @@ pub(crate) async fn open(
 ) -> Result<NamespaceInstance, BackendError> {
     let began = Instant::now();
     let turn = host.turn(id).await;
+    host.spawner.at_hand().await?;
     let half_made = HalfMade::new(Arc::clone(host), id.clone(), turn);
     let (worker, origin) = (Arc::clone(host), origin.clone());
     let begun = tokio::task::spawn_blocking(move || begin(&worker, half_made, &origin));

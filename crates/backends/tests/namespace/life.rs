@@ -1,6 +1,6 @@
 //! From creation to the end, and what stays behind: nothing.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
 use backends::namespace::{Directories, NamespaceBackend};
 use guest_protocol::{Request, Response};
@@ -135,18 +135,30 @@ pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc
 }
 
 /// A second back end with a home of its own and our run directory.
-async fn second(world: &World) -> (tempfile::TempDir, i32, NamespaceBackend) {
-    let spawner = world.spares.lock().unwrap().pop().expect("a spare spawner");
-    let (home, pid) = (tempfile::tempdir().unwrap(), spawner.pid());
+async fn second(world: &World) -> (tempfile::TempDir, NamespaceBackend) {
+    let home = tempfile::tempdir().unwrap();
     let directories = Directories { home: home.path().to_owned(), run: world.directories.run.clone() };
-    (home, pid, NamespaceBackend::new(spawner, directories).await.unwrap())
+    (home, NamespaceBackend::new(directories, None).await.unwrap())
+}
+
+/// A sandbox's plan for a back end with that home.
+fn plan_in(world: &World, home: &Path) -> sandbox::SandboxPlan {
+    let mut plan = world.plan();
+    plan.directory = home.join("sandboxes").join(plan.id.as_str());
+    plan
+}
+
+/// The spawner of a home, as it wrote itself down.
+fn spawner_of(home: &Path) -> Option<rustix::process::Pid> {
+    let note = fs::read_to_string(home.join("spawner.lock")).unwrap();
+    rustix::process::Pid::from_raw(note.split(' ').next()?.parse().ok()?)
 }
 
 pub(crate) async fn a_daemon_with_another_home_leaves_ours_alone(world: Arc<World>) {
     let (plan, unreadable) = (world.plan(), world.plan());
     let (instance, other) = (world.create(&plan).await, world.create(&unreadable).await);
     fs::write(world.run_directory(&unreadable.id).join("place.json"), "torn").unwrap();
-    let (_home, _pid, stranger) = second(&world).await;
+    let (_home, stranger) = second(&world).await;
     assert_eq!(stranger.sweep(&[], &[]).await.unwrap(), []);
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
     assert_eq!(sh(&*other, "echo alive").await.stdout, "alive\n");
@@ -157,18 +169,118 @@ pub(crate) async fn a_daemon_with_another_home_leaves_ours_alone(world: Arc<Worl
     other.ended().await;
 }
 
-pub(crate) async fn a_dead_spawner_is_noticed_and_named(world: Arc<World>) {
-    let (home, pid, backend) = second(&world).await;
-    let mut plan = world.plan();
-    plan.directory = home.path().join("sandboxes").join(plan.id.as_str());
-    let instance = backend.create(&plan).await.unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    tokio::time::timeout(Duration::from_secs(20), backend.spawner_ended()).await.unwrap();
-    let error = backend.create(&world.plan()).await.expect_err("nobody to make it");
-    assert!(error.to_string().contains("the spawner"), "{error}");
+pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<World>) {
+    let (home, backend) = second(&world).await;
+    let kept = plan_in(&world, home.path());
+    let instance = backend.create(&kept).await.unwrap();
+    let plans: Vec<_> = (0..24).map(|_| plan_in(&world, home.path())).collect();
+    for some in plans.chunks(8) {
+        let first = spawner_of(home.path()).unwrap();
+        let makes = some.iter().map(|plan| backend.create(plan));
+        let (made, ()) = tokio::join!(futures_util::future::join_all(makes), async {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            rustix::process::kill_process(first, rustix::process::Signal::KILL).unwrap();
+        });
+        for (plan, made) in some.iter().zip(made) {
+            match made {
+                Ok(instance) => instance.stop().await.unwrap(),
+                Err(error) => assert!(matches!(error, BackendError::Unavailable { .. }), "{error:?}"),
+            }
+            // The same again works, with the next spawner; so does a removal, whoever dies meanwhile.
+            let instance = backend.create(plan).await.unwrap();
+            assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+            instance.stop().await.unwrap();
+        }
+        let second = spawner_of(home.path()).unwrap();
+        assert_ne!(first, second);
+        let removals = some.iter().map(|plan| backend.remove_files(&plan.id, plan.directory.clone()));
+        let (removed, ()) = tokio::join!(futures_util::future::join_all(removals), async {
+            rustix::process::kill_process(second, rustix::process::Signal::KILL).unwrap();
+        });
+        removed.into_iter().for_each(|removed| removed.unwrap());
+        assert!(some.iter().all(|plan| !plan.directory.exists()));
+        // Not while the next one is on its way: each of them is killed by its own number.
+        drop(backend.create(&plan_in(&world, home.path())).await.unwrap());
+    }
+    assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
+    backend.sweep(&[], &[]).await.unwrap();
+    instance.ended().await;
+}
+
+pub(crate) async fn a_guest_without_a_run_directory_is_found_and_ended(world: Arc<World>) {
+    let (home, backend) = second(&world).await;
+    let (started, swept) = (plan_in(&world, home.path()), plan_in(&world, home.path()));
+    for plan in [&started, &swept] {
+        drop(backend.create(plan).await.unwrap());
+    }
+    let mark = fs::read(format!("/proc/{}/cmdline", pid_of(&world, &started.id))).unwrap();
+    let title = String::from_utf8(mark).unwrap().trim_end_matches('\0').to_owned();
+    assert!(title.starts_with(&format!("warren: {} warren-", started.id)), "{title}");
+    for id in [&started.id, &swept.id] {
+        fs::remove_dir_all(world.run_directory(id)).unwrap();
+    }
+    drop(backend);
+    let directories = Directories { home: home.path().to_owned(), run: world.directories.run.clone() };
+    let next = NamespaceBackend::new(directories, None).await.unwrap();
+    assert!(next.adopt(&started).await.unwrap().is_none());
+    assert_eq!((guests_of(&started.id), guests_of(&swept.id)), (0, 1));
+    let again = next.create(&started).await.unwrap();
+    assert_eq!(guests_of(&started.id), 1);
+    let known = [started.id.clone(), swept.id.clone()];
+    let removed = next.sweep(std::slice::from_ref(&started.id), &known).await.unwrap();
+    assert_eq!(removed, std::slice::from_ref(&swept.id));
+    assert_eq!(guests_of(&swept.id), 0);
+    assert_eq!(sh(&*again, "echo alive").await.stdout, "alive\n");
+    next.sweep(&[], &[]).await.unwrap();
+    assert_eq!((guests_of(&started.id), guests_of(&swept.id)), (0, 0));
+}
+
+fn pid_of(world: &World, id: &SandboxId) -> String {
+    let written = fs::read_to_string(world.run_directory(id).join("pid")).unwrap();
+    written.split(' ').next().unwrap().to_owned()
+}
+
+/// Processes that call themselves the guest of a sandbox.
+fn guests_of(id: &SandboxId) -> usize {
+    let title = format!("warren: {id} ");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let titles = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    titles.filter(|words| words.starts_with(title.as_bytes())).count()
+}
+
+pub(crate) async fn what_a_removal_that_was_cut_short_left_is_swept(world: Arc<World>) {
+    sweep_all(&world).await;
+    let (plan, ghost) = (world.plan(), world.plan());
+    let instance = world.create(&plan).await;
+    // As it is in the middle of a removal: its record is gone, its files and cgroups too.
+    fs::create_dir(world.run_directory(&ghost.id)).unwrap();
+    fs::write(world.run_directory(&ghost.id).join("pid"), "1 1\n").unwrap();
+    let swept = world.backend.sweep(std::slice::from_ref(&plan.id), &[]).await.unwrap();
+    assert_eq!(swept, std::slice::from_ref(&ghost.id));
+    assert!(!world.run_directory(&ghost.id).exists());
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
     instance.stop().await.unwrap();
+}
+
+/// What a guest shows as its program is a mount that nobody can write to, whoever they are.
+pub(crate) async fn our_own_program_cannot_be_changed_from_inside(world: Arc<World>) {
+    let program = std::env::current_exe().unwrap();
+    let facts = || {
+        let found = fs::metadata(&program).unwrap();
+        (found.mode(), found.mtime_nsec(), found.ctime(), found.ctime_nsec(), found.len(), found.nlink())
+    };
+    let before = facts();
+    let plan = world.plan();
+    let instance = world.create(&plan).await;
+    let guest = pid_of(&world, &plan.id);
+    let shown = format!("/proc/{guest}/exe");
+    if rustix::process::geteuid().is_root() {
+        let refused = fs::set_permissions(&shown, std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EROFS));
+        assert!(fs::OpenOptions::new().write(true).open(&shown).is_err());
+    }
+    instance.stop().await.unwrap();
+    assert_eq!(facts(), before);
 }
 
 pub(crate) async fn a_create_that_is_given_up_leaves_no_guest(world: Arc<World>) {

@@ -24,7 +24,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     process::{Command, ExitCode},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Instant,
 };
 
@@ -50,7 +50,10 @@ const STORIES: &[Story] = stories![
     life::a_sandbox_that_ends_by_itself_is_noticed,
     life::a_new_daemon_finds_what_lives_and_sweeps_the_rest,
     life::a_daemon_with_another_home_leaves_ours_alone,
-    life::a_dead_spawner_is_noticed_and_named,
+    life::a_dead_spawner_is_replaced_and_sandboxes_live_on,
+    life::a_guest_without_a_run_directory_is_found_and_ended,
+    life::what_a_removal_that_was_cut_short_left_is_swept,
+    life::our_own_program_cannot_be_changed_from_inside,
     life::a_create_that_is_given_up_leaves_no_guest,
     life::a_recycled_pid_is_never_taken_for_a_guest,
     life::a_create_that_fails_leaves_nothing,
@@ -120,15 +123,12 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
 }
 
 fn main() -> ExitCode {
-    let spawner = jail::start_spawner(guest_main, backends::namespace::worker).unwrap();
-    // For the stories with a second daemon.
-    let spares =
-        (0..2).map(|_spare| jail::start_spawner(guest_main, backends::namespace::worker).unwrap()).collect();
+    jail::run_spawner_role(guest_main, backends::namespace::worker);
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let backend = runtime.block_on(NamespaceBackend::new(spawner, directories.clone())).unwrap();
-    let world = Arc::new(World { backend, directories, spares: Mutex::new(spares) });
+    let backend = runtime.block_on(NamespaceBackend::new(directories.clone(), None)).unwrap();
+    let world = Arc::new(World { backend, directories });
     let who = std::env::var(WHO).unwrap_or_else(|_unset| "root".to_owned());
 
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

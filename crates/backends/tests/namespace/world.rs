@@ -2,10 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -27,7 +24,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(crate) struct World {
     pub(crate) backend: NamespaceBackend,
     pub(crate) directories: Directories,
-    pub(crate) spares: Mutex<Vec<jail::SpawnerHandle>>,
 }
 
 /// What a command left behind.

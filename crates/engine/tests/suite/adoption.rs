@@ -1,4 +1,6 @@
-use engine::{EntryKind, Follow, SandboxRef};
+use std::sync::Arc;
+
+use engine::{Engine, EntryKind, Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
     ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, SandboxId,
@@ -135,6 +137,19 @@ async fn a_create_cut_short_leaves_nothing() {
     sandbox::Backend::create(&world.backend, &record.plan).await.unwrap();
     let world = world.crash().await;
     world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_create_waits_for_the_name_of_one_that_was_cut_short() {
+    let world = World::new().await;
+    let record = plant(&world, SandboxState::Creating, false).await;
+    let (backend, clock) = (Arc::new(world.backend.clone()), Arc::new(world.clock.clone()));
+    let opened = Engine::open_with_clock(world.config.clone(), world.store.clone(), backend, clock);
+    let engine = opened.await.unwrap();
+    // Nobody can see that one, so nobody can be told that it has the name.
+    let spec = SandboxSpec { name: Some(record.name.clone()), ..SandboxSpec::default() };
+    let view = engine.create_sandbox(&world.who, spec).await.unwrap();
+    assert_eq!(view.name, record.name);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::mount::MountAttrFlags;
 
-use super::{Writes, attach, find_attached, mount_ext4};
+use super::{Writes, find_or_attach, mount_ext4};
 
 /// The top of the file system in an image; it goes with this.
 #[derive(Debug)]
@@ -28,10 +28,7 @@ impl AsFd for LookedInto {
 /// Shows what is in the ext4 file system of the file `image`. For root only.
 pub fn look_into(image: &Path) -> io::Result<LookedInto> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
-    let device = match find_attached(&file, Writes::Allowed)? {
-        Some(device) => device,
-        None => attach(&file, Writes::Allowed)?,
-    };
+    let device = find_or_attach(&file, Writes::Allowed)?;
     // The mount is read-only; the file system itself may not be, since it is the one that its sandbox writes to.
     let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     mount_ext4(&device, &[], attributes).map(LookedInto)

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     client::StartMode,
-    doctor::{self, CageReader, Check, Status},
+    doctor::{self, Check, Status},
     error::CommandResult,
     output::{self, Paint},
 };
@@ -44,8 +44,7 @@ struct Diagnosis {
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     let mut checks = doctor::check_host(&context.directories);
     checks.push(doctor::check_packages(args.config.as_deref(), &context.directories));
-    let cage = if args.explain { Some(CageReader::start()?) } else { None };
-    let diagnosis = super::block_on(diagnose(context, args, checks, cage))?;
+    let diagnosis = super::block_on(diagnose(context, args, checks))?;
     if context.json {
         output::json(&diagnosis)?;
     } else {
@@ -54,12 +53,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     Ok(if diagnosis.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-async fn diagnose(
-    context: &Context,
-    args: &Args,
-    mut checks: Vec<Check>,
-    cage: Option<CageReader>,
-) -> CommandResult<Diagnosis> {
+async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> CommandResult<Diagnosis> {
     checks.push(daemon(context).await);
     let mut isolation = None;
     if !args.no_trial {
@@ -67,10 +61,7 @@ async fn diagnose(
         checks.push(check);
         isolation = found.filter(|_| args.explain || context.json);
     }
-    let cage = match cage {
-        Some(reader) => reader.read(&context.directories).await?,
-        None => Vec::new(),
-    };
+    let cage = if args.explain { doctor::read_cage(&context.directories).await? } else { Vec::new() };
     let ok = checks.iter().all(|check| check.status != Status::Missing);
     Ok(Diagnosis { ok, checks, isolation, cage })
 }

@@ -2,15 +2,15 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises our own soft limit to the hard one. Called after the spawner was forked, so that it and every sandbox keep what the
-/// daemon was started with.
-pub(super) fn raise_limit() {
+/// Raises our own soft limit to the hard one. Returns what it was: the spawner and every sandbox keep that.
+pub(super) fn raise_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
-        return;
+        return current;
     }
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => tracing::info!(from = current, to = maximum, "may open more files"),
         Err(error) => tracing::warn!(limit = current, "could not raise the limit of open files: {error}"),
     }
+    current
 }

@@ -1,6 +1,6 @@
 //! The daemon: engine, back end and front ends in one process.
 //!
-//! Its life: leave the terminal (if a command started it), fork the spawner, take the lock, open the store and the engine,
+//! Its life: leave the terminal (if a command started it), take the lock, start the spawner, open the store and the engine,
 //! listen (on a Unix socket, and on TCP if told), say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
 
 mod backend;
@@ -34,7 +34,7 @@ pub(crate) use self::{
     ready::Readiness,
 };
 use self::{
-    backend::{Roles, Running},
+    backend::Running,
     network::{Network, Note, Plan},
     ready::Announcer,
     socket::Socket,
@@ -79,7 +79,7 @@ pub(crate) struct ServeOptions {
     pub(crate) links: LinkSettings,
 }
 
-/// Runs the daemon to its end. Called while the process has one thread.
+/// Runs the daemon to its end.
 pub(crate) fn serve(options: ServeOptions) -> CommandResult {
     let announcer = Announcer::new(options.is_detached);
     let result = start(&options, &announcer);
@@ -97,9 +97,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
     }
     log::init(options.log.as_deref())?;
     let backend = BackendChoice::decide(options.backend)?;
-    // Before the first thread: a process that has threads must not fork.
-    let roles = Roles::fork(backend)?;
-    descriptors::raise_limit();
+    let open_files = descriptors::raise_limit();
     jail::limit_heaps(HEAPS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -108,12 +106,17 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| unavailable("could not start the threads", error))?;
-    let result = runtime.block_on(run(options, roles, announcer));
+    let result = runtime.block_on(run(options, backend, open_files, announcer));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Result<()> {
+async fn run(
+    options: &ServeOptions,
+    backend: BackendChoice,
+    open_files: Option<u64>,
+    announcer: &Announcer,
+) -> Result<()> {
     let directories = &options.directories;
     // Before another daemon is sent away: this one would have to be able to take its place.
     let plan = Plan::new(&options.network, options.is_detached)?;
@@ -124,6 +127,8 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
         take_over::take_locks(directories)?
     };
     Note::remove_old(directories);
+    // Its spawner begins while the records are read.
+    let starting = tokio::spawn(backend.start(directories.clone(), open_files));
     let store = Store::open(&directories.home).map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
@@ -131,7 +136,9 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
         )
         .with_source(error)
     })?;
-    let Running { backend, unpacker, ended } = roles.backend(directories).await?;
+    let Running { backend, unpacker } = starting.await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
+    })??;
     let engine = Engine::open(engine_config(options, unpacker), store, backend).await?;
     let network = match plan {
         Some(plan) => Some(plan.listen(directories).await?),
@@ -164,14 +171,13 @@ async fn run(options: &ServeOptions, roles: Roles, announcer: &Announcer) -> Res
     let on_network = serve_network(network, routes, &engine, &activity, &stop);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity.clone(), stop.clone());
     let slimming = memory::give_back(stop.clone());
-    let ((), (), (), (), failure) =
-        tokio::join!(serving, on_network, idling, slimming, leave_when_ended(ended, stop.clone()));
+    tokio::join!(serving, on_network, idling, slimming);
 
     mcp.close().await;
     engine.close().await;
     tracing::info!("stopped");
     drop(locks);
-    failure.map_or(Ok(()), Err)
+    Ok(())
 }
 
 fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {
@@ -211,18 +217,6 @@ async fn serve_network(
     note.remove();
 }
 
-/// Stops the daemon when its back end cannot go on, and tells why: whoever comes next starts one that can.
-async fn leave_when_ended(ended: impl Future<Output = Error>, stop: CancellationToken) -> Option<Error> {
-    tokio::select! {
-        () = stop.cancelled() => None,
-        error = ended => {
-            tracing::error!("the back end cannot go on; leaving: {error}");
-            stop.cancel();
-            Some(error)
-        }
-    }
-}
-
 fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
         let mut received = signal(kind)?;
@@ -238,24 +232,4 @@ fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {
 
 fn unavailable(what: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, what).with_source(error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_daemon_leaves_with_an_error_when_its_back_end_ends() {
-        let stop = CancellationToken::new();
-        let ended = async { Error::new(ErrorKind::Unavailable, "the spawner is gone") };
-        let error = leave_when_ended(ended, stop.clone()).await.unwrap();
-        assert!(stop.is_cancelled() && error.message().contains("spawner"));
-    }
-
-    #[tokio::test]
-    async fn a_daemon_that_is_told_to_leave_has_no_error() {
-        let stop = CancellationToken::new();
-        stop.cancel();
-        assert!(leave_when_ended(std::future::pending(), stop).await.is_none());
-    }
 }

@@ -7,7 +7,7 @@ mod trial;
 
 use serde::Serialize;
 
-pub(crate) use self::{cage::CageReader, host::check_host, packages::check_packages, trial::try_sandbox};
+pub(crate) use self::{cage::read_cage, host::check_host, packages::check_packages, trial::try_sandbox};
 use crate::directories::Directories;
 
 /// How one thing stands.

@@ -405,3 +405,68 @@ fn a_snapshot_with_a_link_for_proc_writes_to_no_file_of_the_host() {
     daemon.fails(["start", "cell"]);
     assert_eq!(fs::read_to_string(precious.path()).unwrap(), "precious");
 }
+
+/// Finds a process inside that runs our program, and tries to change the program through it.
+const CHANGE_PROGRAM: &str = r#"
+import glob, os
+def found():
+    while True:
+        for process in glob.glob('/proc/[0-9]*'):
+            if process not in ('/proc/1', f'/proc/{os.getpid()}'):
+                try:
+                    if open(process + '/cmdline', 'rb').read().startswith(b'/root/evil\0'):
+                        return os.open(process + '/exe', os.O_RDONLY)
+                except OSError:
+                    pass
+fd = found()
+at = f'/proc/self/fd/{fd}'
+assert os.read(fd, 4) == b'\x7fELF'
+for name, attempt in [
+    ('chmod', lambda: os.fchmod(fd, 0o6777)),
+    ('times', lambda: os.utime(fd, (0, 0))),
+    ('attribute', lambda: os.setxattr(fd, 'user.evil', b'1')),
+    ('link', lambda: os.link(at, '/root/link', follow_symlinks=True)),
+    ('truncate', lambda: os.truncate(at, 0)),
+    ('write', lambda: os.open(at, os.O_WRONLY)),
+    ('append', lambda: os.open(at, os.O_RDWR | os.O_APPEND)),
+    ('chown', lambda: os.fchown(fd, 0, 0)),
+]:
+    try:
+        attempt()
+        print('CHANGED', name)
+    except OSError:
+        pass
+print('tried')
+"#;
+
+/// The class of CVE-2019-5736: a workload becomes the program that every guest runs, and reaches its file on the host.
+#[test]
+fn our_own_program_cannot_be_changed_through_a_process_that_runs_it() {
+    change_own_program(&Daemon::start());
+    if let Some(daemon) = Daemon::of_ordinary_user() {
+        change_own_program(&daemon);
+    }
+}
+
+fn change_own_program(daemon: &Daemon) {
+    use std::os::unix::fs::MetadataExt as _;
+    let program = fs::read_link(format!("/proc/{}/exe", daemon.pid())).unwrap();
+    let facts = || {
+        let found = fs::metadata(&program).unwrap();
+        let times = (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec());
+        (found.mode(), found.uid(), times, found.len(), found.nlink())
+    };
+    let before = facts();
+    daemon.create("v", &[]);
+    daemon.sh_ok("v", "ln -s /proc/self/exe /root/evil");
+    // The guest's child is our program until it becomes another; so this becomes our program once more.
+    let mut evil = daemon.command(["exec", "v", "/root/evil", "serve", "--backend", "fake"]);
+    let mut evil =
+        evil.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let tried = daemon.ok(["exec", "v", "python3", "-c", CHANGE_PROGRAM]);
+    assert_eq!(tried, "tried\n");
+    assert_eq!(facts(), before);
+    daemon.ok(["rm", "--force", "v"]);
+    evil.wait().unwrap();
+    assert_eq!(facts(), before);
+}

@@ -69,6 +69,7 @@ impl Daemon {
         fs::write(directory.join("subids"), SUBORDINATE).unwrap();
         let binary = directory.join("warren");
         fs::copy(warren(), &binary).unwrap();
+        std::os::unix::fs::chown(&binary, Some(ORDINARY), Some(ORDINARY)).unwrap();
         daemon.as_ordinary = Some(binary);
         daemon.serve();
         Some(daemon)
@@ -110,11 +111,6 @@ impl Daemon {
         let mut child = self.process.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    /// Waits until the daemon has ended by itself.
-    pub(crate) fn ends(&mut self) {
-        self.process.take().unwrap().wait().unwrap();
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -12,6 +12,7 @@ mod builds;
 mod builds_broken_off;
 mod builds_copies;
 mod code;
+mod crashes;
 mod cycles;
 mod escape;
 mod image_crashes;

@@ -109,7 +109,8 @@ impl io::Write for Bounded {
 impl Host {
     /// Has a worker do `job` and waits for it, on a thread that may block.
     pub(crate) fn work(&self, job: &Job, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, BackendError> {
-        answer_in(self.spawner.ask(&request_for(job)?, descriptors).map_err(super::spawner_gone)?)
+        let asked = self.spawner.wait()?.ask(&request_for(job)?, descriptors);
+        answer_in(asked.map_err(super::spawner::gone)?)
     }
 
     /// As [`Self::work`], without holding a thread. Where nobody waits for it any more, the worker ends its job all the same.
@@ -118,7 +119,9 @@ impl Host {
         job: &Job,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answer, BackendError> {
-        let socket = Arc::new(self.request_with(&request_for(job)?, descriptors)?);
+        let spawner = self.spawner.at_hand().await?;
+        let socket = spawner.request(&request_for(job)?, descriptors).map_err(super::spawner::gone)?;
+        let socket = Arc::new(socket);
         answer_in(super::receive(socket).await?.0)
     }
 }
@@ -170,7 +173,8 @@ impl images::Unpacker for SpawnerUnpacker {
     }
 
     fn remove(&self, directory: &Path) -> io::Result<()> {
-        match self.0.spawner.ask(&Request::Remove { path: directory.to_owned() }, &[])? {
+        let spawner = self.0.spawner.wait().map_err(io::Error::other)?;
+        match spawner.ask(&Request::Remove { path: directory.to_owned() }, &[])? {
             Reply::Done => Ok(()),
             Reply::Failed(failure) => Err(failure
                 .errno

@@ -1,0 +1,70 @@
+//! Our own program as a file that nobody can change through it, whatever rights they have over the one on disk.
+//!
+//! A sandbox of an ordinary user is that user: through `/proc/self/exe` it could otherwise change the user's own binary
+//! (the class of CVE-2019-5736).
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use crate::{
+    cage::{FileIdentity, MountFlag},
+    mounts, sys,
+};
+
+const RUNNING: &str = "/proc/self/exe";
+
+/// A read-only mount of the program on disk, which costs no memory; a sealed copy where the kernel refuses that, or where the
+/// program was replaced since it was started.
+pub(crate) fn unchangeable() -> io::Result<OwnedFd> {
+    mounted().or_else(|_refused| sealed_copy())
+}
+
+fn mounted() -> io::Result<OwnedFd> {
+    let running = fs::metadata(RUNNING)?;
+    // By its path: the link itself leads into the mount namespace in which we were started, and only mounts of the one that
+    // we are in now can be copied.
+    let mount = mounts::detached_copy(&fs::read_link(RUNNING)?)?;
+    FileIdentity { device: running.dev(), inode: running.ino() }.check(mount.as_fd())?;
+    let flags = [MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
+    sys::set_mount_tree(mount.as_fd(), &flags, None)?;
+    Ok(mount)
+}
+
+fn sealed_copy() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let copy = match memfd_create("warren", flags | MemfdFlags::EXEC) {
+        // Kernels before 6.3 know no such flag, and all that they make can be run.
+        Err(rustix::io::Errno::INVAL) => memfd_create("warren", flags)?,
+        made => made?,
+    };
+    let mut copy = File::from(copy);
+    io::copy(&mut File::open(RUNNING)?, &mut copy)?;
+    fcntl_add_seals(&copy, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(copy.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, os::unix::fs::FileExt as _, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn a_sealed_copy_is_the_program_and_cannot_be_changed() {
+        let copy = File::from(sealed_copy().unwrap());
+        assert_eq!(copy.metadata().unwrap().len(), fs::metadata(RUNNING).unwrap().len());
+        assert_eq!((&copy).write(b"x").unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(copy.write_at(b"x", 0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(copy.set_len(0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&copy));
+        assert!(Command::new(path).arg("--list").output().unwrap().status.success());
+    }
+}

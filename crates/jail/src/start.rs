@@ -1,0 +1,120 @@
+//! Starting the spawner: by exec, so that a daemon with threads can start another one whenever it needs to.
+//!
+//! ```text
+//!   daemon ── exec ──→ begin: outer user namespace, read-only view of our own program ── exec of that ──→ serve
+//! ```
+//!
+//! Guests are clones of the spawner, so `/proc/<pid>/exe` of a guest is the read-only view, never the file that the user
+//! installed: a workload that gets hold of it can neither write to it nor change its mode, times or attributes.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Command, Stdio},
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{
+    child::Handoff,
+    outer, own_program,
+    packet::{self, Failure},
+    privileges,
+    spawner::{self, SpawnError, SpawnerHandle, Worker},
+    sys::{self, StartedWith},
+};
+
+/// The name by which a program knows that it was started as a spawner.
+const ROLE: &str = "warren-spawner";
+const BEGIN: &str = "begin";
+const SERVE: &str = "serve";
+/// Bytes that the title of a guest may take: `/proc/<pid>/cmdline` cannot grow.
+const TITLE_ROOM: usize = 96;
+
+/// Starts a spawner from the program that runs now, which calls [`run_spawner_role`] first of all.
+///
+/// The spawner and everything that it has under way hold `lock` open: who can lock that file anew knows that they are gone.
+/// `open_files`: the soft limit of open files that sandboxes are born with.
+pub fn start_spawner(lock: File, open_files: Option<u64>) -> Result<SpawnerHandle, SpawnError> {
+    let (ours, theirs) = packet::pair().map_err(SpawnError)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(ROLE).arg(BEGIN).args(open_files.map(|limit| limit.to_string()));
+    command.env_clear();
+    if let Some(path) = std::env::var_os("PATH") {
+        // Where `newuidmap` is found.
+        command.env("PATH", path);
+    }
+    command.stdin(theirs).stdout(OwnedFd::from(lock)).stderr(Stdio::null());
+    let child = command.spawn().map_err(SpawnError)?;
+    Ok(SpawnerHandle::new(ours, child))
+}
+
+/// Runs this process as a spawner to its end, if it was started as one; otherwise returns at once.
+///
+/// Call it first in `main`, while there is one thread. `guest_main` runs in each sandbox as process 1; what it returns is the
+/// exit code of the sandbox.
+pub fn run_spawner_role(guest_main: fn(Handoff) -> i32, worker: Worker) {
+    let mut words = std::env::args();
+    if words.next().as_deref() != Some(ROLE) {
+        return;
+    }
+    let started = match words.next().as_deref() {
+        Some(BEGIN) => begin(words.next()),
+        Some(SERVE) => take_over(),
+        _ => sys::exit_now(2),
+    };
+    let socket = match take_descriptors() {
+        Ok(socket) => socket,
+        Err(_nobody_to_tell) => sys::exit_now(1),
+    };
+    sys::exit_now(spawner::serve(socket, guest_main, worker, started))
+}
+
+/// Leaves the daemon's session, enters the namespaces, and becomes the same program from a view of it that nobody can
+/// change. Returns only to say what is in the way: a spawner that cannot work lives on to tell whoever asks.
+fn begin(open_files: Option<String>) -> Result<StartedWith, Failure> {
+    let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
+    sys::reset_signals();
+    // Fails only for the leader of a group, which a forked child is not.
+    let _session = rustix::process::setsid();
+    rustix::process::chdir("/").map_err(|error| at("enter /")(error.into()))?;
+    if let Some(limit) = open_files.and_then(|limit| limit.parse().ok()) {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum })
+            .map_err(|error| at("limit open files")(error.into()))?;
+    }
+    outer::enter().map_err(at("enter the user namespace"))?;
+    let program = own_program::unchangeable().map_err(at("show our own program read-only"))?;
+    let room = " ".repeat(TITLE_ROOM);
+    Err(at("start our own program again")(sys::exec_file(program.as_fd(), &[ROLE, SERVE, &room])))
+}
+
+/// The second life: nothing is left of what the daemon was started with but room for a title.
+fn take_over() -> Result<StartedWith, Failure> {
+    sys::reset_signals();
+    sys::ignore_children();
+    sys::set_process_name(c"warren-spawner");
+    privileges::refuse_cores();
+    let started_with =
+        StartedWith::find().map_err(|error| Failure::new("find where the title is kept", &error))?;
+    started_with.replace("warren: spawner");
+    Ok(started_with)
+}
+
+/// The socket came as standard input and the lock as standard output; both move up, and nothing else stays open.
+fn take_descriptors() -> io::Result<OwnedFd> {
+    sys::close_range(3, u32::MAX)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    // Held until the last process that does our work is gone.
+    std::mem::forget(lock);
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    for standard in [rustix::stdio::dup2_stdin, rustix::stdio::dup2_stdout, rustix::stdio::dup2_stderr] {
+        standard(&null)?;
+    }
+    Ok(socket)
+}

@@ -1,0 +1,253 @@
+//! The daemon or its spawner is killed at the worst moment, again and again: nothing is damaged, doubled or left behind.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, is_root, text, until};
+
+/// Kills of the daemon while sandboxes with file systems of their own are started.
+const KILLS_WHILE_STARTING: u64 = 10;
+/// Sandboxes with file systems of their own.
+const DISKS: usize = 3;
+const KILLS_OF_THE_SPAWNER: usize = 8;
+const WORKERS: usize = 4;
+
+/// How many loop devices show each file beneath a directory.
+fn devices_beneath(directory: &Path) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/sys/block").unwrap().flatten() {
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if file.starts_with(directory.to_str().unwrap()) {
+            *found.entry(file.trim().to_owned()).or_default() += 1;
+        }
+    }
+    found
+}
+
+fn assert_one_device_each(daemon: &Daemon) {
+    let devices = devices_beneath(&daemon.home());
+    assert!(devices.values().all(|n_devices| *n_devices == 1), "{devices:?}");
+}
+
+/// Sends the request and waits for nothing.
+fn ask_to_start(daemon: &Daemon, name: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(daemon.run_directory().join("warren.sock")).unwrap();
+    let request =
+        format!("POST /v1/sandboxes/{name}/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_daemon_that_dies_while_it_starts_a_sandbox_never_damages_its_disk() {
+    if !is_root() {
+        return; // Only root has file systems of a size.
+    }
+    let mut daemon = Daemon::start();
+    daemon.ok(["volume", "create", "data", "--quota", "32m"]);
+    // Several, so that the spawner has work in its queue when the daemon dies.
+    let disks: Vec<String> = (0..DISKS).map(|number| format!("disk-{number}")).collect();
+    for disk in &disks {
+        daemon.create(disk, &["--disk", "32m"]);
+    }
+    if daemon.inspect("disk-0")["isolation"].to_string().contains("Held by measuring") {
+        return; // No loop devices or no mkfs here.
+    }
+    daemon.create("user", &["--volume", "data:/data"]);
+    let mut all: Vec<&str> = disks.iter().map(String::as_str).collect();
+    all.push("user");
+    let write =
+        "echo kept > /root/note && mkdir -p /data && seq 20000 > /data/numbers && seq 5000 > /root/numbers";
+    for name in &all {
+        daemon.sh_ok(name, write);
+    }
+    for number in 0..KILLS_WHILE_STARTING {
+        daemon.command(["stop", "-t", "0s"]).args(&all).output().unwrap();
+        // Not with commands, which would start a daemon of their own.
+        let starting: Vec<_> = all.iter().map(|name| ask_to_start(&daemon, name)).collect();
+        // Some time within the first moments of a start: that is what this is about.
+        thread::sleep(Duration::from_millis(2 * number));
+        daemon.kill();
+        drop(starting);
+        daemon.serve();
+        // At once, before an earlier daemon's spawner would be through with its work.
+        let starting: Vec<_> = all.iter().map(|name| ask_to_start(&daemon, name)).collect();
+        for name in &all {
+            until("it is running or stopped", || {
+                ["running", "stopped"].map(Value::from).contains(&daemon.inspect(name)["state"])
+            });
+            let output = daemon.output(["start", name]);
+            let is_running = daemon.inspect(name)["state"] == "running";
+            assert!(is_running, "start {name}: {}\n{}", text(&output.stderr), daemon.log());
+        }
+        drop(starting);
+        assert_one_device_each(&daemon);
+        for name in &all {
+            assert_eq!(
+                daemon.sh_ok(name, "cat /root/note; wc -l < /data/numbers"),
+                "kept\n20000",
+                "{number}"
+            );
+            daemon.sh_ok(name, write);
+        }
+    }
+    daemon.command(["stop"]).args(&all).output().unwrap();
+    until("nothing is attached", || devices_beneath(&daemon.home()).is_empty());
+    let mut images = Vec::new();
+    for directory in ["sandboxes", "volumes"] {
+        for entry in fs::read_dir(daemon.home().join(directory)).unwrap().flatten() {
+            images.extend(Some(entry.path().join("disk.img")).filter(|path| path.exists()));
+        }
+    }
+    assert_eq!(images.len(), DISKS + 1);
+    for image in images {
+        // A copy, so that it may be mended: every question that is asked on the way is a fault. We remove `lost+found`.
+        let copy = image.with_extension("copy");
+        fs::copy(&image, &copy).unwrap();
+        let checked = text(&Command::new("e2fsck").args(["-fy"]).arg(&copy).output().unwrap().stdout);
+        let mut faults = checked.lines().filter(|line| line.contains('?') && !line.contains("lost+found"));
+        assert_eq!(faults.next(), None, "{checked}");
+        assert!(checked.contains("Pass 5"), "{checked}");
+        fs::remove_file(copy).unwrap();
+    }
+}
+
+fn spawner_of(daemon: &Daemon) -> i32 {
+    let note = fs::read_to_string(daemon.home().join("spawner.lock")).unwrap_or_default();
+    note.split(' ').next().and_then(|pid| pid.parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn a_spawner_that_outlives_its_daemon_is_gone_before_the_next_one_acts() {
+    let mut daemon = Daemon::start();
+    daemon.create("box", &[]);
+    daemon.ok(["stop", "-t", "0s", "box"]);
+    let spawner = rustix::process::Pid::from_raw(spawner_of(&daemon)).unwrap();
+    // It hangs, with work in its queue.
+    rustix::process::kill_process(spawner, rustix::process::Signal::STOP).unwrap();
+    let _starting = ask_to_start(&daemon, "box");
+    daemon.kill();
+    daemon.serve();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", spawner.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    assert!(matches!(state, None | Some("Z" | "X")), "{stat}");
+    daemon.ok(["start", "box"]);
+    let id = daemon.inspect("box")["id"].as_str().unwrap().to_owned();
+    assert_eq!(guests_of(&id), 1);
+}
+
+/// Runs a command; what goes wrong must be worth another try. Returns whether it went well.
+fn works_or_is_unavailable(daemon: &Daemon, arguments: &[&str]) -> bool {
+    let output = daemon.command(arguments).arg("--json").output().unwrap();
+    if output.status.success() {
+        return true;
+    }
+    let told = text(&output.stderr);
+    let error: Value = serde_json::from_str(&told).unwrap_or_default();
+    let kind = error["error"]["kind"].as_str().or(error["kind"].as_str()).unwrap_or_default();
+    assert_eq!(kind, "unavailable", "{arguments:?}: {told}{}\n{}", text(&output.stdout), daemon.log());
+    false
+}
+
+#[test]
+fn a_spawner_that_dies_under_load_is_replaced_and_nothing_is_left_half_done() {
+    let daemon = Daemon::start();
+    for name in ["source", "witness"] {
+        daemon.create(name, &[]);
+        daemon.sh_ok(name, "echo here > /root/note");
+    }
+    // Not every host can pause a running one to copy it.
+    daemon.ok(["stop", "-t", "0s", "source"]);
+    let (is_over, n_kills, n_made) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let (daemon, is_over, n_made) = (&daemon, &is_over, &n_made);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    number += 1;
+                    let name = format!("box-{worker}-{number}");
+                    let make = match worker % 2 {
+                        0 => vec!["create", "--name", &name],
+                        _ => vec!["fork", "source", "--name", &name],
+                    };
+                    if works_or_is_unavailable(daemon, &make) {
+                        n_made.fetch_add(1, Ordering::Relaxed);
+                        assert!(
+                            works_or_is_unavailable(daemon, &["rm", "--force", &name]),
+                            "{}",
+                            daemon.log()
+                        );
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while n_kills.load(Ordering::Relaxed) < KILLS_OF_THE_SPAWNER {
+                let (pid, n_before) = (spawner_of(&daemon), n_made.load(Ordering::Relaxed));
+                if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+                    n_kills.fetch_add(1, Ordering::Relaxed);
+                }
+                until("something is made again", || n_made.load(Ordering::Relaxed) > n_before + 2);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+    // The same daemon all along, and its sandbox lived through it all.
+    assert_eq!(daemon.sh_ok("witness", "cat /root/note"), "here");
+    let rows = daemon.json(["ps", "--all", "--json"]);
+    let mut names: Vec<_> =
+        rows["sandboxes"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["source", "witness"], "{rows}");
+    daemon.ok(["rm", "--force", "source", "witness"]);
+    until("nothing is left", || daemon.leftovers().is_empty());
+}
+
+/// Processes that call themselves the guest of a sandbox.
+fn guests_of(id: &str) -> usize {
+    let title = format!("warren: {id} ");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let titles = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    titles.filter(|words| words.starts_with(title.as_bytes())).count()
+}
+
+#[test]
+fn a_guest_whose_run_directory_is_gone_is_ended_by_the_next_daemon() {
+    let mut daemon = Daemon::start();
+    daemon.create("lost", &[]);
+    daemon.create("found", &[]);
+    // Calls itself by the other's name: a daemon that believed it would kill it.
+    let id = daemon.inspect("lost")["id"].as_str().unwrap().to_owned();
+    let pid = fs::read_to_string(daemon.run_directory().join(&id).join("pid")).unwrap();
+    let title = fs::read(format!("/proc/{}/cmdline", pid.split(' ').next().unwrap())).unwrap();
+    let title = text(&title).trim_end_matches('\0').to_owned();
+    daemon.sh_ok("found", &format!("nohup bash -c 'exec -a \"{title}\" sleep 1000' > /dev/null 2>&1 &"));
+    daemon.kill();
+    fs::remove_dir_all(daemon.run_directory().join(&id)).unwrap();
+    // As a removal that was cut short leaves it.
+    let last = if id.ends_with('0') { '1' } else { '0' };
+    let ghost = daemon.run_directory().join(format!("{}{last}", &id[..id.len() - 1]));
+    fs::create_dir_all(&ghost).unwrap();
+    daemon.serve();
+    until("the lost one is told as stopped", || daemon.inspect("lost")["state"] == "stopped");
+    daemon.ok(["start", "lost"]);
+    // One that pretends, and one guest.
+    until("one guest is left", || guests_of(&id) == 1 + 1);
+    until("what the removal left is gone", || !ghost.exists());
+    assert_eq!(daemon.sh_ok("found", "pgrep -c sleep"), "1");
+    daemon.ok(["rm", "--force", "lost", "found"]);
+    until("nothing is left", || daemon.leftovers().is_empty() && guests_of(&id) == 0);
+}
