@@ -10,7 +10,8 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 
 /// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SandboxRecord {
     pub id: SandboxId,
     pub name: SandboxName,
@@ -150,7 +151,8 @@ pub struct SandboxRows {
 }
 
 /// All that is known of one volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
     pub id: VolumeId,
     pub spec: VolumeSpec,

@@ -294,7 +294,7 @@ async fn what_is_not_our_database_is_refused_and_left_alone() {
     let error = Store::open(home.path()).unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
     assert!(error.to_string().contains("warren.db"), "{error}");
-    assert!(error.hint().unwrap().contains("Move"));
+    assert!(error.hint().unwrap().contains("warren doctor --recover"));
     assert_eq!(std::fs::read(&file).unwrap(), garbage);
 
     std::fs::remove_file(&file).unwrap();

@@ -9,6 +9,7 @@ mod ending;
 mod exec;
 mod expiry;
 mod init;
+mod manifest;
 mod work;
 
 use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
@@ -123,6 +124,7 @@ pub(crate) struct Driver {
     expiry: expiry::Watchman,
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
     idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
+    manifest: manifest::Manifest,
     is_over: bool,
 }
 
@@ -199,6 +201,7 @@ impl Driver {
             stop_by: None,
             expiry: expiry::Watchman::new(),
             idle_probe: None,
+            manifest: manifest::Manifest::Due,
             is_over: false,
         }
     }
@@ -274,6 +277,7 @@ impl Driver {
 
     async fn run(&mut self) {
         while !self.is_over {
+            self.keep_manifest();
             match self.wait().await {
                 Wake::Command(Some(command)) => self.handle(command).await,
                 // The engine holds a sender as long as it knows the sandbox.
@@ -471,6 +475,7 @@ impl Driver {
         renewed.last_active_at = now;
         self.core.store.update_sandbox(renewed.clone()).await.map_err(error::from_store)?;
         self.record = renewed;
+        self.manifest = manifest::Manifest::Due;
         self.shared.activity.touch(now);
         self.publish();
         let until = self.record.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));
@@ -492,6 +497,7 @@ impl Driver {
 
     /// Writes the record before something is done that it must tell of.
     async fn save(&mut self) -> Result<()> {
+        self.manifest = manifest::Manifest::Due;
         self.core.store.update_sandbox(self.record.clone()).await.map_err(error::from_store)
     }
 

@@ -19,6 +19,7 @@ mod images;
 mod ledger;
 mod lifecycle;
 mod limits;
+mod lost_records;
 mod packages;
 mod patches;
 mod refusals;
