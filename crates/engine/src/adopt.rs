@@ -382,6 +382,8 @@ async fn take_end_from_ledger(core: &Core, shared: &Shared, exec: &LiveExec) {
         record.state = ExecState::Done;
         record.outcome = Some(entry.outcome);
         record.ended_at = jiff::Timestamp::from_millisecond(at_ms).ok();
+        record.last_entry = Some(exec.last_number());
+        record.n_lost = exec.n_lost();
     });
     if let Err(error) = core.store.update_exec(record).await {
         tracing::warn!(exec = %exec.id, %error, "could not write down how an exec ended");

@@ -314,6 +314,8 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
         created_at: sandbox.created_at,
         started_at: None,
         ended_at: None,
+        last_entry: None,
+        n_lost: 0,
     };
     loop {
         match reader.next() {
@@ -333,6 +335,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
                         record.outcome = end.map(|end| end.outcome);
                         record.ended_at = Some(at);
                         record.state = ExecState::Done;
+                        record.last_entry = Some(entry.number);
                     }
                     _ => {}
                 }

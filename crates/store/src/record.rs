@@ -47,6 +47,10 @@ pub struct ExecRecord {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// Number of the ledger's last entry when it ended; more may have followed.
+    pub last_entry: Option<u64>,
+    /// Pieces of output that never came into the ledger.
+    pub n_lost: u64,
 }
 
 /// All that is known of one job that installs packages but what it printed.

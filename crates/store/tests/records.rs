@@ -57,6 +57,8 @@ fn exec(seed: u8, of: &SandboxRecord) -> ExecRecord {
         created_at: at(5),
         started_at: None,
         ended_at: None,
+        last_entry: None,
+        n_lost: 0,
     }
 }
 

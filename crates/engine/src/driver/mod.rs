@@ -337,7 +337,9 @@ impl Driver {
             _ => {}
         }
         let is_deferred = match (&work.kind, &command) {
-            (_, Command::Renew { .. } | Command::EndDrain { .. }) => false,
+            (_, Command::EndDrain { .. }) => false,
+            // Whoever is told that it is renewed must find it alive.
+            (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
                 if let Command::Stop { reply, .. } | Command::Drain { reply, .. } = command {
                     self.waiting.push(reply);
@@ -464,6 +466,15 @@ impl Driver {
     }
 
     async fn renew(&mut self, lifetime: Lifetime) -> Result<()> {
+        if self.record.state == SandboxState::Stopping {
+            // It is too late: what was begun is not taken back.
+            let label = self.shared.label();
+            let why =
+                self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
+            let message = format!("cannot renew {label}: it is being stopped{why}");
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .with_hint("Wait until it is stopped; if it is still there then, renew and start it."));
+        }
         if self.record.state == SandboxState::Failed {
             let message = format!("{} is failed: renew is not possible now", self.shared.label());
             return Err(Error::new(ErrorKind::WrongState, message).with_hint("Remove it and create another."));

@@ -13,7 +13,7 @@ use super::{
 
 impl World {
     /// The daemon dies; something happens to its database; another daemon comes up over the same home and sandboxes.
-    async fn with_database(self, happens: impl FnOnce(&Path)) -> Self {
+    pub(crate) async fn with_database(self, happens: impl FnOnce(&Path)) -> Self {
         let Self { engine, store, backend, clock, who, config, home } = self;
         drop(engine);
         store.close().await;
