@@ -26,6 +26,7 @@ use crate::{
     outcome::ExitEntry,
     packages,
     pump::ExecTask,
+    recover::{CorruptRecords, recover},
     replace,
     shared::{Life, Shared},
     snapshots, volumes,
@@ -49,6 +50,7 @@ pub(crate) async fn open(
         let what = format!("the {} back end", backend.kind());
         error::from_backend(error, &what)
     })?;
+    let recovery = recover(&config.home, &store, clock.now(), CorruptRecords::Leave).await?;
     let mut rows = store.sandboxes(None).await.map_err(error::from_store)?;
     let replaced = replace::settle(&store, &mut rows.records, was_told).await;
     for row in &rows.corrupt {
@@ -56,11 +58,13 @@ pub(crate) async fn open(
     }
     let keys = Keys::load(&store).await.map_err(error::from_store)?;
     let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
-    // A sandbox whose record is damaged is nobody's to take away.
-    let unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
+    // A sandbox whose record is damaged is nobody's to take away, nor is one whose manifest is.
+    let mut unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
+    unreadable.extend(recovery.unknown_ids());
     let closing = CancellationToken::new();
     let core =
-        Arc::new(Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, closing));
+        Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, recovery, closing);
+    let core = Arc::new(core);
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let known = |record: &SandboxRecord| was_told(record) && !replaced.contains(&record.id);
     let found = rows.records.into_iter().map(|record| Found::new(&core, known(&record), record)).collect();
@@ -120,6 +124,10 @@ async fn take_up_all(
 
 /// What is not adopted and belongs to one of our ids is taken off the host.
 async fn sweep(core: &Core, unreadable: &[SandboxId]) {
+    if !core.recovery.is_complete {
+        // The database does not know all that is the home's, so nothing that it does not know is a leftover.
+        return;
+    }
     // Until it is done no place is made, so whatever is not known now is a leftover.
     let _nothing_is_made = core.making.write().await;
     let all = core.all();
@@ -374,6 +382,8 @@ async fn take_end_from_ledger(core: &Core, shared: &Shared, exec: &LiveExec) {
         record.state = ExecState::Done;
         record.outcome = Some(entry.outcome);
         record.ended_at = jiff::Timestamp::from_millisecond(at_ms).ok();
+        record.last_entry = Some(exec.last_number());
+        record.n_lost = exec.n_lost();
     });
     if let Err(error) = core.store.update_exec(record).await {
         tracing::warn!(exec = %exec.id, %error, "could not write down how an exec ended");

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::Core,
+    core::{Core, until},
     disk::may_block,
     live::LiveExec,
     outcome::{ExitEntry, event_of},
@@ -38,6 +38,14 @@ pub(crate) struct Clerk {
     given_up: CancellationToken,
     pub(crate) running_recorded: bool,
     bytes_since_trim: usize,
+    /// An end that could not be written down before everybody gave up.
+    unwritten: Option<Unwritten>,
+}
+
+/// What is left to write of an end.
+struct Unwritten {
+    /// The ledger's entry, with the number of the guest's event, where it is missing there too.
+    entry: Option<(u64, Vec<u8>)>,
 }
 
 impl Clerk {
@@ -54,26 +62,33 @@ impl Clerk {
             given_up: given_up.clone(),
             running_recorded: false,
             bytes_since_trim: 0,
+            unwritten: None,
         }
     }
 
     /// Appends, waiting for space where the disk is full: what is not written is not acknowledged, so the process inside
-    /// waits too, and nothing is lost. Gives up only with the sandbox.
-    pub(crate) async fn append(&self, kind: EntryKind, number: u64, data: &[u8]) {
+    /// waits too, and nothing is lost. Gives up only with the sandbox. Returns whether it is written.
+    pub(crate) async fn append(&self, kind: EntryKind, number: u64, data: &[u8]) -> bool {
+        if self.unwritten.as_ref().is_some_and(|unwritten| unwritten.entry.is_some()) {
+            // Its end is written first.
+            self.lost(kind);
+            return false;
+        }
         let mut has_told = false;
         loop {
             let at_ms = self.core.clock.now().as_millisecond();
             let append = || self.exec.append(at_ms, kind, number, data);
             let error = match self.core.disk.write(data.len(), append).await {
                 Some(Err(error)) => error,
-                Some(Ok(_)) | None => return,
+                Some(Ok(_)) | None => return true,
             };
             if !has_told {
                 has_told = true;
                 tracing::error!(exec = %self.exec.id, error = &error as &dyn std::error::Error, "output waits for the ledger");
             }
-            if matches!(error, LedgerError::TooLong { .. }) || self.given_up.is_cancelled() {
-                return;
+            if matches!(error, LedgerError::TooLong { .. }) || self.has_given_up() {
+                self.lost(kind);
+                return false;
             }
             tokio::select! {
                 () = self.given_up.cancelled() => {}
@@ -82,11 +97,20 @@ impl Clerk {
         }
     }
 
+    fn lost(&self, kind: EntryKind) {
+        if matches!(kind, EntryKind::Stdout | EntryKind::Stderr | EntryKind::Rich) {
+            self.exec.lose_output(1);
+        }
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.given_up.is_cancelled() || self.is_sandbox_gone()
+    }
+
     /// An end that the guest did not tell: the entry is ours.
     pub(crate) async fn settle(&mut self, outcome: ExecOutcome) {
-        let entry = ExitEntry { report: None, outcome: outcome.clone() };
-        self.append(EntryKind::Exited, self.exec.last_guest_event(), &json(&entry)).await;
-        self.end(outcome).await;
+        let entry = ExitEntry { report: None, outcome };
+        self.end(self.exec.last_guest_event(), entry).await;
         self.leave().await;
     }
 
@@ -106,18 +130,27 @@ impl Clerk {
         self.settle(outcome).await;
     }
 
-    /// Makes the end known: to who waits, to the store, to the events.
-    pub(crate) async fn end(&mut self, outcome: ExecOutcome) {
+    /// Writes an end to the ledger and makes it known: to who waits, to the store, to the events. `number`: of the guest's
+    /// event.
+    pub(crate) async fn end(&mut self, number: u64, entry: ExitEntry) {
+        let data = json(&entry);
+        let is_in_ledger = self.append(EntryKind::Exited, number, &data).await;
+        let outcome = entry.outcome;
         let now = self.core.clock.now();
         self.shared.activity.touch(now);
         let record = self.exec.change(|record| {
             record.state = ExecState::Done;
             record.outcome = Some(outcome.clone());
             record.ended_at = Some(now);
+            record.last_entry = is_in_ledger.then(|| self.exec.last_number());
+            record.n_lost = self.exec.n_lost();
         });
         self.shared.exec_ended.notify_one();
         self.running_recorded = true;
-        self.store(record).await;
+        let is_in_store = self.store(record).await;
+        if !is_in_ledger || !is_in_store {
+            self.unwritten = Some(Unwritten { entry: (!is_in_ledger).then_some((number, data)) });
+        }
         self.tell(EventKind::ExecEnded, outcome.to_string()).await;
         if let Some(kind) = event_of(&outcome) {
             self.tell(kind, outcome.to_string()).await;
@@ -136,26 +169,50 @@ impl Clerk {
         self.core.emit(&self.shared.subject, kind, Some(&self.exec.id), detail).await;
     }
 
-    /// Writes the record of an end; tries again while it can. Should all fail, the next daemon finds it in the ledger.
-    async fn store(&self, record: ExecRecord) {
+    /// Writes the record of an end; tries again while it can. Returns whether it is written, or there is none any more.
+    async fn store(&self, record: ExecRecord) -> bool {
         let mut pause = FIRST_RETRY;
         loop {
             match self.core.store.update_exec(record.clone()).await {
-                Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => return,
+                Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => return true,
                 Err(error) => {
                     tracing::warn!(exec = %self.exec.id, %error, "could not write down how an exec ended");
                 }
             }
-            if self.given_up.is_cancelled() {
-                return;
+            if self.has_given_up() {
+                return false;
             }
             sleep(pause).await;
             pause = pause.saturating_mul(2).min(self.core.config.deadlines.retry);
         }
     }
 
-    /// The ledger is complete.
+    /// The ledger is complete. Where an end could not be written, the exec is kept in memory, and told from there, until it can.
     pub(crate) async fn leave(&mut self) {
+        let Some(unwritten) = self.unwritten.take().filter(|_| !self.is_sandbox_gone()) else {
+            return self.let_go().await;
+        };
+        tracing::warn!(exec = %self.exec.id, "the end of an exec waits to be written down");
+        let mut later = Self::new(&self.core, &self.shared, &self.exec, &CancellationToken::new());
+        let closing = self.core.closing.clone();
+        self.core.drivers.spawn(async move { until(&closing, later.write_end(unwritten)).await });
+    }
+
+    fn is_sandbox_gone(&self) -> bool {
+        self.shared.status.borrow().gone.is_some()
+    }
+
+    async fn write_end(&mut self, unwritten: Unwritten) {
+        if let Some((number, data)) = unwritten.entry
+            && self.append(EntryKind::Exited, number, &data).await
+        {
+            self.exec.change(|record| record.last_entry = Some(self.exec.last_number()));
+        }
+        self.store(self.exec.record()).await;
+        self.let_go().await;
+    }
+
+    async fn let_go(&mut self) {
         self.exec.close();
         match self.shared.ledger() {
             Ok(ledger) => ledger.finish(&self.exec.id),

@@ -26,6 +26,7 @@ use crate::{
     keys::Keys,
     links::LinkSecret,
     packages::Jobs,
+    recover::Recovery,
     reference::Which,
     shared::Shared,
     snapshots::{Snapshots, TreeUsers},
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
+    /// What was found in the home when the engine opened.
+    pub(crate) recovery: Recovery,
     /// Ends every task of the engine, as the death of the daemon would; sandboxes live on.
     pub(crate) closing: CancellationToken,
     pub(crate) drivers: TaskTracker,
@@ -156,6 +159,7 @@ impl Core {
         events: EventLog,
         keys: Keys,
         corrupt: Vec<CorruptRow>,
+        recovery: Recovery,
         closing: CancellationToken,
     ) -> Self {
         let audit = AuditLog::start(store.clone(), closing.clone());
@@ -181,6 +185,7 @@ impl Core {
             replacing: Turns::default(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
+            recovery,
             closing,
             drivers: TaskTracker::new(),
         }

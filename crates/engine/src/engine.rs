@@ -56,7 +56,7 @@ impl Engine {
         &self.core.capabilities
     }
 
-    /// What an operator should know: records that cannot be read. Nobody can tell in which namespace those are, so who
+    /// What an operator should know: records that cannot be read or were missing. Nobody can tell in which namespace those are, so who
     /// may see only one is not told.
     pub fn warnings(&self, who: &Principal) -> Vec<String> {
         if who.scope != Scope::All {
@@ -65,7 +65,8 @@ impl Engine {
         let corrupt = self.core.corrupt();
         let volumes = self.core.volumes.corrupt();
         let all = corrupt.iter().chain(volumes.iter());
-        all.map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason)).collect()
+        let unreadable = all.map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason));
+        unreadable.chain(self.core.recovery.warnings()).collect()
     }
 
     /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.

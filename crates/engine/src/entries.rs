@@ -10,7 +10,11 @@ use sandbox::{ExecId, Result};
 use store::{EntryKind, Item, Ledger, LedgerReader};
 use tokio::sync::watch;
 
-use crate::{Engine, Principal, SandboxRef, error, live::Progress, shared::Shared};
+use crate::{
+    Engine, Principal, SandboxRef, error,
+    live::{LiveExec, Progress},
+    shared::Shared,
+};
 
 /// Whether a reader stays for what is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +29,17 @@ struct Cursor {
     shared: Arc<Shared>,
     exec: ExecId,
     follow: Follow,
+    /// Present while it is not over.
+    live: Option<Arc<LiveExec>>,
+    /// Pieces of output that never came into the ledger, as its record tells; and how many of them were told.
+    n_lost: u64,
+    n_told: u64,
     is_over: bool,
 }
 
 impl Engine {
-    /// Entries of an exec from number `from` on (1 is the first); what was trimmed is told.
+    /// Entries of an exec from number `from` on (1 is the first). What was trimmed is told; what is missing otherwise is an
+    /// error in its place, and the rest follows.
     ///
     /// A follower's stream ends after `Exited`. Output that processes left behind may still write after it is read by
     /// asking again from the next number; that stream ends when nothing more can come.
@@ -42,10 +52,12 @@ impl Engine {
         follow: Follow,
     ) -> Result<BoxStream<'static, Result<Item>>> {
         let shared = self.core().find_to_look(who, which).await?;
-        self.exec_record(&shared, exec).await?;
+        let record = self.exec_record(&shared, exec).await?;
         let ledger = shared.ledger()?;
         let reader = ledger.reader(exec, from.max(1)).map_err(error::from_ledger)?;
-        let cursor = Cursor { ledger, reader, shared, exec: exec.clone(), follow, is_over: false };
+        let reader = reader.reaching(record.last_entry.unwrap_or(0));
+        let (exec, live, n_lost) = (exec.clone(), shared.execs.get(exec), record.n_lost);
+        let cursor = Cursor { ledger, reader, shared, exec, follow, live, n_lost, n_told: 0, is_over: false };
         let entries = stream::unfold(cursor, Cursor::step);
         Ok(entries.take_until(self.core().closing.clone().cancelled_owned()).boxed())
     }
@@ -53,6 +65,12 @@ impl Engine {
 
 impl Cursor {
     async fn step(mut self) -> Option<(Result<Item>, Self)> {
+        let n_lost = self.live.as_ref().map_or(self.n_lost, |live| live.n_lost());
+        let n_untold = n_lost.saturating_sub(self.n_told);
+        if n_untold > 0 {
+            self.n_told = n_lost;
+            return Some((Err(error::lost_output(&self.exec, n_untold)), self));
+        }
         if self.is_over {
             return None;
         }

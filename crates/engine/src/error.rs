@@ -72,6 +72,13 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
     with_hint(Error::new(kind, error.to_string()), hint).with_source(error)
 }
 
+/// Not all that an exec printed came into its ledger.
+pub(crate) fn lost_output(exec: &sandbox::ExecId, n_lost: u64) -> Error {
+    let message =
+        format!("{n_lost} pieces of what exec {exec} printed are lost: they could not be written down");
+    Error::new(ErrorKind::Internal, message).with_hint("Run it again if its whole output matters.")
+}
+
 pub(crate) fn from_backend(error: BackendError, sandbox: &str) -> Error {
     let (kind, hint) = match &error {
         BackendError::Unsupported { hint, .. } => (ErrorKind::Unsupported, hint.clone()),

@@ -195,6 +195,10 @@ pub(crate) fn user_gone(core: &Arc<Core>, shared: &Shared) {
 
 /// Takes away whatever has no name and no user any more, while nobody waits for it.
 pub(crate) fn collect_behind(core: &Arc<Core>) {
+    if !core.recovery.unknown.is_empty() {
+        // Which images those use that have no record nobody knows.
+        return;
+    }
     let Some(images) = core.images.opened.get().cloned() else { return };
     let closing = core.closing.clone();
     core.drivers.spawn(async move {

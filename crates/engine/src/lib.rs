@@ -35,6 +35,7 @@ mod outcome;
 mod packages;
 mod patches;
 mod pump;
+mod recover;
 mod reference;
 mod replace;
 mod rich;
@@ -83,6 +84,7 @@ pub use crate::{
     outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
+    recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     snapshots::{

@@ -70,6 +70,8 @@ pub(crate) struct LiveExec {
     /// As the writer knows them, for those who must not wait for it: it may be waiting for the disk.
     last_number: AtomicU64,
     last_guest_event: AtomicU64,
+    /// Pieces of output that never came into the ledger.
+    n_lost: AtomicU64,
     /// Held by whoever writes to stdin, so that two writers do not mix.
     pub(crate) stdin: tokio::sync::Mutex<()>,
     /// Someone asked us to kill it.
@@ -85,12 +87,14 @@ pub(crate) struct Progress {
 
 impl LiveExec {
     pub(crate) fn new(record: ExecRecord) -> Self {
+        let n_lost = record.n_lost;
         Self {
             id: record.id.clone(),
             progress: watch::Sender::new(Progress { record, refused: None }),
             writer: Mutex::default(),
             last_number: AtomicU64::new(0),
             last_guest_event: AtomicU64::new(0),
+            n_lost: AtomicU64::new(n_lost),
             stdin: tokio::sync::Mutex::default(),
             kill_requested: AtomicBool::new(false),
         }
@@ -149,6 +153,14 @@ impl LiveExec {
 
     pub(crate) fn last_guest_event(&self) -> u64 {
         self.last_guest_event.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lose_output(&self, n_lost: u64) {
+        self.n_lost.fetch_add(n_lost, Ordering::Relaxed);
+    }
+
+    pub(crate) fn n_lost(&self) -> u64 {
+        self.n_lost.load(Ordering::Relaxed)
     }
 
     fn remember(&self, writer: &LedgerWriter) {

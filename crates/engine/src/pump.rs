@@ -357,7 +357,9 @@ impl ExecTask {
             async move { client.warm().await }
         });
         if stream.first() > from {
+            // Acknowledged, and yet not in the ledger: somebody cut that.
             tracing::warn!(exec = %self.clerk.exec.id, from, first = stream.first(), "the guest has lost events");
+            self.clerk.exec.lose_output(stream.first() - from);
         }
         self.read(&mut stream).await
     }
@@ -421,12 +423,12 @@ impl ExecTask {
             ExecEvent::Exited(_) if is_done => return Err(GuestError::Nonsense("a second end of one exec")),
             ExecEvent::Exited(report) => {
                 let outcome = from_report(&report, self.clerk.exec.is_kill_requested());
-                let entry = ExitEntry { report: Some(report), outcome: outcome.clone() };
-                self.clerk.append(EntryKind::Exited, number, &json(&entry)).await;
-                self.clerk.end(outcome).await;
+                self.clerk.end(number, ExitEntry { report: Some(report), outcome }).await;
             }
             ExecEvent::Closed if !is_done => return Err(GuestError::Nonsense("a close before the end")),
-            ExecEvent::Closed => self.clerk.append(EntryKind::Closed, number, &[]).await,
+            ExecEvent::Closed => {
+                self.clerk.append(EntryKind::Closed, number, &[]).await;
+            }
         }
         Ok(())
     }

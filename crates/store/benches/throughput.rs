@@ -51,6 +51,8 @@ fn exec(n: u64, of: &SandboxRecord) -> ExecRecord {
         created_at: Timestamp::UNIX_EPOCH,
         started_at: None,
         ended_at: None,
+        last_entry: None,
+        n_lost: 0,
     }
 }
 

@@ -1,18 +1,24 @@
 //! Opening the database: permissions, settings, migrations.
 
 use std::{
-    fs::{DirBuilder, OpenOptions, Permissions},
+    collections::BTreeSet,
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use crate::error::{StoreError, from_sql};
+use crate::{
+    error::{StoreError, from_sql},
+    home::{HomeMark, Mark},
+};
 
 const FILE_NAME: &str = "warren.db";
+/// What SQLite keeps beside it.
+const FILE_ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
 /// "WRRN": marks the file as ours, so that another program's database is never migrated.
 const APPLICATION_ID: i64 = 0x5752_524e;
 /// Each is applied once, in order, in a transaction of its own; its number is its place, from 1. Never edit one.
@@ -24,7 +30,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_volumes.sql"),
     include_str!("../migrations/0006_snapshots.sql"),
     include_str!("../migrations/0007_replaces.sql"),
+    include_str!("../migrations/0008_home.sql"),
+    include_str!("../migrations/0009_exec_ends.sql"),
 ];
+/// The first version of the tables with a mark of the home.
+const MARKED_SINCE: i64 = 8;
 /// How long to wait for a person's `sqlite3` that reads at the same time.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// All statements of this crate stay prepared.
@@ -35,7 +45,10 @@ const MAX_IDLE_WAL_BYTES: i64 = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) connection: Connection,
+    home: PathBuf,
     path: PathBuf,
+    /// Whether it is known to be the one that the home was last used with.
+    pub(crate) is_of_home: bool,
 }
 
 impl Database {
@@ -47,13 +60,90 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| from_sql(path.clone(), "opening it", source))?;
-        let mut database = Self { connection, path };
-        database.check_and_configure()?;
-        database.migrate()?;
+        let mut database = Self { connection, home: home.to_owned(), path, is_of_home: false };
+        let version = database.check()?;
+        database.configure()?;
+        database.migrate(version)?;
+        database.is_of_home = database.belongs_to_home(version)?;
+        if database.is_of_home
+            && let Err(error) = database.bind_to_home()
+        {
+            // On a full disk, say. The mark of before still fits.
+            tracing::warn!(%error, "could not renew the mark that ties the database to its home");
+        }
         Ok(database)
     }
 
-    fn check_and_configure(&self) -> Result<(), StoreError> {
+    /// Opens what is there to look at it, and changes nothing. None when there is no database, or an empty one.
+    pub(crate) fn open_to_look(home: &Path) -> Result<Option<Self>, StoreError> {
+        let path = home.join(FILE_NAME);
+        if !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            return Ok(None);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags)
+            .map_err(|source| from_sql(path.clone(), "opening it", source))?;
+        let mut database = Self { connection, home: home.to_owned(), path, is_of_home: false };
+        let version = database.check()?;
+        database.is_of_home = database.belongs_to_home(version)?;
+        Ok((version > 0).then_some(database))
+    }
+
+    /// All ids in a table; none when an earlier version did not have it.
+    pub(crate) fn ids(&self, table: &str) -> Result<BTreeSet<String>, StoreError> {
+        let ids = || {
+            if !self.has_table(table)? {
+                return Ok(BTreeSet::new());
+            }
+            let mut statement = self.connection.prepare(&format!("SELECT id FROM {table}"))?;
+            statement.query_map([], |row| row.get(0))?.collect()
+        };
+        ids().map_err(|source| self.error("listing its records", source))
+    }
+
+    fn has_table(&self, table: &str) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+        self.connection.query_row(sql, [table], |row| row.get(0))
+    }
+
+    /// `version`: of its tables, before they were brought up to date.
+    fn belongs_to_home(&self, version: i64) -> Result<bool, StoreError> {
+        Ok(match (self.mark()?, Mark::of_home(&self.home)) {
+            // The database is marked first, so it may be ahead of the home, never behind it.
+            (Some(own), HomeMark::Is(home)) => own.id == home.id && own.generation >= home.generation,
+            // Both are from before there were marks.
+            (None, HomeMark::Missing) => (1..MARKED_SINCE).contains(&version),
+            _ => false,
+        })
+    }
+
+    fn mark(&self) -> Result<Option<Mark>, StoreError> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Mark { id: row.get(0)?, generation: row.get::<_, i64>(1)?.unsigned_abs() })
+        };
+        let find = || match self.has_table("home")? {
+            true => self.connection.query_row("SELECT id, generation FROM home", [], read).optional(),
+            false => Ok(None),
+        };
+        find().map_err(|source| self.error("reading which home it belongs to", source))
+    }
+
+    /// From now on it is the home's own, and copies of before are not.
+    pub(crate) fn bind_to_home(&mut self) -> Result<(), StoreError> {
+        let sql = match self.mark()? {
+            Some(_) => "UPDATE home SET generation = generation + 1",
+            None => "INSERT INTO home VALUES (lower(hex(randomblob(16))), 1)",
+        };
+        self.connection.execute(sql, []).map_err(|source| self.error("marking it", source))?;
+        if let Some(mark) = self.mark()? {
+            mark.write(&self.home).map_err(|source| io_error("mark the directory", &self.home, source))?;
+        }
+        self.is_of_home = true;
+        Ok(())
+    }
+
+    /// Whether it is ours and whole. Returns the version of its tables.
+    fn check(&self) -> Result<i64, StoreError> {
         let settings = || {
             self.connection.busy_timeout(BUSY_TIMEOUT)?;
             self.connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
@@ -70,6 +160,11 @@ impl Database {
         if version > known {
             return Err(StoreError::TooNew { path: self.path.clone(), found: version, known });
         }
+        self.check_structure()?;
+        Ok(version)
+    }
+
+    fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; \
@@ -78,8 +173,19 @@ impl Database {
             .map_err(|source| self.error("setting it up", source))
     }
 
-    fn migrate(&mut self) -> Result<(), StoreError> {
-        let version = self.pragma("user_version")?;
+    /// Damage in the middle of the file would show itself only when someone comes by, or hide records without a word.
+    fn check_structure(&self) -> Result<(), StoreError> {
+        let checked = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        match checked.map_err(|source| self.error("checking it", source))? {
+            ok if ok == "ok" => Ok(()),
+            problem => {
+                let reason = format!("it is damaged: {}", problem.lines().last().unwrap_or_default());
+                Err(StoreError::Unreadable { path: self.path.clone(), reason })
+            }
+        }
+    }
+
+    fn migrate(&mut self, version: i64) -> Result<(), StoreError> {
         let path = self.path.clone();
         let mut apply = |number: i64, script: &str| {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -106,6 +212,23 @@ impl Database {
     pub(crate) fn error(&self, what: &'static str, source: rusqlite::Error) -> StoreError {
         from_sql(self.path.clone(), what, source)
     }
+}
+
+/// Gives the database another name, which ends with `suffix`, so that a new one can be made. Returns that name; none when
+/// there is no database.
+pub(crate) fn set_aside(home: &Path, suffix: &str) -> Result<Option<PathBuf>, StoreError> {
+    let path = home.join(FILE_NAME);
+    let aside = home.join(format!("{FILE_NAME}.{suffix}"));
+    let mut is_there = false;
+    for ending in FILE_ENDINGS {
+        let with_ending = |path: &Path| PathBuf::from(format!("{}{ending}", path.display()));
+        match fs::rename(with_ending(&path), with_ending(&aside)) {
+            Ok(()) => is_there = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(io_error("rename", &path, source)),
+        }
+    }
+    Ok(is_there.then_some(aside))
 }
 
 fn make_directory(home: &Path) -> Result<(), StoreError> {

@@ -72,8 +72,8 @@ impl StoreError {
                 Some(format!("Remove it with `warren rm --force {id}`; other sandboxes are not affected."))
             }
             Self::Unreadable { path, .. } => Some(format!(
-                "Move {} away, or put a backup in its place. A new database is made when there is none; the files of \
-                 sandboxes stay.",
+                "Run `warren doctor --recover`: it keeps {} under another name and makes the records anew from the files of \
+                 sandboxes, volumes and snapshots. Or put a backup in its place.",
                 path.display()
             )),
             Self::NoSpace { path } => {

@@ -10,11 +10,11 @@ use crate::{
 };
 
 const INSERT: &str = "INSERT INTO execs VALUES (:id, :sandbox, :request_id, :state, :spec, :outcome, :pid, \
-     :created_at, :started_at, :ended_at)";
+     :created_at, :started_at, :ended_at, :last_entry, :n_lost)";
 
 const UPDATE: &str = "UPDATE execs SET sandbox = :sandbox, request_id = :request_id, state = :state, spec = :spec, \
-     outcome = :outcome, pid = :pid, created_at = :created_at, started_at = :started_at, ended_at = :ended_at \
-     WHERE id = :id";
+     outcome = :outcome, pid = :pid, created_at = :created_at, started_at = :started_at, ended_at = :ended_at, \
+     last_entry = :last_entry, n_lost = :n_lost WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &ExecRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -43,6 +43,8 @@ fn write(database: &Database, sql: &str, record: &ExecRecord) -> Result<usize, r
         ":created_at": time(record.created_at),
         ":started_at": record.started_at.map(time),
         ":ended_at": record.ended_at.map(time),
+        ":last_entry": record.last_entry.map(|number| i64::try_from(number).unwrap_or(i64::MAX)),
+        ":n_lost": i64::try_from(record.n_lost).unwrap_or(i64::MAX),
     })
 }
 
@@ -178,5 +180,7 @@ fn read_columns(columns: &Columns<'_>) -> Result<ExecRecord, Reason> {
         created_at: columns.time("created_at")?,
         started_at: columns.maybe_time("started_at")?,
         ended_at: columns.maybe_time("ended_at")?,
+        last_entry: columns.number("last_entry")?,
+        n_lost: columns.number("n_lost")?.unwrap_or(0),
     })
 }

@@ -1,4 +1,5 @@
-//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, and the exec ledger in plain files.
+//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, copies of some of them beside the files that
+//! they tell of, and the exec ledger in plain files.
 //!
 //! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to the
 //! page cache, which outlives the daemon.
@@ -9,6 +10,7 @@ mod database;
 mod error;
 mod events;
 mod execs;
+mod home;
 mod keys;
 mod ledger;
 mod packages;
@@ -22,6 +24,7 @@ mod volumes;
 pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
 pub use events::MAX_EVENTS;
+pub use home::{Described, Found, Survey, find_in_home};
 pub use ledger::{
     Entry, EntryKind, Item, Ledger, LedgerError, LedgerLimits, LedgerReader, LedgerWriter, MAX_ENTRY_BYTES,
     Trimmed,

@@ -10,7 +10,8 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 
 /// All that is known of one sandbox. Its `requestId`, if any, is in `spec`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SandboxRecord {
     pub id: SandboxId,
     pub name: SandboxName,
@@ -46,6 +47,10 @@ pub struct ExecRecord {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// Number of the ledger's last entry when it ended; more may have followed.
+    pub last_entry: Option<u64>,
+    /// Pieces of output that never came into the ledger.
+    pub n_lost: u64,
 }
 
 /// All that is known of one job that installs packages but what it printed.
@@ -150,7 +155,8 @@ pub struct SandboxRows {
 }
 
 /// All that is known of one volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
     pub id: VolumeId,
     pub spec: VolumeSpec,

@@ -1,6 +1,9 @@
 //! The façade: async calls in front of one blocking thread that owns the database.
 
-use std::{fmt, path::Path};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use jiff::Timestamp;
 use sandbox::{
@@ -11,8 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls, database::Database, events,
-    execs, keys, packages, sandboxes, snapshots, volumes,
+    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls,
+    database::{self, Database},
+    events, execs, keys, packages, sandboxes, snapshots, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -49,6 +53,23 @@ impl Store {
             .spawn(move || serve(database, inbox))
             .map_err(|source| StoreError::Io { what: "start a thread for", path: home.to_owned(), source })?;
         Ok(Self { commands })
+    }
+
+    /// Gives the database of a home another name, which ends with `suffix`. Returns that name; none when there is no database.
+    /// Nobody may have it open.
+    pub fn set_aside(home: &Path, suffix: &str) -> Result<Option<PathBuf>, StoreError> {
+        database::set_aside(home, suffix)
+    }
+
+    /// Whether the database is known to be the one that its home was last used with: not a new one, not an old copy, not
+    /// another home's. What it does not know of is no leftover otherwise.
+    pub async fn is_of_home(&self) -> Result<bool, StoreError> {
+        self.run(|database| Ok(database.is_of_home)).await
+    }
+
+    /// From now on it is.
+    pub async fn bind_to_home(&self) -> Result<(), StoreError> {
+        self.run(Database::bind_to_home).await
     }
 
     /// Fails with `RequestKnown` when the namespace has a sandbox for the same request id, else with `NameTaken` when it

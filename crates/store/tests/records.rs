@@ -57,6 +57,8 @@ fn exec(seed: u8, of: &SandboxRecord) -> ExecRecord {
         created_at: at(5),
         started_at: None,
         ended_at: None,
+        last_entry: None,
+        n_lost: 0,
     }
 }
 
@@ -294,7 +296,7 @@ async fn what_is_not_our_database_is_refused_and_left_alone() {
     let error = Store::open(home.path()).unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
     assert!(error.to_string().contains("warren.db"), "{error}");
-    assert!(error.hint().unwrap().contains("Move"));
+    assert!(error.hint().unwrap().contains("warren doctor --recover"));
     assert_eq!(std::fs::read(&file).unwrap(), garbage);
 
     std::fs::remove_file(&file).unwrap();

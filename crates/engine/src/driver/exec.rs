@@ -65,6 +65,8 @@ impl Driver {
             created_at: self.core.clock.now(),
             started_at: None,
             ended_at: None,
+            last_entry: None,
+            n_lost: 0,
         }));
         self.shared.execs.insert(Arc::clone(&exec));
         Ok(exec)

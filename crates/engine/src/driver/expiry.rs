@@ -113,7 +113,10 @@ impl Driver {
         let last = self.shared.activity.last_at();
         if last > self.record.last_active_at {
             self.record.last_active_at = last;
+            let manifest = self.manifest;
             self.save_if_possible().await;
+            // It does not tell of this.
+            self.manifest = manifest;
             self.publish();
         }
     }

@@ -9,6 +9,7 @@ mod ending;
 mod exec;
 mod expiry;
 mod init;
+mod manifest;
 mod work;
 
 use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
@@ -123,6 +124,7 @@ pub(crate) struct Driver {
     expiry: expiry::Watchman,
     /// Asks the guest whether anything is alive inside, as the idle limit is near.
     idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
+    manifest: manifest::Manifest,
     is_over: bool,
 }
 
@@ -200,6 +202,7 @@ impl Driver {
             stop_by: None,
             expiry: expiry::Watchman::new(),
             idle_probe: None,
+            manifest: manifest::Manifest::Due,
             is_over: false,
         }
     }
@@ -275,6 +278,7 @@ impl Driver {
 
     async fn run(&mut self) {
         while !self.is_over {
+            self.keep_manifest();
             match self.wait().await {
                 Wake::Command(Some(command)) => self.handle(command).await,
                 // The engine holds a sender as long as it knows the sandbox.
@@ -334,7 +338,9 @@ impl Driver {
             _ => {}
         }
         let is_deferred = match (&work.kind, &command) {
-            (_, Command::Renew { .. } | Command::EndDrain { .. }) => false,
+            (_, Command::EndDrain { .. }) => false,
+            // Whoever is told that it is renewed must find it alive.
+            (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
                 if let Command::Stop { reply, .. } | Command::Drain { reply, .. } = command {
                     self.waiting.push(reply);
@@ -461,6 +467,15 @@ impl Driver {
     }
 
     async fn renew(&mut self, lifetime: Lifetime) -> Result<()> {
+        if self.record.state == SandboxState::Stopping {
+            // It is too late: what was begun is not taken back.
+            let label = self.shared.label();
+            let why =
+                self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
+            let message = format!("cannot renew {label}: it is being stopped{why}");
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .with_hint("Wait until it is stopped; if it is still there then, renew and start it."));
+        }
         if self.record.state == SandboxState::Failed {
             let message = format!("{} is failed: renew is not possible now", self.shared.label());
             return Err(Error::new(ErrorKind::WrongState, message).with_hint("Remove it and create another."));
@@ -472,6 +487,7 @@ impl Driver {
         renewed.last_active_at = now;
         self.core.store.update_sandbox(renewed.clone()).await.map_err(error::from_store)?;
         self.record = renewed;
+        self.manifest = manifest::Manifest::Due;
         self.shared.activity.touch(now);
         self.publish();
         let until = self.record.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));
@@ -493,6 +509,7 @@ impl Driver {
 
     /// Writes the record before something is done that it must tell of.
     async fn save(&mut self) -> Result<()> {
+        self.manifest = manifest::Manifest::Due;
         self.core.store.update_sandbox(self.record.clone()).await.map_err(error::from_store)
     }
 

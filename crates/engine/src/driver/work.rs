@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Driver, Reply, capture::Capture, ending, refuse};
+use super::{Driver, Reply, capture::Capture, ending, manifest, refuse};
 use crate::{
     Force,
     client::GuestClient,
@@ -98,10 +98,15 @@ async fn patched(
 ) -> Result<Arc<dyn Instance>> {
     let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
     let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
+    Err(taken_back(&place, client.label(), error).await)
+}
+
+/// Takes away a place that nobody knows yet, and returns why.
+async fn taken_back(place: &Arc<dyn Instance>, label: &str, why: sandbox::Error) -> sandbox::Error {
     if let Err(error) = place.stop().await {
-        tracing::warn!(sandbox = client.label(), %error, "what could not be patched could not be stopped");
+        tracing::warn!(sandbox = label, %error, "a place that is not to be could not be stopped");
     }
-    Err(error)
+    why
 }
 
 impl Driver {
@@ -140,7 +145,8 @@ impl Driver {
 
     pub(super) fn begin_making(&mut self, files: Files) {
         let first = matches!(files, Files::New { .. });
-        let (core, plan, label) = (Arc::clone(&self.core), self.record.plan.clone(), self.shared.label());
+        let (core, record, label) =
+            (Arc::clone(&self.core), Arc::new(self.record.clone()), self.shared.label());
         self.begin(WorkKind::Making, async move {
             let made = async {
                 let patches = match files {
@@ -149,18 +155,24 @@ impl Driver {
                         patches
                     }
                     Files::Kept => {
-                        check_directory(&plan.directory, &label)?;
+                        check_directory(&record.plan.directory, &label)?;
                         None
                     }
                 };
-                let plan = mounts::resolve(&core, &plan).await?;
+                let plan = mounts::resolve(&core, &record.plan).await?;
+                let described =
+                    async { if first { manifest::write_first(Arc::clone(&record)).await } else { Ok(()) } };
                 let making = core.making.read().await;
-                let place = core.backend.create(&plan).await;
+                let (place, described) = tokio::join!(core.backend.create(&plan), described);
                 drop(making);
-                let place = place.map_err(|error| error::from_backend(error, &label))?;
+                let place: Arc<dyn Instance> =
+                    Arc::from(place.map_err(|error| error::from_backend(error, &label))?);
+                if let Err(error) = described {
+                    return Err(taken_back(&place, &label, error).await);
+                }
                 match patches {
-                    Some(patches) => patched(&core, Arc::from(place), patches, label).await,
-                    None => Ok(Arc::from(place)),
+                    Some(patches) => patched(&core, place, patches, label).await,
+                    None => Ok(place),
                 }
             };
             Done::Made { first, place: made.await }

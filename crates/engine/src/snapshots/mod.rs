@@ -38,6 +38,7 @@ pub use self::{
 pub(crate) use self::{
     disk::Leftovers,
     registry::{Snapshots, TreeUsers},
+    reindex::recover,
 };
 use self::{
     make::Wish,
@@ -249,7 +250,8 @@ fn make_known(core: &Core, record: SnapshotRecord) {
 
 /// Takes away what an earlier daemon left, and what nobody uses.
 pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Leftovers) {
-    for id in &leftovers.making {
+    // One that is all there may be without a record because the database lost it.
+    for id in leftovers.making.iter().filter(|_| core.recovery.is_complete) {
         disk::remove_making(core, id).await;
     }
     for id in &leftovers.removing {

@@ -1,6 +1,9 @@
 //! Records from what is on disk: after a lost database, or when somebody put a snapshot's directory back.
 
+use std::{collections::BTreeSet, path::Path};
+
 use sandbox::Result;
+use store::Store;
 
 use super::{Snapshot, disk};
 use crate::{Engine, Principal, Scope, disk::may_block, error};
@@ -50,4 +53,26 @@ impl Engine {
         let n_known = all.iter().filter(|snapshot| who.sees(&snapshot.record.namespace)).count();
         Ok(Reindexed { n_known, n_found })
     }
+}
+
+/// Makes records for all snapshots in `all` that have none, whoever they belong to. Returns how many.
+pub(crate) async fn recover(all: &Path, store: &Store) -> Result<usize> {
+    let rows = store.snapshots().await.map_err(error::from_store)?;
+    let readable = rows.records.iter().map(|record| record.id.to_string());
+    let known: BTreeSet<_> = readable.chain(rows.corrupt.into_iter().map(|row| row.id)).collect();
+    let found = may_block(|| disk::look_around(all));
+    let mut n_found = 0;
+    for id in found.whole.into_iter().filter(|id| !known.contains(id.as_str())) {
+        let inserted = match may_block(|| disk::read_record(all, &id)) {
+            Ok(record) => store.insert_snapshot(record).await.map_err(error::from_store),
+            Err(error) => Err(error),
+        };
+        match inserted {
+            Ok(()) => n_found += 1,
+            Err(error) => {
+                tracing::warn!(snapshot = %id, error = &error as &dyn std::error::Error, "a snapshot on disk gets no record");
+            }
+        }
+    }
+    Ok(n_found)
 }

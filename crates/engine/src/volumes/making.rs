@@ -2,8 +2,8 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
-use sandbox::{Result, VolumeId, VolumeKind, VolumeStorage};
-use store::{StoreError, VolumeRecord, VolumeState};
+use sandbox::{Result, VolumeId, VolumeKind};
+use store::{Described, StoreError, VolumeRecord, VolumeState};
 
 use super::directory_of;
 use crate::{
@@ -21,15 +21,9 @@ pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<Vo
         core.volumes.forget(&record.id);
         return Err(error::from_store(error));
     }
-    match make_files(&core, &record).await {
-        Ok(storage) => {
-            record.storage = Some(storage);
-            record.state = VolumeState::Ready;
-        }
-        Err(error) => {
-            clear(&core, &record.id).await;
-            return Err(error);
-        }
+    if let Err(error) = make_files(&core, &mut record).await {
+        clear(&core, &record.id).await;
+        return Err(error);
     }
     if let Err(error) = core.store.update_volume(record.clone()).await {
         clear(&core, &record.id).await;
@@ -39,7 +33,8 @@ pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<Vo
     Ok(record)
 }
 
-async fn make_files(core: &Core, record: &VolumeRecord) -> Result<VolumeStorage> {
+/// Completes the record too: it lies beside the files from the moment these can be seen.
+async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
     let directory = directory_of(core, &record.id);
     let unfinished = directory.with_file_name(format!("{MAKING}{}", record.id));
     may_block(|| make_private(&unfinished))
@@ -50,10 +45,12 @@ async fn make_files(core: &Core, record: &VolumeRecord) -> Result<VolumeStorage>
     };
     let label = format!("volume {}", record.spec.name);
     let made = core.backend.make_volume(&unfinished, record.spec.kind, limit).await;
-    let storage = made.map_err(|error| error::from_backend(error, &label))?;
+    record.storage = Some(made.map_err(|error| error::from_backend(error, &label))?);
+    record.state = VolumeState::Ready;
+    may_block(|| record.write_manifest(&unfinished))
+        .map_err(|error| error::from_io("write the manifest of", &unfinished, error))?;
     may_block(|| std::fs::rename(&unfinished, &directory))
-        .map_err(|error| error::from_io("rename", &unfinished, error))?;
-    Ok(storage)
+        .map_err(|error| error::from_io("rename", &unfinished, error))
 }
 
 /// Makes a directory for its owner alone, and the one it is in. The home itself is not made: see `make_directory`.
@@ -128,6 +125,12 @@ async fn settle(core: Arc<Core>) {
     for record in core.volumes.unfinished() {
         clear(&core, &record.id).await;
     }
+    describe_all(&core);
+    if !core.recovery.is_complete {
+        // The database does not know all that is the home's, so nothing that it does not know is a leftover.
+        return;
+    }
+    let unreadable = core.recovery.unknown_ids::<VolumeId>();
     let all = core.config.home.join("volumes");
     let entries = may_block(|| std::fs::read_dir(&all).map(|found| found.flatten().collect::<Vec<_>>()));
     for entry in entries.unwrap_or_default() {
@@ -135,7 +138,7 @@ async fn settle(core: Arc<Core>) {
         let name = name.to_string_lossy();
         let id = name.strip_prefix(MAKING).unwrap_or(&name).parse::<VolumeId>();
         // Asked now, not before: one that is made meanwhile is known before it has files.
-        let is_known = id.as_ref().is_ok_and(|id| core.volumes.knows(id));
+        let is_known = id.as_ref().is_ok_and(|id| core.volumes.knows(id) || unreadable.contains(id));
         // What the removal of a deep tree moved aside lies here too. Anything else is none of ours.
         if is_known || !(id.is_ok() || name.starts_with(".deep-")) {
             continue;
@@ -143,6 +146,16 @@ async fn settle(core: Arc<Core>) {
         match core.backend.remove_volume(&entry.path()).await {
             Ok(()) => tracing::info!(path = %entry.path().display(), "swept what a volume left"),
             Err(error) => tracing::warn!(path = %entry.path().display(), %error, "what a volume left stays"),
+        }
+    }
+}
+
+/// Those of a daemon that wrote no manifests get theirs.
+fn describe_all(core: &Core) {
+    for record in core.volumes.ready() {
+        let directory = directory_of(core, &record.id);
+        if let Err(error) = may_block(|| record.write_manifest(&directory)) {
+            tracing::warn!(volume = %record.id, %error, "could not write its manifest");
         }
     }
 }

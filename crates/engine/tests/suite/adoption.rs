@@ -189,6 +189,8 @@ async fn execs_that_the_guest_never_heard_of_are_settled() {
         created_at: jiff::Timestamp::UNIX_EPOCH,
         started_at: None,
         ended_at: None,
+        last_entry: None,
+        n_lost: 0,
     };
     let (starting, running) = (record(1, ExecState::Starting), record(2, ExecState::Running));
     world.store.insert_exec(starting.clone()).await.unwrap();

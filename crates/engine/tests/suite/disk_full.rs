@@ -8,7 +8,7 @@ use std::{
 
 use engine::{EntryKind, Follow, SandboxRef};
 use futures_util::StreamExt;
-use sandbox::{ErrorKind, ExecSpec, SandboxSpec, SandboxState};
+use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, SandboxSpec, SandboxState};
 use tempfile::TempDir;
 
 use super::support::{World, assert_numbered, bytes, in_time, kinds, seq, text};
@@ -115,4 +115,40 @@ async fn a_sandbox_can_be_stopped_and_removed_on_a_full_disk_as_far_as_it_goes()
     disk.free();
     world.remove(&which).await;
     world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_written_is_told_and_written_later() {
+    let Some((world, disk)) = world_on_a_small_disk().await else { return };
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, ..ExecSpec::shell("echo begun; cat; seq 60000") };
+    let printing = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
+    in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
+    let sleeping = world.start_exec(&which, "sleep").await;
+    disk.fill();
+    world.engine.exec_stdin(&world.who, &which, &printing.id, bytes(""), true).await.unwrap();
+    in_time(world.engine.stop_sandbox(&world.who, &which, None)).await.unwrap();
+    for exec in [&printing.id, &sleeping.id] {
+        let view = world.engine.exec_view(&world.who, &which, exec).await.unwrap();
+        assert_eq!((view.state, view.exit_code), (ExecState::Done, Some(137)), "{view:?}");
+    }
+    // The next daemon knows it too, once there was space for a moment.
+    disk.free();
+    in_time(async {
+        for exec in [&printing.id, &sleeping.id] {
+            while world.store.exec(exec.clone()).await.unwrap().unwrap().state != ExecState::Done {
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+    let world = world.crash().await;
+    let view = world.wait(&which, &sleeping.id).await;
+    assert_eq!(view.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
+    // What it printed while there was no space is not there, and that is told.
+    let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
+    let entries: Vec<_> = in_time(entries.collect()).await;
+    let errors: Vec<_> = entries.iter().filter_map(|item| item.as_ref().err()).collect();
+    assert!(errors.len() == 1 && errors[0].message().contains("lost"), "{errors:?}");
 }

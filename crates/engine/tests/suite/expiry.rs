@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use engine::{SandboxRef, SignalScope};
+use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind, ExecSpec, Lifetime, OnExpiry, SandboxSpec, SandboxState};
 
 use super::support::{World, in_time};
@@ -186,4 +187,75 @@ async fn lifetimes_of_no_length_are_refused() {
     world.clock.advance(1000 * MINUTE);
     assert!(still_runs(&world, &which).await);
     world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_that_comes_too_late_is_refused() {
+    for on_expiry in [OnExpiry::Stop, OnExpiry::Remove] {
+        let world = World::new().await;
+        let which: SandboxRef = world.create_from(lifetime(Some(MINUTE), None, on_expiry)).await.id.into();
+        // So that the stop takes a while.
+        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+        in_time(
+            world
+                .engine
+                .exec_entries(&world.who, &which, &exec.id, 2, engine::Follow::Yes)
+                .await
+                .unwrap()
+                .next(),
+        )
+        .await;
+        world.clock.advance(MINUTE);
+        world.wait_for(&which, SandboxState::Stopping).await;
+        let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
+        let error = world.engine.renew_sandbox(&world.who, &which, renewed.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongState);
+        assert!(error.message().contains("its time was up"), "{error}");
+        match on_expiry {
+            OnExpiry::Stop => {
+                world.engine.stop_sandbox(&world.who, &which, Some(Duration::ZERO)).await.unwrap();
+                // It can be had back.
+                world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();
+                world.engine.start_sandbox(&world.who, &which).await.unwrap();
+                assert!(still_runs(&world, &which).await);
+            }
+            OnExpiry::Remove => {
+                drop(world.engine.remove_sandbox(&world.who, &which, engine::Force::Yes).await);
+                gone(&world, &which).await;
+                let error = world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::NotFound);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_is_answered_holds() {
+    let world = World::new().await;
+    let mut all: Vec<SandboxRef> = Vec::new();
+    for n in 0..40 {
+        let on_expiry = if n % 2 == 0 { OnExpiry::Stop } else { OnExpiry::Remove };
+        all.push(world.create_from(lifetime(Some(MINUTE), None, on_expiry)).await.id.into());
+    }
+    let renewed = || Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
+    let renewals: Vec<_> = all
+        .iter()
+        .map(|which| {
+            let (engine, who, which) = (world.engine.clone(), world.who.clone(), which.clone());
+            tokio::spawn(async move {
+                let renewal = engine.renew_sandbox(&who, &which, renewed()).await;
+                (which, renewal)
+            })
+        })
+        .collect();
+    world.clock.advance(MINUTE);
+    for renewal in renewals {
+        let (which, renewal) = in_time(renewal).await.unwrap();
+        match renewal {
+            Ok(_) => assert!(still_runs(&world, &which).await),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound), "{error}")
+            }
+        }
+    }
 }

@@ -1,4 +1,5 @@
 use engine::{EntryKind, Follow, Item};
+use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind};
 
 use super::support::{World, in_time, kinds, text};
@@ -71,4 +72,65 @@ async fn a_ledger_that_cannot_be_opened_refuses_the_exec_and_leaves_no_record() 
     std::fs::rename(&aside, &logs).unwrap();
     assert_eq!(world.engine.execs(&world.who, &which).await.unwrap().len(), 1);
     assert_eq!(world.run(&which, "true").await.exit_code, Some(0));
+}
+
+/// What a reader gets of an exec's entries, up to where they end.
+async fn read_all(
+    world: &World,
+    which: &engine::SandboxRef,
+    exec: &sandbox::ExecId,
+) -> Vec<sandbox::Result<Item>> {
+    let entries = world.engine.exec_entries(&world.who, which, exec, 1, Follow::Yes).await.unwrap();
+    in_time(entries.collect()).await
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_cut_or_deleted_is_not_taken_for_a_whole_one() {
+    type Harm = fn(&std::path::Path);
+    let cut: Harm = |directory| {
+        let segment = directory.join("00000000000000000001.seg");
+        let file = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    };
+    // Between two entries, where no checksum tells.
+    let cut_clean: Harm = |directory| {
+        let segment = directory.join("00000000000000000001.seg");
+        std::fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(32).unwrap();
+    };
+    let delete_segment: Harm =
+        |directory| std::fs::remove_file(directory.join("00000000000000000001.seg")).unwrap();
+    let delete: Harm = |directory| std::fs::remove_dir_all(directory).unwrap();
+    for (n, harm) in [cut, cut_clean, delete_segment, delete].into_iter().enumerate() {
+        let world = World::new().await;
+        let view = world.create_named("dev").await;
+        let which = view.id.clone().into();
+        let exec = world.run(&which, "seq 2000").await;
+        let other = world.run(&which, "echo fine").await;
+        world.event(EventKind::ExecEnded).await;
+        let logs = world.directory(&view).join("logs");
+        let world = world.restart().await.with_database(|_| harm(&logs.join(exec.id.as_str()))).await;
+        let items = read_all(&world, &which, &exec.id).await;
+        let errors: Vec<_> = items.iter().filter_map(|item| item.as_ref().err()).collect();
+        assert_eq!(errors.len(), 1, "harm {n}: {errors:?}");
+        assert_eq!(errors[0].kind(), ErrorKind::Internal);
+        assert!(errors[0].message().contains("missing"), "{errors:?}");
+        assert_eq!(world.output(&which, &other.id).await, "fine\n");
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_cut_while_its_exec_runs_is_told_too() {
+    let world = World::new().await;
+    let view = world.create_named("dev").await;
+    let which = view.id.clone().into();
+    let exec = world.start_exec(&which, "seq 2000; sleep").await;
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
+    in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
+    let segment = world.directory(&view).join("logs").join(exec.id.as_str()).join("00000000000000000001.seg");
+    std::fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(32).unwrap();
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::No).await.unwrap();
+    let items: Vec<_> = in_time(entries.collect()).await;
+    let is_told =
+        |item: &sandbox::Result<Item>| item.as_ref().is_err_and(|error| error.message().contains("missing"));
+    assert!(items.iter().any(is_told), "{items:?}");
 }

@@ -21,6 +21,7 @@ mod packages;
 mod patches;
 mod quotas;
 mod read_only;
+mod recovery;
 mod replace;
 mod silent_guests;
 mod snapshot_archives;

@@ -1,7 +1,7 @@
 //! Which language is meant, and what a sandbox has where it is not there.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, Result};
+use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result};
 
 /// What an absent language means.
 pub(crate) const DEFAULT: Language = Language::Python;
@@ -47,8 +47,13 @@ pub(crate) async fn not_started(
     which: &SandboxRef,
     language: Language,
     (reason, message): (NotStarted, &str),
+    request: Option<&RequestId>,
 ) -> Error {
     match reason {
+        // The same request is answered with the same exec for ever, so it must not be told to try again.
+        NotStarted::LimitReached | NotStarted::Lost if request.is_some() => {
+            Error::new(ErrorKind::WrongState, message).with_hint("Send it again with another requestId.")
+        }
         NotStarted::NotFound | NotStarted::NotExecutable => {
             missing(engine, who, which, language, message).await
         }

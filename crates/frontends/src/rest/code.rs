@@ -13,7 +13,7 @@ use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
 };
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, Result};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, RequestId, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -97,6 +97,7 @@ struct Running {
     who: Principal,
     which: SandboxRef,
     cell: Cell,
+    request: Option<RequestId>,
     items: BoxStream<'static, Result<Item>>,
     collected: Collected,
     stdout: Text,
@@ -121,7 +122,8 @@ impl Running {
         let items = rest.engine.exec_entries(&who, &which, &view.id, 1, Follow::Yes).await?;
         let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);
         let (stdout, stderr) = (Text::default(), Text::default());
-        Ok(Self { rest: rest.clone(), who, which, cell, items, collected, stdout, stderr })
+        let request = view.request_id.clone();
+        Ok(Self { rest: rest.clone(), who, which, cell, request, items, collected, stdout, stderr })
     }
 
     async fn finish_reading(mut self) -> Result<v1::CodeResult> {
@@ -145,7 +147,8 @@ impl Running {
         if let Some(ExecOutcome::NotStarted { reason, message }) = self.collected.outcome() {
             let (engine, language) = (&self.rest.engine, self.cell.language);
             let why = (*reason, message.as_str());
-            return Err(language::not_started(engine, &self.who, &self.which, language, why).await);
+            let request = self.request.as_ref();
+            return Err(language::not_started(engine, &self.who, &self.which, language, why, request).await);
         }
         let finished = self.collected.finish(|_cursor| String::new());
         Ok(v1::CodeResult {

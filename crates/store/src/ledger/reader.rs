@@ -22,6 +22,8 @@ pub struct LedgerReader {
     scanner: Option<Scanner>,
     /// The last answer told of damage here; the next one goes on behind it.
     is_past_damage: bool,
+    /// Number of an entry that is known to have been written.
+    must_reach: u64,
 }
 
 /// How the reader goes on.
@@ -43,7 +45,13 @@ struct Surroundings {
 
 impl LedgerReader {
     pub(super) fn new(shared: Arc<Shared>, exec: ExecId, from: u64) -> Self {
-        Self { shared, exec, wanted: from.max(1), scanner: None, is_past_damage: false }
+        Self { shared, exec, wanted: from.max(1), scanner: None, is_past_damage: false, must_reach: 0 }
+    }
+
+    /// For a ledger that is known to have an entry of this number: without it, what is missing is told as damage.
+    #[must_use]
+    pub fn reaching(self, last: u64) -> Self {
+        Self { must_reach: last, ..self }
     }
 
     /// The next item; `None` when there is nothing more now. Call again after the writer's watch has changed.
@@ -53,11 +61,30 @@ impl LedgerReader {
     pub fn next(&mut self) -> Result<Option<Item>, LedgerError> {
         loop {
             match self.step()? {
-                Turn::Wait => return Ok(None),
+                Turn::Wait => return self.end().map(|()| None),
                 Turn::GoOn => {}
                 Turn::Tell(item) => return Ok(Some(item)),
             }
         }
+    }
+
+    /// Nothing more is there. An error, once, where there was more.
+    fn end(&mut self) -> Result<(), LedgerError> {
+        let last = mem::take(&mut self.must_reach);
+        if self.wanted > last {
+            return Ok(());
+        }
+        if self.surroundings(0).published.is_some() {
+            // Whoever writes it now may have more to tell.
+            self.must_reach = last;
+            return Ok(());
+        }
+        let (segment, offset) = match &self.scanner {
+            Some(scanner) => (scanner.path().to_owned(), scanner.offset),
+            None => (self.shared.exec_directory(&self.exec), 0),
+        };
+        let reason = format!("entries {} to {last} are missing", self.wanted);
+        Err(LedgerError::Damaged { exec: self.exec.clone(), segment, offset, reason })
     }
 
     fn step(&mut self) -> Result<Turn, LedgerError> {
@@ -88,6 +115,9 @@ impl LedgerReader {
         scanner.refresh();
         match (scanner.next()?, around.next) {
             (Step::Entry(entry), _) => Ok(self.deliver(entry)),
+            (Step::End, None) if around.published.is_some_and(|last| scanner.expected <= last) => {
+                self.damage("entries are missing at its end".to_owned())
+            }
             (Step::End, None) => Ok(Turn::Wait),
             (Step::End, Some(next)) if next == scanner.expected || around.was_trimmed => {
                 let first = scanner.first;

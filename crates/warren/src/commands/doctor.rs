@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     client::StartMode,
+    daemon::{self, Recovered},
     doctor::{self, Check, Status},
     error::CommandResult,
     output::{self, Paint},
@@ -24,6 +25,12 @@ pub(crate) struct Args {
     /// Do not make a sandbox to try it
     #[arg(long)]
     no_trial: bool,
+    /// Make records anew from the files of sandboxes, volumes and snapshots, after the database was lost or damaged
+    ///
+    /// Nothing is deleted: a damaged database is kept under another name, and files of which no record can be made are moved
+    /// to `lost/` in the data directory. Keys, events, the audit and the commands of execs cannot be made anew.
+    #[arg(long)]
+    recover: bool,
     /// Configuration file [env: WARREN_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -42,7 +49,11 @@ struct Diagnosis {
 
 /// Not asynchronous: what forks comes before the runtime.
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    if args.recover {
+        return recover(context);
+    }
     let mut checks = doctor::check_host(&context.directories);
+    checks.push(doctor::check_records(&context.directories.home));
     checks.push(doctor::check_packages(args.config.as_deref(), &context.directories));
     let diagnosis = super::block_on(diagnose(context, args, checks))?;
     if context.json {
@@ -53,8 +64,57 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     Ok(if diagnosis.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// What `--recover` did.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RecoveryReport {
+    sandboxes: Vec<String>,
+    volumes: Vec<String>,
+    snapshots: usize,
+    execs: usize,
+    /// The damaged database, under its new name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged_database: Option<PathBuf>,
+    /// Where that lies now of which no record could be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<PathBuf>,
+}
+
+fn recover(context: &Context) -> CommandResult {
+    let Recovered { database, recovery, lost } =
+        super::block_on(async { Ok(daemon::recover(&context.directories).await?) })?;
+    let report = RecoveryReport {
+        sandboxes: recovery.sandboxes,
+        volumes: recovery.volumes,
+        snapshots: recovery.n_snapshots,
+        execs: recovery.n_execs,
+        damaged_database: database,
+        lost,
+    };
+    if context.json {
+        output::json(&report)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let RecoveryReport { sandboxes, volumes, snapshots, execs, damaged_database, lost } = report;
+    output::line(&format!(
+        "Records made anew: {} sandboxes ({execs} execs), {} volumes, {snapshots} snapshots.",
+        sandboxes.len(),
+        volumes.len()
+    ))?;
+    if let Some(path) = damaged_database {
+        output::line(&format!("The damaged database is kept as {}.", path.display()))?;
+        output::line(
+            "Keys, events, the audit and the commands of execs were only in there: make keys anew.",
+        )?;
+    }
+    if let Some(path) = lost {
+        output::line(&format!("Files of which no record can be made are now in {}.", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> CommandResult<Diagnosis> {
-    checks.push(daemon(context).await);
+    checks.push(check_daemon(context).await);
     let mut isolation = None;
     if !args.no_trial {
         let (check, found) = doctor::try_sandbox(&context.directories).await;
@@ -66,7 +126,7 @@ async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> Com
     Ok(Diagnosis { ok, checks, isolation, cage })
 }
 
-async fn daemon(context: &Context) -> Check {
+async fn check_daemon(context: &Context) -> Check {
     let name = "daemon";
     let Ok(client) = context.client_that(StartMode::Never).await else {
         return Check::works(name, "none runs; the next command starts one");

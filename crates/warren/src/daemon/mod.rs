@@ -11,10 +11,11 @@ mod log;
 mod memory;
 mod network;
 mod ready;
+mod recover;
 mod socket;
 mod take_over;
 
-use std::{io, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig, ImageOptions, Unpacker};
 use frontends::{
@@ -24,7 +25,7 @@ use frontends::{
     rest::{self, Rest},
 };
 use sandbox::{Error, ErrorKind, Result};
-use store::Store;
+use store::{Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,7 @@ pub(crate) use self::{
     backend::BackendChoice,
     network::{Listen, NetworkOptions, TlsFiles},
     ready::Readiness,
+    recover::{Recovered, recover},
 };
 use self::{
     backend::Running,
@@ -129,13 +131,7 @@ async fn run(
     Note::remove_old(directories);
     // Its spawner begins while the records are read.
     let starting = tokio::spawn(backend.start(directories.clone(), open_files));
-    let store = Store::open(&directories.home).map_err(|error| {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("could not open the records in {}", directories.home.display()),
-        )
-        .with_source(error)
-    })?;
+    let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
     let Running { backend, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
     })??;
@@ -178,6 +174,15 @@ async fn run(
     tracing::info!("stopped");
     drop(locks);
     Ok(())
+}
+
+fn no_records(home: &Path, error: StoreError) -> Error {
+    let message = format!("could not open the records in {}", home.display());
+    let told = Error::new(ErrorKind::Unavailable, message);
+    match error.hint() {
+        Some(hint) => told.with_hint(hint).with_source(error),
+        None => told.with_source(error),
+    }
 }
 
 fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {

@@ -3,11 +3,14 @@
 mod cage;
 mod host;
 mod packages;
+mod records;
 mod trial;
 
 use serde::Serialize;
 
-pub(crate) use self::{cage::read_cage, host::check_host, packages::check_packages, trial::try_sandbox};
+pub(crate) use self::{
+    cage::read_cage, host::check_host, packages::check_packages, records::check_records, trial::try_sandbox,
+};
 use crate::directories::Directories;
 
 /// How one thing stands.

@@ -20,6 +20,7 @@ mod images;
 mod ledger;
 mod lifecycle;
 mod limits;
+mod lost_records;
 mod packages;
 mod patches;
 mod refusals;

@@ -170,7 +170,8 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
     let (mut collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
     if let (Some(ExecOutcome::NotStarted { reason, message }), End::Ended) = (collected.outcome(), end) {
         let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
-        let error = language::not_started(call.engine(), &call.who, which, language, why).await;
+        let request = launched.exec.request_id.as_ref();
+        let error = language::not_started(call.engine(), &call.who, which, language, why, request).await;
         return Err(refused(error));
     }
     collected.warn(ignored);

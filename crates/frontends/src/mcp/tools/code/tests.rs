@@ -335,3 +335,25 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
     let taken = json!({ "name": "box", "code": "1", "requestId": "r-9" });
     client.error("sandbox_run_code", taken, "already_exists").await;
 }
+
+#[tokio::test]
+async fn a_cell_that_never_began_is_not_to_be_asked_for_again_by_the_same_request() {
+    let client = Client::new().await;
+    let limit = json!([{ "resource": "nproc", "soft": 4, "hard": 4 }]);
+    client.data("sandbox_create", json!({ "name": "box", "process": { "rlimits": limit } })).await;
+    for _ in 0..4 {
+        let which = "box".parse().unwrap();
+        client.call.engine().exec(&client.call.who, &which, sandbox::ExecSpec::shell("sleep")).await.unwrap();
+    }
+    // Another call would make another cell, which may find a free process.
+    let cell = json!({ "name": "box", "language": "sh", "code": "true" });
+    let error = client.error("sandbox_run_code", cell, "limit_reached").await;
+    assert_eq!(error["retryable"], true, "{error}");
+    // The same request is answered with the same cell, however often.
+    let cell = json!({ "name": "box", "language": "sh", "code": "true", "requestId": "r-1" });
+    for _ in 0..2 {
+        let error = client.error("sandbox_run_code", cell.clone(), "wrong_state").await;
+        assert_eq!(error["retryable"], false, "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("another requestId"), "{error}");
+    }
+}

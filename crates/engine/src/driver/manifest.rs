@@ -1,0 +1,53 @@
+//! The copy of the record beside the sandbox's files, from which it is made anew should the database be lost.
+
+use std::{io, sync::Arc};
+
+use sandbox::{Result, SandboxState};
+use store::{Described, SandboxRecord};
+use tokio::task::spawn_blocking;
+
+use super::Driver;
+use crate::{disk::may_block, error};
+
+/// How the copy stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manifest {
+    Kept,
+    /// The record has changed, perhaps.
+    Due,
+    /// It could not be written, which was told. Tried again with the next thing that happens.
+    Failing,
+}
+
+impl Driver {
+    /// Brings the copy up to date, after whoever waited for the change was answered.
+    pub(super) fn keep_manifest(&mut self) {
+        // What is about to change is written when it has.
+        let is_settled = !matches!(self.record.state, SandboxState::Creating | SandboxState::Stopping);
+        if self.manifest == Manifest::Kept || !is_settled || self.work.is_some() {
+            return;
+        }
+        match may_block(|| write(&self.record)) {
+            Ok(()) => self.manifest = Manifest::Kept,
+            Err(error) => {
+                if self.manifest == Manifest::Due {
+                    tracing::warn!(sandbox = %self.record.id, %error, "could not write its manifest");
+                }
+                self.manifest = Manifest::Failing;
+            }
+        }
+    }
+}
+
+/// Writes the first one; the record stands, and the directory is there.
+pub(super) async fn write_first(record: Arc<SandboxRecord>) -> Result<()> {
+    let directory = record.plan.directory.clone();
+    let written = spawn_blocking(move || write(&record)).await.unwrap_or_else(|error| Err(error.into()));
+    written.map_err(|error| error::from_io("write the manifest of", &directory, error))
+}
+
+fn write(record: &SandboxRecord) -> io::Result<()> {
+    // When it was last used changes all the time, and says nothing once the record is lost.
+    let record = SandboxRecord { last_active_at: record.created_at, ..record.clone() };
+    record.write_manifest(&record.plan.directory)
+}

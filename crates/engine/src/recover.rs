@@ -1,0 +1,369 @@
+//! Records from the files of a home: after a database that was lost or damaged, or an old copy that knows too little.
+//!
+//! A manifest lies beside the files of each sandbox and each volume, written after its record and removed with the files. So
+//! a manifest without a record is never a leftover: the record was lost, and is made anew.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use jiff::Timestamp;
+use sandbox::{ExecId, ExecSpec, ExecState, Result, SandboxState};
+use store::{
+    CorruptRow, Described, EntryKind, ExecRecord, Found, Item, Ledger, LedgerError, LedgerLimits,
+    SandboxRecord, Store, StoreError, VolumeRecord,
+};
+
+use crate::{
+    disk::may_block,
+    error, names,
+    outcome::{ExitEntry, StartEntry},
+    snapshots,
+};
+
+/// Between a name that another has by now and some letters of chance.
+const RECOVERED: &str = "-recovered-";
+const MAX_NAME_BYTES: usize = 63;
+/// Tries to find a name that is free.
+const MAX_TRIES: usize = 16;
+/// The command of an exec whose record was lost; the ledger does not have it.
+const UNKNOWN_COMMAND: &str = "(unknown)";
+
+/// Whether records are made anew that are there and cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CorruptRecords {
+    Leave,
+    Mend,
+}
+
+/// What became of a home's records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Names of the sandboxes whose records were made anew.
+    pub sandboxes: Vec<String>,
+    pub volumes: Vec<String>,
+    pub n_snapshots: usize,
+    pub n_execs: usize,
+    /// What has no record and cannot get one. It is left alone.
+    pub unknown: Vec<Unknown>,
+    /// Whether the database knows all that is the home's. Where it does not, what it does not know is no leftover.
+    pub is_complete: bool,
+}
+
+/// The directory of a sandbox or a volume, and why no record can be made of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+impl Recovery {
+    fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.volumes.is_empty() && self.n_snapshots == 0
+    }
+
+    /// Ids of what is unknown and must be left alone.
+    pub(crate) fn unknown_ids<T: FromStr>(&self) -> Vec<T> {
+        let names = self.unknown.iter().filter_map(|unknown| unknown.path.file_name()?.to_str());
+        names.filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// What an operator should know.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.is_empty() {
+            warnings.push(format!(
+                "records were missing and were made anew from the files: {} sandboxes, {} volumes, {} snapshots; keys, events, \
+                 the audit, package jobs and the commands of execs cannot be made anew",
+                self.sandboxes.len(),
+                self.volumes.len(),
+                self.n_snapshots
+            ));
+        }
+        for Unknown { path, reason } in &self.unknown {
+            warnings.push(format!("{} has no record and is left alone: {reason}", path.display()));
+        }
+        if !self.unknown.is_empty() {
+            warnings.push("`warren doctor --recover` puts aside what has no record".to_owned());
+        }
+        warnings
+    }
+}
+
+/// Makes records of everything in `home` that has a manifest and no record. Nothing is deleted.
+pub async fn recover(
+    home: &Path,
+    store: &Store,
+    now: Timestamp,
+    corrupt: CorruptRecords,
+) -> Result<Recovery> {
+    let is_of_home = store.is_of_home().await.map_err(error::from_store)?;
+    let mut recovery = Recovery::default();
+    recover_sandboxes(home, store, now, corrupt, &mut recovery).await?;
+    recover_volumes(home, store, corrupt, &mut recovery).await?;
+    if is_of_home {
+        // An empty directory without a record, which the death of a daemon left in the middle of a create.
+        recovery.unknown.retain(|unknown| unknown.reason != NO_MANIFEST);
+    } else {
+        recovery.n_snapshots = snapshots::recover(&home.join("snapshots"), store).await?;
+    }
+    recovery.is_complete = is_of_home || recovery.unknown.is_empty();
+    if recovery.is_complete && !is_of_home {
+        store.bind_to_home().await.map_err(error::from_store)?;
+    }
+    for warning in recovery.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(recovery)
+}
+
+const NO_MANIFEST: &str = "it has no manifest";
+
+/// Those of the home that are not `known`, with their manifests where these can be read.
+fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut Recovery) -> Result<Vec<T>> {
+    let found = may_block(|| store::find_in_home::<T>(home))
+        .map_err(|error| error::from_io("list", &home.join(T::DIRECTORY), error))?;
+    let mut records = Vec::new();
+    for found in found.into_iter().filter(|found| !known.contains(&found.id)) {
+        match may_block(|| found.read()) {
+            Ok(record) => records.push(record),
+            Err(error) => recovery.unknown.push(unknown(found, &error)),
+        }
+    }
+    Ok(records)
+}
+
+fn unknown<T: Described>(found: Found<T>, error: &io::Error) -> Unknown {
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => NO_MANIFEST.to_owned(),
+        _ => format!("its manifest cannot be read: {error}"),
+    };
+    Unknown { path: found.directory, reason }
+}
+
+/// Ids of records that count as known.
+fn known_ids<Id: FromStr + Ord>(
+    readable: impl Iterator<Item = Id>,
+    rows: &[CorruptRow],
+    corrupt: CorruptRecords,
+) -> BTreeSet<Id> {
+    let left = rows.iter().filter(|_| corrupt == CorruptRecords::Leave);
+    readable.chain(left.filter_map(|row| row.id.parse().ok())).collect()
+}
+
+async fn recover_sandboxes(
+    home: &Path,
+    store: &Store,
+    now: Timestamp,
+    corrupt: CorruptRecords,
+    recovery: &mut Recovery,
+) -> Result<()> {
+    let rows = store.sandboxes(None).await.map_err(error::from_store)?;
+    let known = known_ids(rows.records.iter().map(|record| record.id.clone()), &rows.corrupt, corrupt);
+    let mut records = unrecorded::<SandboxRecord>(home, &known, recovery)?;
+    records.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
+    for mut record in records {
+        record.plan.directory = home.join(SandboxRecord::DIRECTORY).join(record.id.as_str());
+        // How long nobody used it is not known; it must not end for that at once.
+        record.last_active_at = now;
+        if record.state == SandboxState::Creating || record.state == SandboxState::Stopping {
+            // Its place tells: what lives is taken up, and the rest is stopped.
+            record.state = SandboxState::Running;
+        }
+        let is_corrupt = rows.corrupt.iter().any(|row| row.id == record.id.as_str());
+        let name = put_sandbox(store, record.clone(), is_corrupt).await?;
+        tracing::warn!(sandbox = %record.id, name, "a sandbox without a record got one, from its manifest");
+        recovery.sandboxes.push(name);
+        if !is_corrupt {
+            recovery.n_execs += recover_execs(store, &record).await;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the record, under another name where its own is another's by now. Returns the name.
+async fn put_sandbox(store: &Store, mut record: SandboxRecord, is_corrupt: bool) -> Result<String> {
+    let name = record.name.clone();
+    for _ in 0..MAX_TRIES {
+        let put = match is_corrupt {
+            true => store.update_sandbox(record.clone()).await,
+            false => store.insert_sandbox(record.clone()).await,
+        };
+        match put {
+            Ok(()) => return Ok(record.name.to_string()),
+            // The sandbox that answered the request the last time is the one with the record.
+            Err(StoreError::RequestKnown { .. }) => record.spec.request_id = None,
+            Err(StoreError::NameTaken { .. }) if remove_ghost(store, &record).await => {}
+            Err(StoreError::NameTaken { .. }) => {
+                record.name = another_name(name.as_str())?.parse()?;
+                record.spec.name = Some(record.name.clone());
+            }
+            Err(error) => return Err(error::from_store(error)),
+        }
+    }
+    Err(sandbox::Error::new(
+        sandbox::ErrorKind::Internal,
+        format!("no name was found for {}, which was called {name}", record.id),
+    ))
+}
+
+/// An old copy of a database knows sandboxes that are gone; such a record does not keep a name from one that is there.
+async fn remove_ghost(store: &Store, wanted: &SandboxRecord) -> bool {
+    let holder = store.sandbox_named(wanted.namespace.clone(), wanted.name.clone()).await;
+    let Ok(Some(holder)) = holder else { return false };
+    !holder.plan.directory.exists() && store.remove_sandbox(holder.id).await.is_ok()
+}
+
+async fn recover_volumes(
+    home: &Path,
+    store: &Store,
+    corrupt: CorruptRecords,
+    recovery: &mut Recovery,
+) -> Result<()> {
+    let rows = store.volumes().await.map_err(error::from_store)?;
+    let known = known_ids(rows.records.iter().map(|record| record.id.clone()), &rows.corrupt, corrupt);
+    for record in unrecorded::<VolumeRecord>(home, &known, recovery)? {
+        let is_corrupt = rows.corrupt.iter().any(|row| row.id == record.id.as_str());
+        let id = record.id.clone();
+        let name = put_volume(home, store, record, is_corrupt).await?;
+        tracing::warn!(volume = %id, name, "a volume without a record got one, from its manifest");
+        recovery.volumes.push(name);
+    }
+    Ok(())
+}
+
+async fn put_volume(
+    home: &Path,
+    store: &Store,
+    mut record: VolumeRecord,
+    is_corrupt: bool,
+) -> Result<String> {
+    let name = record.spec.name.clone();
+    if is_corrupt {
+        store.remove_volume(record.id.clone()).await.map_err(error::from_store)?;
+    }
+    for _ in 0..MAX_TRIES {
+        match store.insert_volume(record.clone()).await {
+            Ok(()) => return Ok(record.spec.name.to_string()),
+            Err(StoreError::VolumeTaken { .. }) if remove_ghost_volume(home, store, &record).await => {}
+            Err(StoreError::VolumeTaken { .. }) => record.spec.name = another_name(name.as_str())?.parse()?,
+            Err(error) => return Err(error::from_store(error)),
+        }
+    }
+    Err(sandbox::Error::new(
+        sandbox::ErrorKind::Internal,
+        format!("no name was found for {}, which was called {name}", record.id),
+    ))
+}
+
+async fn remove_ghost_volume(home: &Path, store: &Store, wanted: &VolumeRecord) -> bool {
+    let Ok(rows) = store.volumes().await else { return false };
+    let is_holder = |record: &VolumeRecord| {
+        record.spec.namespace == wanted.spec.namespace && record.spec.name == wanted.spec.name
+    };
+    let Some(holder) = rows.records.into_iter().find(is_holder) else { return false };
+    let directory = home.join(VolumeRecord::DIRECTORY).join(holder.id.as_str());
+    !directory.exists() && store.remove_volume(holder.id).await.is_ok()
+}
+
+fn another_name(name: &str) -> Result<String> {
+    let chance = u16::from_le_bytes(names::random_bytes()?);
+    let end = format!("{RECOVERED}{chance:04x}");
+    // Names are ASCII.
+    Ok(format!("{}{end}", &name[..name.len().min(MAX_NAME_BYTES - end.len())]))
+}
+
+/// Makes records of the execs that a sandbox has ledgers of: when and how they began and ended. Returns how many.
+async fn recover_execs(store: &Store, sandbox: &SandboxRecord) -> usize {
+    let logs = sandbox.plan.directory.join("logs");
+    let read = || -> Result<Vec<ExecRecord>, LedgerError> {
+        let ledger = Ledger::open(logs, LedgerLimits::default())?;
+        let ids = ledger.execs()?.into_iter();
+        let mut execs = ids.map(|id| read_exec(&ledger, sandbox, id)).collect::<Result<Vec<_>, _>>()?;
+        execs.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
+        Ok(execs)
+    };
+    let execs = may_block(read).unwrap_or_else(|error| {
+        tracing::error!(sandbox = %sandbox.id, %error, "its execs cannot be found again");
+        Vec::new()
+    });
+    let mut n_found = 0;
+    for exec in execs {
+        let id = exec.id.clone();
+        match store.insert_exec(exec).await {
+            Ok(()) => n_found += 1,
+            Err(error) => tracing::warn!(exec = %id, %error, "an exec without a record gets none"),
+        }
+    }
+    n_found
+}
+
+fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<ExecRecord, LedgerError> {
+    let mut reader = ledger.reader(&id, 1)?;
+    let mut record = ExecRecord {
+        id,
+        sandbox: sandbox.id.clone(),
+        // What it was started with is not known. Whether it takes input its guest knows.
+        spec: ExecSpec { stdin: true, ..ExecSpec::argv([UNKNOWN_COMMAND]) },
+        state: ExecState::Running,
+        outcome: None,
+        pid: None,
+        created_at: sandbox.created_at,
+        started_at: None,
+        ended_at: None,
+        last_entry: None,
+        n_lost: 0,
+    };
+    loop {
+        match reader.next() {
+            Ok(Some(Item::Entry(entry))) => {
+                let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or(sandbox.created_at);
+                if record.started_at.is_none() {
+                    record.created_at = at;
+                    record.started_at = Some(at);
+                }
+                match entry.kind {
+                    EntryKind::Started => {
+                        record.pid =
+                            serde_json::from_slice::<StartEntry>(&entry.data).ok().map(|entry| entry.pid);
+                    }
+                    EntryKind::Exited => {
+                        let end = serde_json::from_slice::<ExitEntry>(&entry.data).ok();
+                        record.outcome = end.map(|end| end.outcome);
+                        record.ended_at = Some(at);
+                        record.state = ExecState::Done;
+                        record.last_entry = Some(entry.number);
+                    }
+                    _ => {}
+                }
+            }
+            Ok(Some(Item::Trimmed { .. })) | Err(LedgerError::Damaged { .. }) => {}
+            Ok(None) => return Ok(record),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Moves what has no record out of the way, to `lost/<stamp>/`, and ties the database to the home. What it is moved to.
+pub async fn put_aside(
+    home: &Path,
+    store: &Store,
+    recovery: &Recovery,
+    stamp: &str,
+) -> Result<Option<PathBuf>> {
+    let lost = home.join("lost").join(stamp);
+    for Unknown { path, .. } in &recovery.unknown {
+        let kind = path.parent().and_then(Path::file_name).unwrap_or_default();
+        let into = lost.join(kind);
+        let moved = may_block(|| {
+            std::fs::create_dir_all(&into)?;
+            std::fs::rename(path, into.join(path.file_name().unwrap_or_default()))
+        });
+        moved.map_err(|error| error::from_io("put aside", path, error))?;
+    }
+    store.bind_to_home().await.map_err(error::from_store)?;
+    Ok((!recovery.unknown.is_empty()).then_some(lost))
+}

@@ -1,0 +1,41 @@
+//! `warren doctor --recover`: makes a home's records anew, in the place of a daemon that cannot open them.
+
+use std::path::PathBuf;
+
+use engine::{CorruptRecords, Recovery};
+use jiff::{Timestamp, tz::TimeZone};
+use sandbox::Result;
+use store::{Store, StoreError};
+
+use super::{no_records, take_over::take_locks};
+use crate::directories::Directories;
+
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// What the damaged database is called now, where it was damaged.
+    pub(crate) database: Option<PathBuf>,
+    pub(crate) recovery: Recovery,
+    /// Where that lies now of which no record could be made.
+    pub(crate) lost: Option<PathBuf>,
+}
+
+/// Deletes nothing: what cannot be used is put aside. Refused while a daemon runs.
+pub(crate) async fn recover(directories: &Directories) -> Result<Recovered> {
+    directories.make()?;
+    let _locks = take_locks(directories)?;
+    let home = &directories.home;
+    let now = Timestamp::now();
+    let stamp = now.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%SZ").to_string();
+    let failed = |error| no_records(home, error);
+    let (store, database) = match Store::open(home) {
+        Err(StoreError::Unreadable { .. }) => {
+            let database = Store::set_aside(home, &format!("damaged-{stamp}")).map_err(failed)?;
+            (Store::open(home).map_err(failed)?, database)
+        }
+        store => (store.map_err(failed)?, None),
+    };
+    let recovery = engine::recover(home, &store, now, CorruptRecords::Mend).await?;
+    let lost = engine::put_aside(home, &store, &recovery, &stamp).await?;
+    store.close().await;
+    Ok(Recovered { database, recovery, lost })
+}
