@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit mcp rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
+.PHONY: help build run test check unit mcp api-fuzz rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp rootless cgroup-v2 fuzz-briefly ## everything CI runs
+test: setup check unit mcp api-fuzz rootless cgroup-v2 fuzz-briefly ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -29,6 +29,10 @@ mcp: ## MCP clients that others wrote, and the official conformance suite (npm, 
 	cargo test --workspace --no-run
 	tests/mcp-clients/conformance target/debug/warren
 	tests/mcp-clients/run target/debug/warren
+
+api-fuzz: ## requests that schemathesis makes from the OpenAPI document (pip)
+	cargo test --workspace --no-run
+	tests/api-fuzz/run target/debug/warren
 
 rootless: ## the sandbox tests again, as an ordinary user (when root asks)
 	scripts/test-rootless

@@ -1,6 +1,7 @@
 //! Who may see and touch what. Front ends authenticate; only this file refuses.
 
 use guest_protocol::Request;
+use images::Reach;
 use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result};
 
 /// Who asks, as a front end found out.
@@ -87,6 +88,11 @@ impl Principal {
             Scope::All => Namespace::default(),
             Scope::One(own) => own.clone(),
         }
+    }
+
+    /// Where pulls for this principal may lead: only whoever runs the daemon gets into its own network.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.is_owner { Reach::Everywhere } else { Reach::Public }
     }
 
     pub(crate) fn may_create_in(&self, namespace: &Namespace) -> Result<()> {

@@ -51,7 +51,7 @@ pub(crate) async fn find(
 ) -> Result<Found> {
     match &spec.rootfs {
         None if spec.image.is_host() => Ok(Base::host().into()),
-        None => find_image(core, spec, progress).await,
+        None => find_image(core, who, spec, progress).await,
         Some(_) if !spec.image.is_host() => {
             Err(Error::invalid("a sandbox is made on an image or on a rootfs, not on both")
                 .with_hint("Leave one of image and rootfs out."))
@@ -71,7 +71,12 @@ pub(crate) async fn find(
     }
 }
 
-async fn find_image(core: &Arc<Core>, spec: &SandboxSpec, progress: &Progress) -> Result<Found> {
+async fn find_image(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    progress: &Progress,
+) -> Result<Found> {
     let stand_in = stand_in::find(spec.image.as_str());
     if let (Some(stand_in), false) = (&stand_in, core.keeps_images()) {
         return Ok(stand_in.base("this daemon keeps no images").into());
@@ -91,14 +96,15 @@ async fn find_image(core: &Arc<Core>, spec: &SandboxSpec, progress: &Progress) -
         }
     }
     let reference: Reference = name.parse().map_err(from_images)?;
+    let options = PullOptions { reach: who.reach(), ..PullOptions::default() };
     let Some(stand_in) = stand_in else {
-        let pulled = images.pull(&reference, PullOptions::default(), progress.clone()).await;
+        let pulled = images.pull(&reference, options, progress.clone()).await;
         return on_image(core, pulled.map_err(from_images)?);
     };
     if let Some(why) = core.images.unreachable(reference.registry()) {
         return Ok(stand_in.base(&why).into());
     }
-    match stand_in::pull_if_reachable(images, &reference, progress).await {
+    match stand_in::pull_if_reachable(images, &reference, options, progress).await {
         Ok(image) => on_image(core, image),
         Err(error) if error.is_retryable() => {
             core.images.note_unreachable(reference.registry(), &error.to_string());

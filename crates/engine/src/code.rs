@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use guest_protocol::{ContextStart, ContextState, ContextSummary, Request, Response};
-use sandbox::{ContextName, Error, Language, Result};
+use sandbox::{ContextName, Error, ExecSpec, Language, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Principal, SandboxRef, files::Answer, names};
@@ -67,6 +67,13 @@ pub struct LanguageView {
     pub stateful: bool,
 }
 
+/// A context is run as an exec is, so what no exec may ask for is refused here too.
+fn check(spec: &ContextSpec) -> Result<()> {
+    let ContextSpec { env, cwd, user, .. } = spec.clone();
+    let exec = ExecSpec { env, cwd, user, ..ExecSpec::argv(["interpreter"]) };
+    exec.check().map_err(Error::from)
+}
+
 impl Engine {
     pub async fn create_context(
         &self,
@@ -79,6 +86,7 @@ impl Engine {
                 .with_hint("Run its code without a context."));
         }
         let plan = self.core().find_to_change(who, which).await?.status.borrow().record.plan.clone();
+        check(&spec)?;
         let name = match spec.name {
             Some(name) => name.to_string(),
             None => names::random_name()?.to_string(),

@@ -51,6 +51,7 @@ impl Engine {
         } else {
             self.core().images_to_change(who).await?
         };
+        let options = PullOptions { reach: who.reach(), ..options };
         let image = images.pull(reference, options, progress).await.map_err(from_registry)?;
         let mut image = detail(images, &image).await?;
         hide_strangers(who, &mut image.summary);
@@ -326,6 +327,10 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         E::Unauthorized { .. } => (
             ErrorKind::Denied,
             "Log in to the registry (docker login), or check the name: registries say the same of images that do not exist.",
+        ),
+        E::Denied { .. } => (
+            ErrorKind::Denied,
+            "Use a public registry, or have the daemon's operator name this one in its configuration (images.registries).",
         ),
         E::RateLimited { .. } => {
             (ErrorKind::LimitReached, "Try again later, log in to the registry, or use a mirror.")

@@ -75,9 +75,8 @@ struct Run {
 
 impl ConfigFile {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|error| {
-            Error::corrupt("the image's configuration", "a configuration", error.to_string())
-        })
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::unreadable("the image's configuration", "a configuration", &error))
     }
 
     /// Of the layers, lowest first.

@@ -22,6 +22,9 @@ pub enum Error {
     /// The registry wants other credentials, or these may not do this.
     #[error("{what}: the registry refused the credentials")]
     Unauthorized { what: String },
+    /// Whoever asks may not reach this registry, or where it leads.
+    #[error("{what}: {why}")]
+    Denied { what: String, why: String },
     /// The registry wants us to come back later, and later than we were told to wait.
     #[error("{what}: the registry limits how often it may be asked")]
     RateLimited { what: String, retry_after: Option<Duration> },
@@ -93,6 +96,11 @@ impl Error {
         }
     }
 
+    /// Of a document that its parser refuses. What it says may quote the document, which may be any server's answer.
+    pub(crate) fn unreadable(what: &str, expected: &str, error: &serde_json::Error) -> Self {
+        Self::corrupt(what, expected, shortened(error.to_string(), MAX_QUOTED_CHARS))
+    }
+
     /// The same, with words of strangers cut to a length that can be told.
     pub(crate) fn shortened(self) -> Self {
         let cut = |text: String| shortened(text, MAX_TOLD_CHARS);
@@ -122,6 +130,9 @@ impl Error {
 
 /// Longest piece of a stranger's text in an error.
 const MAX_TOLD_CHARS: usize = 1000;
+
+/// The same in what a parser says of a document.
+const MAX_QUOTED_CHARS: usize = 120;
 
 /// No longer than `most` characters.
 pub(crate) fn shortened(text: String, most: usize) -> String {

@@ -28,7 +28,7 @@ pub use crate::{
         Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail,
         Origin, PullOptions,
     },
-    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Retry, Timeouts, Users},
+    options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Reach, Retry, Timeouts, Users},
     pack::{PackOptions, pack_layer},
     platform::Platform,
     progress::{Event, LayerState, Progress},

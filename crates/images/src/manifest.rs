@@ -55,7 +55,7 @@ struct Probe {
 }
 
 pub(crate) fn parse(bytes: &[u8], limits: &Limits) -> Result<Parsed> {
-    let corrupt = |error: serde_json::Error| Error::corrupt("the manifest", "a manifest", error.to_string());
+    let corrupt = |error: serde_json::Error| Error::unreadable("the manifest", "a manifest", &error);
     let probe: Probe = serde_json::from_slice(bytes).map_err(corrupt)?;
     match probe {
         Probe { schema_version: Some(1), .. } => Err(Error::unsupported("a manifest of schema version 1")),

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     digest::Digest,
+    error::{Error, Result},
     unpack::{InProcess, OpaqueMark, Unpacker},
 };
 
@@ -28,6 +29,9 @@ pub struct Options {
     pub mirrors: Vec<Mirror>,
     /// Registries (`host` or `host:port`) that are spoken to without TLS. Those on loopback always are.
     pub insecure: Vec<String>,
+    /// The only registries that pulls with [`Reach::Public`] may ask, wherever they are; any at a public address, where there
+    /// is no such list. Those of `insecure` and the mirrors belong to it.
+    pub registries: Option<Vec<String>>,
     /// Certificate authorities (PEM) beyond the system's.
     pub ca_files: Vec<PathBuf>,
     pub auth: Auth,
@@ -52,6 +56,7 @@ impl Default for Options {
             unpacks: 2,
             mirrors: Vec::new(),
             insecure: Vec::new(),
+            registries: None,
             ca_files: Vec::new(),
             auth: Auth::Anonymous,
             timeouts: Timeouts::default(),
@@ -63,6 +68,32 @@ impl Default for Options {
             durable: true,
         }
     }
+}
+
+impl Options {
+    /// Registries that the operator named, so that they may be at any address.
+    pub(crate) fn named_registries(&self) -> impl Iterator<Item = &String> {
+        self.insecure.iter().chain(self.registries.iter().flatten())
+    }
+
+    /// Refuses a registry that is not in the operator's list.
+    pub(crate) fn check_allowed(&self, registry: &str) -> Result<()> {
+        if self.registries.is_none() || self.named_registries().any(|named| named == registry) {
+            return Ok(());
+        }
+        let what = format!("registry {registry}");
+        Err(Error::Denied { what, why: "it is not among the registries that are allowed here".to_owned() })
+    }
+}
+
+/// Where a pull may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// Wherever the reference and the registry say. For whoever runs this program.
+    #[default]
+    Everywhere,
+    /// To public addresses and to what [`Options`] name, at every step. For everybody else.
+    Public,
 }
 
 /// Knows who uses images, from records of its own: nothing about users is written down here.

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES};
 
+/// Most variables of one environment. With longer ones, [`MAX_EXEC_BYTES`] is reached first.
+pub const MAX_VARIABLES: usize = 4096;
+/// So much of a name is repeated in a message.
+const MAX_SHOWN_CHARS: usize = 64;
 /// Longest single argument or variable: the kernel's own `MAX_ARG_STRLEN`.
 pub const MAX_ARG_BYTES: usize = 128 * 1024;
 /// Arguments and environment together. Below the kernel's usual 2 MiB, so that our refusal comes first and is readable.
@@ -21,6 +25,10 @@ pub enum InvalidExec {
     TooLong { what: String, len: usize, limit: usize },
     #[error("{name:?} is not a name for an environment variable")]
     VariableName { name: String },
+    #[error("env has {count} variables; at most {MAX_VARIABLES} fit")]
+    TooManyVariables { count: usize },
+    #[error("{0}")]
+    Rlimit(String),
     #[error("the working directory {0:?} is not an absolute path")]
     RelativeDirectory(String),
     #[error("a terminal of {rows} rows and {cols} columns cannot be made")]
@@ -155,6 +163,7 @@ impl ExecSpec {
             let what = "the command with its environment".to_owned();
             return Err(InvalidExec::TooLong { what, len: total, limit: MAX_EXEC_BYTES });
         }
+        check_rlimits(&self.rlimits).map_err(|error| InvalidExec::Rlimit(error.message().to_owned()))?;
         if let Some(cwd) = &self.cwd {
             check_text("the working directory".to_owned(), cwd)?;
             if !cwd.starts_with('/') {
@@ -200,16 +209,36 @@ fn check_text(what: String, text: &str) -> Result<usize, InvalidExec> {
     Ok(text.len() + 1)
 }
 
-/// Checks names and values of an environment; returns the bytes it takes.
+/// Checks names, values and number of variables; returns the bytes that they take.
 pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, InvalidExec> {
+    if env.len() > MAX_VARIABLES {
+        return Err(InvalidExec::TooManyVariables { count: env.len() });
+    }
     let mut total = 0;
     for (name, value) in env {
+        let shown: String = name.chars().take(MAX_SHOWN_CHARS).collect();
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(InvalidExec::VariableName { name: name.chars().take(64).collect() });
+            return Err(InvalidExec::VariableName { name: shown });
         }
-        total += check_text(format!("the variable {name}"), value)? + name.len() + 1;
+        // The kernel takes both as one text.
+        let len = name.len() + 1 + value.len();
+        if len >= MAX_ARG_BYTES {
+            let what = format!("the variable {shown}");
+            return Err(InvalidExec::TooLong { what, len, limit: MAX_ARG_BYTES - 1 });
+        }
+        total += check_text(format!("the variable {shown}"), value)? + name.len() + 1;
     }
     Ok(total)
+}
+
+/// One limit for each resource is all that can count.
+pub(crate) fn check_rlimits(rlimits: &[Rlimit]) -> crate::Result<()> {
+    let (n, most) = (rlimits.len(), RLIMIT_RESOURCES.len());
+    if n > most {
+        return Err(crate::Error::invalid(format!("rlimits has {n} entries; at most {most} fit"))
+            .with_hint("Give each resource once."));
+    }
+    rlimits.iter().try_for_each(Rlimit::check)
 }
 
 /// Where an exec is in its life.

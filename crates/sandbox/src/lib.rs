@@ -37,8 +37,8 @@ pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, Unkn
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use exec::{
-    ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, NotStarted,
-    RLIMIT_RESOURCES, Rlimit, TerminalSize,
+    ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,
+    NotStarted, RLIMIT_RESOURCES, Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
 pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};

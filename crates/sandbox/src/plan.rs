@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, Label, Limits,
-    LimitsPlan, MountPlan, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, exec::check_env,
+    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, InvalidExec,
+    Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MountPlan, Result, Rlimit, SandboxId, SandboxName,
+    SandboxSpec,
+    exec::{check_env, check_rlimits},
     patch::check_patches,
 };
 
@@ -145,7 +147,6 @@ pub fn plan(
     if let Some(init) = &spec.init {
         init.exec().check().map_err(|invalid| Error::invalid(format!("init: {invalid}")))?;
     }
-    check_env(&spec.env)?;
     check_labels(&spec.labels)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
@@ -163,6 +164,11 @@ pub fn plan(
     }
     env.extend(base.config.env.iter().cloned());
     env.extend(spec.env.clone());
+    // All of it: a fork of a fork of a fork has what each of them added.
+    let len = check_env(&env)?;
+    if len > MAX_EXEC_BYTES {
+        return Err(InvalidExec::TooLong { what: "env".to_owned(), len, limit: MAX_EXEC_BYTES }.into());
+    }
     Ok(SandboxPlan {
         id: id.clone(),
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
@@ -216,7 +222,7 @@ fn decide_shell(spec: &SandboxSpec, config: &BaseConfig) -> Result<Option<String
 }
 
 fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> Result<LimitsPlan> {
-    rlimits.iter().try_for_each(Rlimit::check)?;
+    check_rlimits(rlimits)?;
     // What a command may ask for ends at the sandbox's own limit, so a default above that one raises it.
     let hard = rlimits.iter().filter(|limit| limit.resource == "nofile").map(|limit| limit.hard).max();
     let open_files = u32::try_from(hard.unwrap_or(0)).unwrap_or(u32::MAX).max(defaults.open_files);

@@ -37,6 +37,7 @@ const KEYS: &[&str] = &[
     "images.max_disk",
     "images.mirrors",
     "images.insecure",
+    "images.registries",
     "images.ca_files",
     "snapshots.max_count",
     "snapshots.max_count_per_key",

@@ -69,6 +69,7 @@ fn bare_name(image: &str) -> &str {
 pub(super) async fn pull_if_reachable(
     images: &Images,
     reference: &Reference,
+    options: PullOptions,
     progress: &Progress,
 ) -> images::Result<Image> {
     let answered = Arc::new(Notify::new());
@@ -79,7 +80,7 @@ pub(super) async fn pull_if_reachable(
         }
         further.tell(event);
     });
-    let pull = images.pull(reference, PullOptions::default(), watched);
+    let pull = images.pull(reference, options, watched);
     tokio::pin!(pull);
     tokio::select! {
         pulled = &mut pull => pulled,

@@ -218,7 +218,9 @@ impl<'a> Walk<'a> {
             }
         }
         let reference: Reference = name.parse().map_err(from_images)?;
-        let options = PullOptions { platform: Some(self.platform.clone()), ..PullOptions::default() };
+        let reach = self.builder.who.reach();
+        let platform = Some(self.platform.clone());
+        let options = PullOptions { platform, reach, ..PullOptions::default() };
         self.builder.tell(BuildEvent::Pull { reference: reference.to_string() }).await;
         self.images.pull(&reference, options, self.builder.pulls.clone()).await.map_err(from_images)
     }

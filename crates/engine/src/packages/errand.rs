@@ -21,9 +21,10 @@ use crate::{
 const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 /// As much of what it complains as is kept.
 const MAX_COMPLAINT_BYTES: usize = 4 * 1024;
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// Whoever asked waits for it, and a program that takes longer is stuck or starved.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
 /// Beyond its own limit, which the guest holds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// As long as what is left of one is followed after nobody wants its answer.
 const CLEAR_WITHIN: Duration = Duration::from_secs(60);
 
@@ -33,6 +34,7 @@ pub(super) struct Told {
     pub(super) stdout: Vec<u8>,
     stderr: Vec<u8>,
     code: Option<u8>,
+    timed_out: bool,
 }
 
 impl Told {
@@ -57,9 +59,10 @@ pub(super) async fn run(
 ) -> Result<Option<Told>> {
     let label = life.client.label();
     match timeout(TIME_LIMIT + PATIENCE, ask(life, plan, command, cwd)).await {
-        Ok(Ok(told)) => Ok(told),
+        Ok(Ok(told)) if !told.as_ref().is_some_and(|told| told.timed_out) => Ok(told),
         Ok(Err(failed)) => Err(error::from_guest(failed, label)),
-        Err(_elapsed) => {
+        // Its time was up inside, or nothing was heard even of that.
+        Ok(Ok(_)) | Err(_) => {
             let program = command.first().unwrap_or(&"");
             Err(Error::new(ErrorKind::TimedOut, format!("{label}: {program} gave no answer in time"))
                 .with_hint("Look at what runs in the sandbox, and try again."))
@@ -175,7 +178,7 @@ async fn listen(events: &mut ExecStream, label: &str, command: &[&str]) -> Resul
                 let surplus = told.stderr.len().saturating_sub(MAX_COMPLAINT_BYTES);
                 told.stderr.drain(..surplus);
             }
-            ExecEvent::Exited(report) => told.code = report.code,
+            ExecEvent::Exited(report) => (told.code, told.timed_out) = (report.code, report.timed_out),
             ExecEvent::Started { .. } | ExecEvent::Rich(_) | ExecEvent::Closed => {}
         }
         events.acknowledge(number).await?;

@@ -16,6 +16,7 @@ mod within;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use sandbox::{
     Action, Error, ErrorKind, ExecId, InstalledPackage, Package, PackageJobId, PackageManager, PackageSpec,
@@ -96,6 +97,9 @@ pub struct PackageListing {
     pub manager: PackageManager,
     /// By name.
     pub packages: Vec<InstalledPackage>,
+    /// The manager did not answer in time, so what it has is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
 }
 
 impl Engine {
@@ -281,14 +285,22 @@ impl Engine {
         // Looking runs programs inside, which is more than those may do who may only read.
         let shared = self.core().find_to_change(who, which).await?;
         if let Some(manager) = manager {
-            return Ok(vec![PackageListing { manager, packages: self.look(&shared, manager).await? }]);
+            let packages = self.look(&shared, manager).await?;
+            return Ok(vec![PackageListing { manager, packages, timed_out: false }]);
         }
         let (life, _guard) = shared.enter(Action::Exec, &self.core().clock)?;
         let plan = shared.status.borrow().record.plan.clone();
+        // At the same time, so that all of them together take no longer than the slowest.
+        let looks = PackageManager::ALL.map(|manager| look::installed(&life, &plan, manager));
         let mut listings = Vec::new();
-        for manager in PackageManager::ALL {
-            if let Some(packages) = look::installed(&life, &plan, manager).await? {
-                listings.push(PackageListing { manager, packages });
+        for (manager, found) in PackageManager::ALL.into_iter().zip(join_all(looks).await) {
+            match found {
+                Ok(Some(packages)) => listings.push(PackageListing { manager, packages, timed_out: false }),
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    listings.push(PackageListing { manager, packages: Vec::new(), timed_out: true });
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(listings)

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
-use engine::{Force, SandboxRef, SignalScope, Target, WriteOptions};
+use engine::{ContextSpec, Force, SandboxRef, SignalScope, Target, WriteOptions};
 use sandbox::{
-    ByteSize, CpuCount, ErrorKind, ExecId, ExecSpec, Limits, SandboxName, SandboxSpec, TerminalSize,
+    ByteSize, CpuCount, ErrorKind, ExecId, ExecSpec, Language, Limits, MAX_VARIABLES, Rlimit, SandboxName,
+    SandboxSpec, TerminalSize,
 };
 
 use super::support::{World, bytes};
@@ -154,4 +155,40 @@ async fn what_is_not_there_is_named() {
     let error = engine.remove_sandbox(who, &which, Force::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongState);
     assert!(error.hint().unwrap().contains("force"), "{error:?}");
+}
+
+#[tokio::test]
+async fn environments_are_bounded_wherever_they_are_given() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let many: BTreeMap<_, _> = (0..=MAX_VARIABLES).map(|n| (format!("K{n}"), String::new())).collect();
+    let long: BTreeMap<_, _> = (0..20).map(|n| (format!("K{n}"), "x".repeat(60_000))).collect();
+    let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    for (env, told) in [
+        (many, "variables; at most 4096"),
+        (long, "bytes; at most 1048576"),
+        (one("A", &"x".repeat(128 * 1024)), "131074 bytes; at most 131071"),
+        (one(&"A".repeat(128 * 1024), "x"), "131074 bytes; at most 131071"),
+        (one("", "x"), "is not a name"),
+        (one("A=B", "x"), "is not a name"),
+    ] {
+        let spec = SandboxSpec { env: env.clone(), ..SandboxSpec::default() };
+        let created = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+        let spec = ExecSpec { env: env.clone(), ..ExecSpec::argv(["true"]) };
+        let run = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
+        let spec = ContextSpec { name: None, language: Language::Python, env, cwd: None, user: None };
+        let kept = world.engine.create_context(&world.who, &which, spec).await.unwrap_err();
+        for error in [created, run, kept] {
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+            assert!(error.message().contains(told) && error.message().len() < 300, "{error}");
+        }
+    }
+    let rlimits = vec![Rlimit { resource: "core".to_owned(), soft: 0, hard: 0 }; 17];
+    let spec = SandboxSpec { rlimits: rlimits.clone(), ..SandboxSpec::default() };
+    let created = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
+    let spec = ExecSpec { rlimits, ..ExecSpec::argv(["true"]) };
+    let run = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
+    for error in [created, run] {
+        assert_eq!(error.message(), "rlimits has 17 entries; at most 16 fit");
+    }
 }

@@ -3,12 +3,12 @@
 use std::{io::Cursor, time::Duration};
 
 use engine::{
-    Digest, Force, ImageConfig, ImageOptions, Platform, Principal, Reference, RestoreSpec, SandboxRef,
-    SnapshotSpec,
+    BuildSpec, Digest, DockerfileSource, Force, ImageConfig, ImageOptions, Platform, Principal, Progress,
+    PullOptions, Reference, RestoreSpec, SandboxRef, SnapshotSpec,
 };
 use sandbox::{ErrorKind, FileIdentity, ImageRef, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
 
-use super::support::{World, in_time};
+use super::support::{World, bytes, in_time};
 
 async fn with_images() -> World {
     World::with(|config| {
@@ -278,4 +278,54 @@ async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
     let claimed = r#"{"kind":"directory","path":"/","allowed":{"device":1,"inode":2}}"#;
     let read: RootfsSpec = serde_json::from_str(claimed).unwrap();
     assert_eq!(read, RootfsSpec::Directory { path: "/".into(), allowed: None });
+}
+
+/// Counts who comes to a port of this host.
+struct Inside {
+    listener: tokio::net::TcpListener,
+}
+
+impl Inside {
+    async fn new() -> Self {
+        Self { listener: tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    fn image(&self) -> String {
+        format!("{}/x/y:1", self.listener.local_addr().unwrap())
+    }
+
+    fn was_asked(&self) -> bool {
+        futures_util::FutureExt::now_or_never(self.listener.accept()).is_some()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_operator_reaches_registries_of_the_hosts_own_network() {
+    let world = with_images().await;
+    let inside = Inside::new().await;
+    let image = inside.image();
+    let reference: Reference = image.parse().unwrap();
+    let tenant = Principal::of_namespace("tenant", "team".parse().unwrap());
+    let everywhere = Principal::developer("developer");
+    for who in [&tenant, &everywhere] {
+        let pull = world.engine.pull_image(who, &reference, PullOptions::default(), Progress::none());
+        assert_eq!(in_time(pull).await.unwrap_err().kind(), ErrorKind::Denied);
+        let namespace = who.home_namespace();
+        let spec = SandboxSpec { namespace, ..on(&image, "web") };
+        let created = in_time(world.engine.create_sandbox(who, spec)).await.unwrap_err();
+        assert_eq!(created.kind(), ErrorKind::Denied, "{created}");
+        assert!(created.hint().unwrap().contains("images.registries"), "{created}");
+    }
+    let dockerfile = DockerfileSource::Text(format!("FROM {image}\n"));
+    let (events, _told) = tokio::sync::mpsc::channel(100);
+    let spec = BuildSpec { dockerfile, ..BuildSpec::default() };
+    let built = world.engine.build_image(&everywhere, spec, bytes(""), events, Progress::none());
+    assert_eq!(in_time(built).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert!(!inside.was_asked());
+
+    let pull = world.engine.pull_image(&world.who, &reference, PullOptions::default(), Progress::none());
+    tokio::select! {
+        pulled = pull => panic!("nobody answers, and it has ended: {pulled:?}"),
+        asked = in_time(inside.listener.accept()) => drop(asked.unwrap()),
+    }
 }

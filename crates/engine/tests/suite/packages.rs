@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use engine::{PackageGateway, PackageJob, PackagePresence, PortStream, SandboxRef, WriteOptions};
+use engine::{
+    PackageGateway, PackageJob, PackageListing, PackagePresence, PortStream, SandboxRef, WriteOptions,
+};
 use futures_util::{FutureExt, future::BoxFuture};
 use sandbox::{
     ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxId, SandboxSpec,
@@ -276,4 +278,13 @@ async fn without_a_gateway_nothing_is_installed() {
     let refused = world.engine.install_packages(&world.who, &which, npm(&["left-pad"])).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.hint().unwrap().contains("packages.enabled"));
+}
+
+#[tokio::test]
+async fn a_manager_that_never_answers_is_told_apart_from_one_that_has_nothing() {
+    let world = world().await;
+    let which = with_npm(&world, "sleep 1000").await;
+    let listed = world.engine.packages(&world.who, &which, None).await.unwrap();
+    let late = PackageListing { manager: PackageManager::Npm, packages: Vec::new(), timed_out: true };
+    assert_eq!(listed, [late]);
 }

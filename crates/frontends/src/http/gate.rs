@@ -66,23 +66,21 @@ impl Gate {
     /// Who asks; nobody only where nobody needs to be.
     async fn who(&self, request: &Parts) -> Result<Option<Principal>, Refusal> {
         let Some(network) = &self.network else { return Ok(Some(self.auth.authenticate(request).await?)) };
-        let peer = request.extensions.get::<Peer>().copied();
+        let error = match self.auth.authenticate(request).await {
+            // A right key always gets in: others at the same address may have shown wrong ones.
+            Ok(who) => return Ok(Some(who)),
+            Err(error) => error,
+        };
         let is_open = is_open(request);
-        match network.limits.may_try(peer) {
-            Ok(()) => {}
-            Err(_) if is_open => return Ok(None),
-            Err(refusal) => return Err(refusal),
-        }
-        match self.auth.authenticate(request).await {
-            Ok(who) => Ok(Some(who)),
-            Err(error) => {
-                // An open route must not become the place to try keys at.
-                if error.kind() == ErrorKind::Unauthenticated && (!is_open || shows_key(request)) {
-                    network.limits.note_failure(peer);
-                }
-                if is_open { Ok(None) } else { Err(error.into()) }
+        // An open route must not become the place to try keys at.
+        if error.kind() == ErrorKind::Unauthenticated && (!is_open || shows_key(request)) {
+            let peer = request.extensions.get::<Peer>().copied();
+            let taken = network.limits.take_failure(peer);
+            if !is_open {
+                taken?;
             }
         }
+        if is_open { Ok(None) } else { Err(error.into()) }
     }
 }
 
@@ -91,16 +89,13 @@ impl Gate {
     fn link(&self, request: &Parts) -> Result<Option<OpenLink>, Refusal> {
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
         let Some(token) = links::token_of(request.uri.path()).filter(|_| is_read) else { return Ok(None) };
-        let peer = request.extensions.get::<Peer>().copied();
-        let limits = self.network.as_ref().map(|network| &network.limits);
-        if let Some(limits) = limits {
-            limits.may_open_link(peer)?;
-        }
         match self.engine.open_link(token) {
             Ok(link) => Ok(Some(link)),
             Err(LinkRefused::Ended(error)) => Err(error.into()),
             Err(LinkRefused::Forged(error)) => {
-                limits.iter().for_each(|limits| limits.note_forged_link(peer));
+                if let Some(network) = &self.network {
+                    network.limits.take_forged_link(request.extensions.get::<Peer>().copied())?;
+                }
                 Err(error.into())
             }
         }

@@ -64,7 +64,7 @@ impl Registry {
             })?),
             None => None,
         };
-        Ok(PullOptions { platform, credentials, insecure: self.insecure })
+        Ok(PullOptions { platform, credentials, insecure: self.insecure, ..PullOptions::default() })
     }
 }
 

@@ -86,7 +86,11 @@ async fn list(State(rest): State<Rest>, ask: Ask<v1::PackagesQuery>) -> ApiResul
     }
     let listings = engine.packages(who, which, ask.query.manager).await?.into_iter();
     let managers = listings
-        .map(|listing| v1::ManagerPackages { manager: listing.manager, packages: listing.packages })
+        .map(|engine::PackageListing { manager, packages, timed_out }| v1::ManagerPackages {
+            manager,
+            packages,
+            timed_out,
+        })
         .collect();
     Ok(Json(v1::Packages { managers, status: None }))
 }

@@ -254,6 +254,7 @@ async fn forged_links_are_tried_only_so_often_and_shut_out_no_key() {
     }
     assert!(statuses.starts_with(&[404; 50]) && statuses.contains(&429), "{statuses:?}");
     world.server.get_with("/v1/sandboxes", &key).await.expect(200);
+    world.open("/a", &[]).await.expect(200);
     world.server.end().await;
 }
 

@@ -101,7 +101,9 @@ const LARGE: usize = 48 << 20;
 #[tokio::test]
 async fn who_sends_everything_before_it_reads_is_told_why_it_was_refused() {
     let server = Server::dev().await;
-    let error = server.connect().await.refused_upload(LARGE).await.expect_error(400, "invalid_request");
+    let refused = server.connect().await.refused_upload(LARGE).await;
+    assert_eq!(refused.header("connection"), Some("close"));
+    let error = refused.expect_error(400, "invalid_request");
     assert!(error["message"].as_str().unwrap().contains("wrong"), "{error}");
     server.end().await;
     // Nor has anyone to be known for that.
@@ -117,7 +119,7 @@ async fn a_little_that_nobody_reads_does_not_end_the_connection() {
     for _ in 0..3 {
         client.send(&["POST /v1/nothing HTTP/1.1", "host: localhost", "content-length: 4", "", "body"]).await;
         // The blank line after the body is none of it, and may come before a request.
-        client.answer().await.expect(404);
+        assert_eq!(client.answer().await.expect(404).header("connection"), None);
     }
     client.send(&["GET /v1/version HTTP/1.1", "host: localhost"]).await;
     client.answer().await.expect(200);

@@ -1,5 +1,6 @@
 //! Streamable HTTP: revisions, sessions, single answers.
 
+use axum::{body::Body, http::Request};
 use engine::{CallFilter, Principal};
 use serde_json::{Value, json};
 
@@ -286,4 +287,36 @@ async fn two_hundred_clients_at_once() {
     };
     let ended = futures_util::future::join_all((0..200).map(one)).await;
     assert!(ended.iter().all(|status| *status == 204), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_answered_as_json_rpc_says() {
+    let server = Server::new().await;
+    let send = async |body: Body, accept: &str| {
+        let request = Request::post("/mcp")
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .header("accept", accept);
+        server.send(request.body(body).unwrap()).await
+    };
+    for accept in ["application/json", "application/json, text/event-stream"] {
+        for (text, code) in [
+            ("{\"jsonrpc\": ", -32700),
+            ("", -32700),
+            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\\ud800\"}", -32700),
+            ("{\"hello\": 1}", -32600),
+            ("[]", -32600),
+        ] {
+            let answer = send(Body::from(text), accept).await;
+            assert_eq!(answer.status, 400, "{text}: {answer:?}");
+            let told = answer.json();
+            assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &Value::Null), "{text}");
+            assert_eq!(told["error"]["code"], code, "{text}: {told}");
+        }
+        let pieces = [Ok("{\"jsonrpc\":"), Err(std::io::Error::other("gone"))];
+        let cut = send(Body::from_stream(futures_util::stream::iter(pieces)), accept).await;
+        assert_eq!((cut.status.as_u16(), &cut.json()["error"]["code"]), (400, &json!(-32700)));
+    }
+    let plain = Request::post("/mcp").header("host", "localhost").header("content-type", "text/plain");
+    assert_eq!(server.send(plain.body(Body::from("{}")).unwrap()).await.status, 415);
 }

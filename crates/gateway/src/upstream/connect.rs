@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
+use addresses::is_public;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
 use tokio::{
@@ -15,7 +16,6 @@ use tokio_rustls::{
 };
 use url::{Host, Url};
 
-use super::guard;
 use crate::{
     config::Proxies,
     error::{Failure, FailureKind},
@@ -131,7 +131,7 @@ async fn connect_tcp(url: &Url, is_trusted: bool) -> Result<Box<dyn Stream>, Fai
     let mut is_refused = false;
     for address in addresses(url).await.map_err(|error| unreachable(format!("{host}: {error}")))? {
         // The address that was checked is the address that is connected: a name cannot change its mind between.
-        if !is_trusted && !guard::is_public(address.ip()) {
+        if !is_trusted && !is_public(address.ip()) {
             is_refused = true;
             continue;
         }
@@ -154,7 +154,7 @@ async fn connect_tcp(url: &Url, is_trusted: bool) -> Result<Box<dyn Stream>, Fai
 /// Behind a proxy it is the proxy that looks names up. What our own lookup knows to be private is refused all the same.
 async fn refuse_private_name(url: &Url) -> Result<(), Failure> {
     let Ok(found) = addresses(url).await else { return Ok(()) };
-    if found.iter().any(|address| !guard::is_public(address.ip())) {
+    if found.iter().any(|address| !is_public(address.ip())) {
         let host = url.host_str().unwrap_or_default();
         return Err(Failure::new(FailureKind::Forbidden, format!("{host} is not at a public address")));
     }

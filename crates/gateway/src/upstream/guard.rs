@@ -1,7 +1,8 @@
 //! Where we go. A page may name any address; the host's own network is not for sandboxes to look into.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use addresses::{is_local_name, is_public};
 use url::{Host, Url};
 
 use crate::config::Manager;
@@ -68,51 +69,6 @@ impl Guard {
         };
         (!is_public).then_some("it is not a public address")
     }
-}
-
-fn is_local_name(name: &str) -> bool {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name.is_empty()
-        || ["localhost", "local", "internal", "home.arpa"]
-            .iter()
-            .any(|suffix| name == *suffix || name.ends_with(&format!(".{suffix}")))
-}
-
-pub(crate) fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let is_shared = a == 100 && (64..128).contains(&b);
-    let is_protocol = a == 192 && b == 0 && c == 0;
-    let is_benchmark = a == 198 && (b == 18 || b == 19);
-    !(a == 0
-        || a >= 224
-        || address.is_loopback()
-        || address.is_private()
-        || address.is_link_local()
-        || is_shared
-        || is_protocol
-        || is_benchmark)
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let parts = address.segments();
-    // Addresses that carry one of version 4: mapped, translated (64:ff9b::/96), 6to4.
-    let carried = match parts {
-        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some((parts[6], parts[7])),
-        [0x2002, high, low, ..] => Some((high, low)),
-        _ => None,
-    };
-    if let Some((high, low)) = carried {
-        return is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
-    }
-    // Only global unicast is given out; the rest is local, multicast or reserved.
-    parts[0] & 0xe000 == 0x2000 && !matches!(parts, [0x2001, 0, ..])
 }
 
 #[cfg(test)]

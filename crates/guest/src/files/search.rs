@@ -1,6 +1,10 @@
 //! `Glob` and `Grep`.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -16,6 +20,8 @@ use super::{
     walk::{Flow, Trouble, Visit, Walked, walk},
 };
 
+/// After this long a search ends with what it has, and says that there may be more: whoever asked waits for it.
+const SEARCH_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a matching line that are told.
 const MAX_LINE_BYTES: usize = 512;
 /// Longest line that is searched; a file with a longer one is left out.
@@ -33,10 +39,17 @@ fn matcher_of(pattern: &str) -> Answer<GlobMatcher> {
 }
 
 pub(crate) fn glob(root: &str, pattern: &str, limit: u32, cancel: &Cancel) -> Answer {
+    glob_until(Instant::now() + SEARCH_TIME, root, pattern, limit, cancel)
+}
+
+fn glob_until(end: Instant, root: &str, pattern: &str, limit: u32, cancel: &Cancel) -> Answer {
     let root = absolute(root)?;
     let matcher = matcher_of(pattern.strip_prefix("./").unwrap_or(pattern))?;
     let (mut paths, mut room) = (Vec::new(), Room::new(limit));
     let walked = walk(open_directory(&root)?, &root, Trouble::Skip, cancel, |item| {
+        if Instant::now() >= end {
+            return Ok(Flow::Stop);
+        }
         if item.visit == Visit::Enter && matcher.is_match(item.relative) {
             let path = root.join(item.relative).to_string_lossy().into_owned();
             if !room.take(&[&path]) {
@@ -61,6 +74,10 @@ pub(crate) struct Grep {
 }
 
 pub(crate) fn grep(query: &Grep, cancel: &Cancel) -> Answer {
+    grep_until(Instant::now() + SEARCH_TIME, query, cancel)
+}
+
+fn grep_until(end: Instant, query: &Grep, cancel: &Cancel) -> Answer {
     let root = absolute(&query.root)?;
     let include = query.include.as_deref().map(matcher_of).transpose()?;
     let expression = RegexMatcherBuilder::new()
@@ -82,6 +99,7 @@ pub(crate) fn grep(query: &Grep, cancel: &Cancel) -> Answer {
         room: Room::new(query.limit),
         is_full: false,
         left_out: false,
+        end,
     };
     let stat = rustix::fs::stat(&root).map_err(|error| failure(named("search", &root), error))?;
     if kind_of(&stat) == FileType::Directory {
@@ -101,6 +119,7 @@ struct Search {
     room: Room,
     is_full: bool,
     left_out: bool,
+    end: Instant,
 }
 
 impl Search {
@@ -113,7 +132,7 @@ impl Search {
                     self.file(&root.join(item.relative), file, cancel);
                 }
             }
-            Ok(if self.is_full { Flow::Stop } else { Flow::Into })
+            Ok(if self.is_full || Instant::now() >= self.end { Flow::Stop } else { Flow::Into })
         })?;
         self.left_out |= walked == Walked::Partly;
         Ok(())
@@ -130,7 +149,7 @@ impl Search {
             is_binary: false,
         };
         let mut sink = sink;
-        let reader = CancelRead { file, cancel };
+        let reader = CancelRead { file, cancel, end: self.end };
         let searched = self.searcher.search_reader(&self.expression, reader, &mut sink);
         if sink.is_binary {
             self.matches.truncate(found);
@@ -147,15 +166,19 @@ fn is_included(include: &GlobMatcher, relative: &Path) -> bool {
     relative.file_name().is_some_and(|name| include.is_match(name))
 }
 
-/// A file that ends with an error when the host goes.
+/// A file that ends with an error when the host goes or the time is up.
 struct CancelRead<'a> {
     file: std::fs::File,
     cancel: &'a Cancel,
+    end: Instant,
 }
 
 impl io::Read for CancelRead<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.cancel.check().map_err(io::Error::other)?;
+        if Instant::now() >= self.end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         match self.file.read(buffer) {
             // A device with nothing to say now.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -223,6 +246,35 @@ mod tests {
             assert!(line.starts_with(text.trim_end_matches('…')));
         }
         assert!(cut(&[0xff; 2000]).len() <= MAX_LINE_BYTES + 3);
+    }
+
+    #[test]
+    fn a_search_whose_time_is_up_says_that_there_may_be_more() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("a.txt"), "needle\n").unwrap();
+        let root = place.path().to_str().unwrap();
+        let grep = Grep {
+            root: root.to_owned(),
+            pattern: "needle".to_owned(),
+            include: None,
+            ignore_case: false,
+            literal: true,
+            limit: 10,
+        };
+        let (past, later) = (Instant::now(), Instant::now() + SEARCH_TIME);
+        for (end, n_found) in [(past, 0), (later, 1)] {
+            let Ok(Response::Paths { paths, truncated }) =
+                glob_until(end, root, "*.txt", 10, &Cancel::default())
+            else {
+                panic!("no paths")
+            };
+            assert_eq!((paths.len(), truncated), (n_found, n_found == 0));
+            let Ok(Response::Matches { matches, truncated }) = grep_until(end, &grep, &Cancel::default())
+            else {
+                panic!("no matches")
+            };
+            assert_eq!((matches.len(), truncated), (n_found, n_found == 0));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     digest::Digest,
     error::{Error, Result},
     manifest::{self, Content, Manifest, Parsed},
-    options::Credentials,
+    options::{Credentials, Reach},
     platform::Platform,
     progress::{Event, Progress},
     reference::Reference,
@@ -30,6 +30,7 @@ pub struct PullOptions {
     pub credentials: Option<Credentials>,
     /// Speaks to the registry without TLS, though it is not configured so.
     pub insecure: bool,
+    pub reach: Reach,
 }
 
 /// What the registry says the reference stands for.

@@ -13,6 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
+use super::guard::{Guard, PublicOnly, Refused};
 use crate::{
     error::{Error, Result},
     options::Options,
@@ -21,18 +22,24 @@ use crate::{
 /// Registries redirect once or twice, to where their blobs are.
 const MAX_REDIRECTS: usize = 8;
 
-pub(super) fn build(options: &Options) -> Result<Client> {
-    Client::builder()
+/// With a guard, it goes only where that allows.
+pub(super) fn build(options: &Options, guard: Option<&Arc<Guard>>) -> Result<Client> {
+    let mut builder = Client::builder();
+    if let Some(guard) = guard {
+        builder = builder.dns_resolver(PublicOnly(Arc::clone(guard)));
+    }
+    let guard = guard.cloned();
+    builder
         .tls_backend_preconfigured(tls(options)?)
         .user_agent("warren")
         .connect_timeout(options.timeouts.connect)
         .read_timeout(options.timeouts.idle)
-        .redirect(redirect::Policy::custom(follow))
+        .redirect(redirect::Policy::custom(move |attempt| follow(attempt, guard.as_deref())))
         .build()
         .map_err(|error| Error::invalid(format!("HTTP client: {error}")))
 }
 
-fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
+fn follow(attempt: redirect::Attempt<'_>, guard: Option<&Guard>) -> redirect::Action {
     if attempt.previous().len() > MAX_REDIRECTS {
         return attempt.error("it redirects without end");
     }
@@ -40,7 +47,10 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
     if was_secure && attempt.url().scheme() != "https" {
         return attempt.error("it redirects away from TLS");
     }
-    attempt.follow()
+    match guard.map(|guard| guard.check(attempt.url())) {
+        Some(Err(refused)) => attempt.error(refused),
+        Some(Ok(())) | None => attempt.follow(),
+    }
 }
 
 /// The system's certificate authorities (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured) and the configured ones. A system
@@ -74,6 +84,9 @@ pub(super) fn failed(what: &str, error: reqwest::Error, idle: Duration) -> Error
     let mut why = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(deeper) = cause {
+        if let Some(refused) = deeper.downcast_ref::<Refused>() {
+            return denied(what, refused);
+        }
         why = deeper.to_string();
         cause = deeper.source();
     }
@@ -81,6 +94,10 @@ pub(super) fn failed(what: &str, error: reqwest::Error, idle: Duration) -> Error
         why = format!("could not connect: {why}");
     }
     Error::Unavailable { what: what.to_owned(), why }
+}
+
+pub(super) fn denied(what: &str, refused: &Refused) -> Error {
+    Error::Denied { what: what.to_owned(), why: refused.to_string() }
 }
 
 /// An answer that is no success, as an error.

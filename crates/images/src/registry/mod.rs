@@ -7,6 +7,7 @@ mod challenge;
 mod client;
 mod credentials;
 mod download;
+mod guard;
 mod token;
 
 use std::{
@@ -23,12 +24,12 @@ use reqwest::{
 };
 
 pub(crate) use self::download::{Held, Wanted};
-use self::{challenge::Challenge, credentials::Secret};
+use self::{challenge::Challenge, credentials::Secret, guard::Guard};
 use crate::{
     digest::Digest,
     error::{Error, Result},
     images::PullOptions,
-    options::{Options, Retry, Timeouts},
+    options::{Options, Reach, Retry, Timeouts},
     reference::Reference,
 };
 
@@ -44,23 +45,37 @@ const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
 #[derive(Debug)]
 pub(crate) struct Registries {
     client: Client,
+    /// For whoever must not reach this host's own network.
+    guarded_client: Client,
+    guard: Arc<Guard>,
     options: Arc<Options>,
 }
 
 impl Registries {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
-        Ok(Self { client: client::build(&options)?, options })
+        let guard = Arc::new(Guard::new(&options)?);
+        let client = client::build(&options, None)?;
+        let guarded_client = client::build(&options, Some(&guard))?;
+        Ok(Self { client, guarded_client, guard, options })
     }
 
     /// Begins to ask for an image. `credentials` are for its registry alone and go before configured ones.
     pub(crate) fn session(&self, reference: &Reference, asked: &PullOptions) -> Result<Session> {
+        let (client, guard) = match asked.reach {
+            Reach::Everywhere => (&self.client, None),
+            Reach::Public => {
+                self.options.check_allowed(reference.registry())?;
+                (&self.guarded_client, Some(Arc::clone(&self.guard)))
+            }
+        };
         let mut places = Vec::new();
         for mirror in self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry()) {
             places.push(Place::mirror(&mirror.url)?);
         }
         places.push(Place::registry(reference.registry(), &self.options, asked)?);
         Ok(Session {
-            client: self.client.clone(),
+            client: client.clone(),
+            guard,
             options: Arc::clone(&self.options),
             repository: reference.repository().to_owned(),
             places,
@@ -91,8 +106,7 @@ impl Place {
             || options.insecure.iter().any(|insecure| insecure == registry)
             || is_loopback(registry);
         let scheme = if is_insecure { "http" } else { "https" };
-        let host = if registry == "docker.io" { DOCKER_HUB_HOST } else { registry };
-        let base = Url::parse(&format!("{scheme}://{host}"))
+        let base = Url::parse(&format!("{scheme}://{}", docker_hub_or(registry)))
             .map_err(|error| Error::invalid(format!("{registry:?} is no registry: {error}")))?;
         Ok(Self { base, name: registry.to_owned(), secret: asked.credentials.clone().map(Secret::Password) })
     }
@@ -102,6 +116,10 @@ impl Place {
         Url::parse(&format!("{base}/v2/{repository}/{kind}/{which}"))
             .map_err(|error| Error::invalid(format!("{repository:?} is no repository: {error}")))
     }
+}
+
+fn docker_hub_or(registry: &str) -> &str {
+    if registry == "docker.io" { DOCKER_HUB_HOST } else { registry }
 }
 
 fn is_loopback(registry: &str) -> bool {
@@ -121,6 +139,7 @@ pub(crate) struct Document {
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client,
+    guard: Option<Arc<Guard>>,
     options: Arc<Options>,
     repository: String,
     places: Vec<Place>,
@@ -132,6 +151,12 @@ pub(crate) struct Session {
 pub(crate) type OnRetry<'a> = &'a (dyn Fn(Duration, &Error) + Send + Sync);
 
 impl Session {
+    /// Refuses addresses that this pull may not reach. Where the client is led from there, it checks itself.
+    fn check(&self, url: &Url, what: &str) -> Result<()> {
+        let checked = self.guard.as_ref().map_or(Ok(()), |guard| guard.check(url));
+        checked.map_err(|refused| client::denied(what, &refused))
+    }
+
     fn timeouts(&self) -> &Timeouts {
         &self.options.timeouts
     }
@@ -240,6 +265,7 @@ impl Session {
         what: &str,
     ) -> Result<Response> {
         let url = self.places[place].url(&self.repository, kind, which)?;
+        self.check(&url, what)?;
         let mut request = self.client.get(url);
         if kind == "manifests" {
             request = request.header(ACCEPT, MANIFEST_TYPES);

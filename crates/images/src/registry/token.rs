@@ -39,6 +39,7 @@ impl Session {
                 let pull = format!("repository:{}:pull", self.repository);
                 let scope = scope.clone().unwrap_or(pull);
                 let realm = self.realm(place, realm)?;
+                self.check(&realm, &what)?;
                 let token = self.token(&what, realm, service.as_deref(), &scope, secret).await?;
                 bearer(&what, &token)
             }
@@ -63,7 +64,7 @@ impl Session {
         });
         url.ok_or_else(|| Error::Unavailable {
             what: format!("registry {}", self.places[place].name),
-            why: format!("it wants tokens from {realm:?}"),
+            why: "its token service has no address that can be used".to_owned(),
         })
     }
 

@@ -18,5 +18,6 @@ mod hostile_registry;
 mod keep;
 mod layers;
 mod pull;
+mod reach;
 mod server;
 mod tls;

@@ -15,6 +15,7 @@ pub(crate) struct ImagesConfig {
     /// Registry and address, in the order in which they are asked.
     mirrors: Vec<(String, Url)>,
     insecure: Vec<String>,
+    registries: Option<Vec<String>>,
     ca_files: Vec<PathBuf>,
 }
 
@@ -31,6 +32,10 @@ impl ImagesConfig {
             }
             "images.insecure" => {
                 self.insecure = texts(value).ok_or("a list of registries such as \"registry.lan:5000\"")?;
+            }
+            "images.registries" => {
+                let list = texts(value).ok_or("a list of registries such as \"registry.lan:5000\"")?;
+                self.registries = Some(list);
             }
             _ => {
                 let files: Option<Vec<PathBuf>> =
@@ -56,6 +61,7 @@ impl ImagesConfig {
             disk_cap: self.max_disk.map(ByteSize::bytes),
             mirrors: self.mirrors.iter().map(mirror).collect(),
             insecure: self.insecure.clone(),
+            registries: self.registries.clone(),
             ca_files: self.ca_files.clone(),
             auth: ImageAuth::of_environment(),
             ..ImageOptions::default()
@@ -88,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_the_file_says_is_what_the_store_of_images_is_told() {
-        let text = "max_disk = '20g'\ninsecure = ['registry.lan:5000']\nca_files = ['/etc/ca.pem']\n\
+        let text = "max_disk = '20g'\ninsecure = ['registry.lan:5000']\nregistries = ['docker.io']\nca_files = ['/etc/ca.pem']\n\
                     [mirrors]\n'docker.io' = ['https://one.example/', 'http://two.example:5000']\n'ghcr.io' = 'https://three.example'\n";
         let table: toml::Table = text.parse().unwrap();
         let mut config = ImagesConfig::default();
@@ -107,6 +113,7 @@ mod tests {
                 ("ghcr.io", "https://three.example")
             ]
         );
+        assert_eq!(options.registries, Some(vec!["docker.io".to_owned()]));
         assert_eq!((options.insecure.len(), options.ca_files.len()), (1, 1));
     }
 
@@ -118,6 +125,7 @@ mod tests {
             ("mirrors", "{ 'docker.io' = 'ftp://x' }"),
             ("mirrors", "{ 'docker.io' = [1] }"),
             ("insecure", "true"),
+            ("registries", "'docker.io'"),
             ("ca_files", "['relative.pem']"),
         ] {
             let table: toml::Table = format!("x = {value}").parse().unwrap();

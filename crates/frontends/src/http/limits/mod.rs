@@ -25,7 +25,7 @@ pub const DEFAULT_STREAMS_PER_PRINCIPAL: usize = 512;
 pub const TOTAL_STREAMS_FACTOR: usize = 2;
 /// So many seconds of the rate may come at once.
 const BURST_SECONDS: f64 = 2.0;
-/// Wrong keys from one address; then its keys are not even looked at.
+/// Wrong keys from one address that are answered one by one. Right keys from there are let in all the while.
 const FAILURES_PER_SECOND: f64 = 10.0;
 const FAILURE_BURST: f64 = 20.0;
 /// The same of links that nobody made. Counted apart: any page can have a browser ask for such, and must not be able to shut
@@ -81,41 +81,29 @@ impl Limits {
         &self.streams
     }
 
-    /// Whether this address may show a key.
-    pub(super) fn may_try(&self, peer: Option<Peer>) -> Result<(), Refusal> {
+    /// Counts a wrong key. Refuses once the address has shown too many: that refusal costs less than one for the key, which
+    /// is written to the audit.
+    pub(super) fn take_failure(&self, peer: Option<Peer>) -> Result<(), Refusal> {
         let Some(address) = address_of(peer) else { return Ok(()) };
-        self.failures.look(&address, Instant::now()).map_err(|wait| {
+        self.failures.take(&address, Instant::now()).map_err(|wait| {
             too_much(
                 format!("too many failed authentications from {address}"),
-                "Wait as Retry-After says, and check the key: `warren key list` shows which exist.",
+                "Check the key: `warren key list` shows which exist. A right key is let in at once.",
                 wait,
             )
         })
     }
 
-    pub(super) fn note_failure(&self, peer: Option<Peer>) {
-        if let Some(address) = address_of(peer) {
-            // An empty bucket is what `may_try` sees next time.
-            self.failures.take(&address, Instant::now()).ok();
-        }
-    }
-
-    /// Whether this address may try a link.
-    pub(super) fn may_open_link(&self, peer: Option<Peer>) -> Result<(), Refusal> {
+    /// The same for a link that nobody made.
+    pub(super) fn take_forged_link(&self, peer: Option<Peer>) -> Result<(), Refusal> {
         let Some(address) = address_of(peer) else { return Ok(()) };
-        self.forged_links.look(&address, Instant::now()).map_err(|wait| {
+        self.forged_links.take(&address, Instant::now()).map_err(|wait| {
             too_much(
                 format!("too many links from {address} that do not exist"),
-                "Wait as Retry-After says, and ask for a new link.",
+                "Ask for a new link. A right one is opened at once.",
                 wait,
             )
         })
-    }
-
-    pub(super) fn note_forged_link(&self, peer: Option<Peer>) {
-        if let Some(address) = address_of(peer) {
-            self.forged_links.take(&address, Instant::now()).ok();
-        }
     }
 
     pub(super) fn take_request(&self, who: &Principal) -> Result<(), Refusal> {
@@ -164,17 +152,19 @@ mod tests {
     }
 
     #[test]
-    fn twenty_wrong_keys_close_an_address_and_no_other() {
+    fn twenty_wrong_keys_are_enough_for_one_address_and_count_for_no_other() {
         let limits = Limits::new(LimitSettings::default());
         for _ in 0..20 {
-            limits.may_try(peer("192.0.2.1:1000")).unwrap();
-            limits.note_failure(peer("192.0.2.1:1000"));
+            limits.take_failure(peer("192.0.2.1:1000")).unwrap();
         }
-        let refused = limits.may_try(peer("192.0.2.1:2000")).unwrap_err();
+        let refused = limits.take_failure(peer("192.0.2.1:2000")).unwrap_err();
         assert_eq!(refused.error.kind(), ErrorKind::LimitReached);
         assert!(refused.retry_after.unwrap() <= Duration::from_millis(100));
-        assert!(limits.may_try(peer("[::ffff:192.0.2.1]:1")).is_err(), "the same address in other words");
-        limits.may_try(peer("192.0.2.2:1000")).unwrap();
+        assert!(
+            limits.take_failure(peer("[::ffff:192.0.2.1]:1")).is_err(),
+            "the same address in other words"
+        );
+        limits.take_failure(peer("192.0.2.2:1000")).unwrap();
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) async fn converse<S>(
     let begun = Arc::new(Notify::new());
     let has_begun = Arc::clone(&begun);
     let unread = Unread::default();
-    let watching = unread.clone();
+    let (watching, announcing) = (unread.clone(), unread.clone());
     let service = app.map_request(move |mut request: Request<Incoming>| {
         has_begun.notify_one();
         request.extensions_mut().insert(ends.peer);
@@ -61,6 +61,8 @@ pub(super) async fn converse<S>(
         }
         request.map(|body| Body::new(watching.watch(body)))
     });
+    let service =
+        ServiceExt::<Request<Incoming>>::map_response(service, move |response| announcing.announce(response));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_time)

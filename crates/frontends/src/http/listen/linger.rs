@@ -12,7 +12,11 @@ use std::{
 };
 
 use axum::body::{Bytes, HttpBody};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::{
+    Response,
+    body::{Frame, Incoming, SizeHint},
+    header::{CONNECTION, HeaderValue},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -24,22 +28,37 @@ const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_IDLE_TIME: Duration = Duration::from_secs(5);
 /// The most that is thrown away. Who sends more has to read while it sends.
 const MAX_LINGER_BYTES: usize = 1 << 30;
+/// Less than this is read and thrown away by the HTTP library when it is there already, and the connection goes on.
+const LITTLE_BYTES: u64 = 8 * 1024;
 const LINGER_BUFFER_BYTES: usize = 16 * 1024;
 
-/// Whether something of the last request was never read.
+/// What of the last request was never read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Unread(Arc<AtomicBool>);
+pub(super) struct Unread {
+    is_some: Arc<AtomicBool>,
+    /// It is so much that the connection cannot go on.
+    is_much: Arc<AtomicBool>,
+}
 
 impl Unread {
     /// A request has begun: nothing of an earlier one is left before it.
     pub(super) fn watch(&self, body: Incoming) -> Watched {
-        self.0.store(false, Ordering::Release);
+        self.forget();
         Watched { body, is_ended: false, unread: self.clone() }
+    }
+
+    /// Says that the connection closes where the answer came before the end of its request: no further one can follow.
+    pub(super) fn announce<B>(&self, mut response: Response<B>) -> Response<B> {
+        if self.is_much.load(Ordering::Acquire) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// Nobody is to wait for the rest of what has been answered by now.
     pub(super) fn forget(&self) {
-        self.0.store(false, Ordering::Release);
+        self.is_some.store(false, Ordering::Release);
+        self.is_much.store(false, Ordering::Release);
     }
 }
 
@@ -77,7 +96,9 @@ impl HttpBody for Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if !self.is_ended && !self.body.is_end_stream() {
-            self.unread.0.store(true, Ordering::Release);
+            let is_little = self.size_hint().exact().is_some_and(|left| left <= LITTLE_BYTES);
+            self.unread.is_some.store(true, Ordering::Release);
+            self.unread.is_much.store(!is_little, Ordering::Release);
         }
     }
 }
@@ -175,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<S> {
         if this.rest.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
         }
-        if !this.unread.0.load(Ordering::Acquire) {
+        if !this.unread.is_some.load(Ordering::Acquire) {
             return Poll::Ready(Ok(()));
         }
         this.rest.get_or_insert_with(Rest::new).poll_gone(&mut this.stream, context).map(Ok)
@@ -193,7 +214,7 @@ mod tests {
     fn closing(is_unread: bool) -> (DuplexStream, tokio::task::JoinHandle<Duration>) {
         let (near, far) = duplex(1 << 20);
         let unread = Unread::default();
-        unread.0.store(is_unread, Ordering::Release);
+        unread.is_some.store(is_unread, Ordering::Release);
         let mut near = Linger::new(near, unread);
         let closed = tokio::spawn(async move {
             let began = Instant::now();
@@ -225,7 +246,7 @@ mod tests {
     async fn a_daemon_that_stops_does_not_wait_for_what_was_answered() {
         let (near, far) = duplex(1024);
         let unread = Unread::default();
-        unread.0.store(true, Ordering::Release);
+        unread.is_some.store(true, Ordering::Release);
         let mut near = Linger::new(near, unread.clone());
         assert!(near.shutdown().now_or_never().is_none());
         unread.forget();

@@ -3,22 +3,30 @@
 //! Clients of the older revisions have sessions with streams that can be resumed; those of the newest send each request by
 //! itself. Whoever does not want a stream is answered with one piece of JSON and needs no session either.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Router,
-    body::Body,
+    Json, Router,
+    body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header::ACCEPT, request::Parts},
+    http::{
+        HeaderMap, HeaderValue, Method, StatusCode,
+        header::{ACCEPT, CONTENT_TYPE},
+        request::Parts,
+    },
     response::{IntoResponse, Response},
     routing::any,
 };
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService,
-    session::{SessionManager, never::NeverSessionManager},
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use rmcp::{
+    model::ErrorCode,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService,
+        session::{SessionManager, never::NeverSessionManager},
+    },
 };
-use sandbox::Error;
-use std::sync::Arc;
+use sandbox::{Error, ErrorKind};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -30,6 +38,7 @@ use crate::http::{ApiError, ApiResult};
 
 const PATH: &str = "/mcp";
 const SESSION_HEADER: &str = "mcp-session-id";
+const JSON: &[u8] = b"application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 /// Between two comments on a silent stream: shorter than the idle limit of common proxies.
@@ -58,6 +67,14 @@ pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken) -> Router 
 
 async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> ApiResult<Response> {
     let (mut parts, body) = request.into_parts();
+    let (bytes, body) = match parts.method {
+        Method::POST => match message(body).await {
+            Ok(bytes) => (bytes.clone(), Body::from(bytes)),
+            Err(refusal) => return Ok(refusal),
+        },
+        _ => (Bytes::new(), body),
+    };
+    let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(JSON));
     let is_single = parts.method == Method::POST && wants_one_answer(&parts.headers);
     let way = if is_single { Way::SingleAnswers } else { Way::Requests };
     let client = Client::of(&parts, http.profile.settings(), way)?;
@@ -71,18 +88,16 @@ async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> Api
         // The library insists on both, and gives what it can.
         parts.headers.insert(ACCEPT, BOTH);
         let config = http.config.with_legacy_session_mode(false);
-        return Ok(answer(
-            http.profile,
-            client,
-            Arc::new(NeverSessionManager::default()),
-            config,
-            parts,
-            body,
-        )
-        .await);
+        let sessions = Arc::new(NeverSessionManager::default());
+        let response = answer(http.profile, client, sessions, config, parts, body).await;
+        return Ok(readable(response, is_json, &bytes));
     }
     let is_delete = parts.method == Method::DELETE;
-    let response = answer(http.profile, client, own, http.config, parts, body).await;
+    let response = answer(http.profile, client, Arc::clone(&own), http.config, parts, body).await;
+    if own.is_full() {
+        return Err(too_many_sessions());
+    }
+    let response = readable(response, is_json, &bytes);
     if is_delete && response.status() == StatusCode::ACCEPTED {
         // It is done when the answer comes, and some clients complain about less.
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -101,6 +116,45 @@ async fn answer<P: Profile, M: SessionManager>(
     // Made for this request: what it makes belongs to the one who sent it.
     let service = StreamableHttpService::new(move || Ok(profile.handler(client.clone())), sessions, config);
     service.handle(Request::from_parts(parts, body)).await.map(Body::new)
+}
+
+/// The whole message of a request, or why there is none.
+async fn message(body: Body) -> Result<Bytes, Response> {
+    match Limited::new(body, MAX_MESSAGE_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the message has more than {MAX_MESSAGE_BYTES} bytes");
+            Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::INVALID_REQUEST, &message))
+        }
+        Err(_cut_short) => {
+            Err(refusal(StatusCode::BAD_REQUEST, ErrorCode::PARSE_ERROR, "the message ended early"))
+        }
+    }
+}
+
+/// The library answers a message that it cannot read as if its type were wrong, and in plain text.
+fn readable(response: Response, is_json: bool, message: &[u8]) -> Response {
+    if !is_json || response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return response;
+    }
+    let (code, message) = match serde_json::from_slice::<Value>(message) {
+        Ok(_) => (ErrorCode::INVALID_REQUEST, "the message is not one of JSON-RPC".to_owned()),
+        Err(error) => (ErrorCode::PARSE_ERROR, format!("the message is not JSON: {error}")),
+    };
+    refusal(StatusCode::BAD_REQUEST, code, &message)
+}
+
+/// An answer to what could not be read, and so has no id.
+fn refusal(status: StatusCode, code: ErrorCode, message: &str) -> Response {
+    let error = json!({ "code": code.0, "message": message });
+    (status, Json(json!({ "jsonrpc": "2.0", "id": null, "error": error }))).into_response()
+}
+
+fn too_many_sessions() -> ApiError {
+    ApiError(
+        Error::new(ErrorKind::LimitReached, "too many MCP sessions are open, and all of them are in use")
+            .with_hint("End one with DELETE and its Mcp-Session-Id, or close a stream; idle sessions make room by themselves."),
+    )
 }
 
 fn no_session() -> ApiError {

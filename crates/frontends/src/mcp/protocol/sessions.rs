@@ -2,11 +2,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::{
@@ -32,9 +35,9 @@ use super::{
 const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 /// What a client gets between opening a session and initializing it.
 const INIT_LIMIT: Duration = Duration::from_secs(30);
-/// All sessions together. One more, and whoever has the most loses the one it used least lately.
+/// All sessions together. One more, and whoever has the most loses the one that is idle longest.
 const MAX_SESSIONS: usize = 1024;
-/// Of one owner; one more costs it the one it used least lately.
+/// Of one owner; one more costs it the one that is idle longest. Where none is idle, there is no further one.
 const MAX_SESSIONS_EACH: usize = 256;
 /// Between two looks for events that nobody will come back for.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
@@ -56,9 +59,26 @@ struct Entry {
     owner: Owner,
     last_used: Instant,
     ended: CancellationToken,
+    /// Held once more by every open stream, and by whoever works with a copy of this entry: while a request is not answered.
+    in_use: Arc<()>,
 }
 
 impl Entry {
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.in_use) == 1
+    }
+
+    /// A stream that keeps its session from making room for others.
+    fn while_open(
+        &self,
+        stream: impl Stream<Item = ServerSseMessage> + Send + Sync + 'static,
+    ) -> EventStream {
+        let in_use = Arc::clone(&self.in_use);
+        Box::pin(stream.inspect(move |_event| {
+            let _held = &in_use;
+        }))
+    }
+
     async fn close(&self, id: &SessionId) -> Result<(), Error> {
         self.ended.cancel();
         self.events.clear();
@@ -82,24 +102,25 @@ impl Sessions {
     /// The sessions as `owner` sees them: its own, and no other.
     /// `ended` is told of the end of a session that begins now.
     pub(super) fn of(self: &Arc<Self>, owner: Owner, ended: CancellationToken) -> Arc<OwnSessions> {
-        Arc::new(OwnSessions { all: Arc::clone(self), owner, ended })
+        Arc::new(OwnSessions { all: Arc::clone(self), owner, ended, is_full: AtomicBool::new(false) })
     }
 
-    /// Takes one away to make room for one more of `owner`, if there is none.
-    fn make_room(&self, owner: &Owner) -> Option<(SessionId, Entry)> {
+    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest. An error where all
+    /// are in use.
+    fn make_room(&self, owner: &Owner) -> Result<Option<(SessionId, Entry)>, Full> {
         let mut entries = self.entries();
         let mut n_each: HashMap<&Owner, usize> = HashMap::new();
         entries.values().for_each(|entry| *n_each.entry(&entry.owner).or_default() += 1);
         let most = if n_each.get(owner).is_some_and(|n| *n >= self.max_each) {
             owner.clone()
         } else if entries.len() >= self.max {
-            n_each.into_iter().max_by_key(|(_, n)| *n)?.0.clone()
+            n_each.into_iter().max_by_key(|(_, n)| *n).ok_or(Full)?.0.clone()
         } else {
-            return None;
+            return Ok(None);
         };
-        let of_most = entries.iter().filter(|(_, entry)| entry.owner == most);
-        let id = of_most.min_by_key(|(_, entry)| entry.last_used)?.0.clone();
-        entries.remove_entry(&id)
+        let idle = entries.iter().filter(|(_, entry)| entry.owner == most && entry.is_idle());
+        let id = idle.min_by_key(|(_, entry)| entry.last_used).ok_or(Full)?.0.clone();
+        Ok(entries.remove_entry(&id))
     }
 
     /// Forgets old events from time to time, while there are sessions to look at.
@@ -124,13 +145,23 @@ pub(super) struct OwnSessions {
     all: Arc<Sessions>,
     owner: Owner,
     ended: CancellationToken,
+    is_full: AtomicBool,
 }
+
+/// All sessions that might make room are in use.
+#[derive(Debug)]
+struct Full;
 
 type Error = LocalSessionManagerError;
 
 impl OwnSessions {
     pub(super) fn has(&self, id: &str) -> bool {
         self.all.entries().get(id).is_some_and(|entry| entry.owner == self.owner)
+    }
+
+    /// Whether a session was asked for that could not be had.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 
     fn entry(&self, id: &SessionId) -> Result<Entry, Error> {
@@ -158,15 +189,21 @@ impl SessionManager for OwnSessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Error> {
-        if let Some((id, evicted)) = self.all.make_room(&self.owner) {
-            tracing::info!(owner = %evicted.owner, "too many MCP sessions: the least used one was ended");
+        let evicted = self.all.make_room(&self.owner).map_err(|Full| {
+            self.is_full.store(true, Ordering::Relaxed);
+            // What this says is not told: the answer is made from the mark.
+            Error::SessionNotFound(SessionId::default())
+        })?;
+        if let Some((id, evicted)) = evicted {
+            tracing::info!(owner = %evicted.owner, "too many MCP sessions: the one that was idle longest was ended");
             evicted.close(&id).await?;
         }
         let events = EventLog::new(&self.all.events);
         let local = Arc::new(local(&events));
         let (id, transport) = local.create_session().await?;
         let (owner, ended) = (self.owner.clone(), self.ended.clone());
-        let entry = Entry { local, events, owner, last_used: Instant::now(), ended };
+        let in_use = Arc::default();
+        let entry = Entry { local, events, owner, last_used: Instant::now(), ended, in_use };
         self.all.entries().insert(id.clone(), entry);
         Ok((id, transport))
     }
@@ -207,8 +244,7 @@ impl SessionManager for OwnSessions {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Error> {
         let entry = self.entry(id)?;
-        let stream: EventStream = Box::pin(entry.local.create_stream(id, message).await?);
-        Ok(stream)
+        Ok(entry.while_open(entry.local.create_stream(id, message).await?))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Error> {
@@ -220,8 +256,7 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Error> {
         let entry = self.entry(id)?;
-        let stream: EventStream = Box::pin(entry.local.create_standalone_stream(id).await?);
-        Ok(stream)
+        Ok(entry.while_open(entry.local.create_standalone_stream(id).await?))
     }
 
     async fn resume(
@@ -232,10 +267,10 @@ impl SessionManager for OwnSessions {
         let entry = self.entry(id)?;
         // The event that opens the standalone stream, before anything was sent.
         if last_event_id == "0" {
-            let stream: EventStream = Box::pin(entry.local.create_standalone_stream(id).await?);
-            return Ok(stream);
+            return Ok(entry.while_open(entry.local.create_standalone_stream(id).await?));
         }
-        Ok(events::after(&entry.events, &last_event_id).ok_or(SessionError::InvalidEventId)?)
+        let stream = events::after(&entry.events, &last_event_id).ok_or(SessionError::InvalidEventId)?;
+        Ok(entry.while_open(stream))
     }
 }
 
@@ -278,5 +313,24 @@ mod tests {
         }
         assert!(bob.has(&made[0].0) && !ana.has(&made[1].0), "its own oldest one");
         assert!(ana.has(&made[2].0) && ana.has(&made[3].0));
+    }
+
+    #[tokio::test]
+    async fn a_session_in_use_is_not_ended_for_a_new_one() {
+        let sessions = Sessions::at_most(9, 2);
+        let ana = sessions.of(Owner::of(&Principal::operator("ana")), CancellationToken::new());
+        let (first, _first) = ana.create_session().await.unwrap();
+        let (second, _second) = ana.create_session().await.unwrap();
+        let open = |id| ana.entry(id).unwrap().while_open(futures_util::stream::pending());
+        let (held, further) = (open(&first), open(&first));
+        let (third, _third) = ana.create_session().await.unwrap();
+        assert!(ana.has(&first) && !ana.has(&second), "the one used least lately has a stream");
+        let last = open(&third);
+        assert!(ana.create_session().await.is_err() && ana.is_full());
+        assert!(ana.has(&first) && ana.has(&third));
+        drop((held, last));
+        let (fourth, _fourth) = ana.create_session().await.unwrap();
+        assert!(ana.has(&first) && ana.has(&fourth) && !ana.has(&third));
+        drop(further);
     }
 }

@@ -123,6 +123,9 @@ pub struct ManagerPackages {
     /// By name.
     #[schema(value_type = Vec<Package>)]
     pub packages: Vec<InstalledPackage>,
+    /// The manager did not answer in time: ask for it alone, or look at what runs in the sandbox.
+    #[serde(default, rename = "timedOut", skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -350,10 +350,21 @@ pub struct TerminalSize {
 #[schema(rename_all = "camelCase")]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ExecOutcome {
-    Exited { code: u8, memory_limit_hit: bool },
-    Signaled { signal: i32 },
-    NotStarted { reason: String, message: String },
-    Killed { reason: String },
+    Exited {
+        code: u8,
+        #[schema(rename = "memoryLimitHit")]
+        memory_limit_hit: bool,
+    },
+    Signaled {
+        signal: i32,
+    },
+    NotStarted {
+        reason: String,
+        message: String,
+    },
+    Killed {
+        reason: String,
+    },
 }
 
 /// What a sandbox uses now. Absent: this back end cannot tell on this host.

@@ -250,6 +250,8 @@ pub struct Diff {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+// Files that an exec changed have a schema of that name already.
+#[schema(as = DiffChange)]
 pub struct FileChange {
     pub path: String,
     /// `added`, `modified` or `removed`.

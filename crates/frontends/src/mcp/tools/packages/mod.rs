@@ -270,6 +270,11 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
     let listings = call.engine().packages(&call.who, &which, manager).await.map_err(refused)?;
     let filter = arguments.filter.unwrap_or_default().to_lowercase();
     let mut is_cut = false;
+    let late = listings.iter().filter(|listing| listing.timed_out).map(|listing| {
+        let manager = listing.manager;
+        format!("{manager} did not answer in time, so its packages are missing. Call again with manager {manager}.")
+    });
+    let late: Vec<String> = late.collect();
     let managers = listings.into_iter().map(|listing| {
         let mut found = listing.packages;
         found.retain(|package| package.name.to_lowercase().contains(&filter));
@@ -279,7 +284,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
         let packages = found.into_iter().map(Into::into).collect();
         ManagerResult { manager: listing.manager.into(), total, packages }
     });
-    let answer = Answer::new(ListResult { managers: managers.collect() });
+    let answer = Answer::new(ListResult { managers: managers.collect() }).warn_all(late);
     let warning = format!("Only the first {MAX_LISTED} are listed. Call again with a filter or a manager.");
     Ok(if is_cut { answer.warn(warning) } else { answer })
 }
