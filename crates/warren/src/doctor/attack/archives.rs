@@ -130,7 +130,10 @@ fn message(body: &[u8]) -> String {
 async fn weak_walls(stage: &Stage, sandbox: &str) -> CommandResult<Vec<String>> {
     let mut found = Vec::new();
     for name in ["proc-masks", "proc-writes", "sys-writes", "mount-flags"] {
-        let report = inside::run_anew(stage, sandbox, name).await?;
+        let Ok(report) = inside::run_anew(stage, sandbox, name).await else {
+            // Its own tree keeps programs from running; what can be read through the API is looked at instead.
+            return Ok(unmasked(stage, sandbox).await);
+        };
         found.extend(
             report.breaches.iter().take(2).map(|breach| format!("{name}: {} {}", breach.what, breach.answer)),
         );
@@ -363,7 +366,7 @@ pub(super) async fn files_tar(stage: &Stage) -> CommandResult<Seen> {
     for tar in tars {
         let bytes = stream::iter([Ok(Bytes::from(tar))]);
         let within = Within::Sandbox(&stage.sandbox);
-        n_refused += usize::from(stage.operator.unpack(within, "/root/tar", false, bytes).await.is_err());
+        n_refused += usize::from(stage.operator.unpack(within, "/root", false, bytes).await.is_err());
     }
     let mut breaches = stage.canary.changes();
     breaches.extend(evil_files(stage));

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+use tokio::time::Instant;
 
 pub(crate) use self::probes::PROBES;
 use self::stage::Stage;
@@ -31,6 +32,9 @@ use crate::{
 
 /// Longest that one probe may take. A probe that takes longer was not answered, which is told.
 const PROBE_TIME: Duration = Duration::from_secs(20);
+
+/// Longest that all of them may take; what is left then is not tried.
+const WHOLE_TIME: Duration = Duration::from_secs(180);
 
 /// What became of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -119,7 +123,7 @@ pub(crate) struct Finding {
 
 /// Runs the probes whose name or group begins with one of `only`, or all; tidies up whatever comes, a signal included.
 pub(crate) async fn attack(directories: &Directories, only: &[String]) -> CommandResult<Vec<Finding>> {
-    let mut stage = Stage::begin(directories).await?;
+    let mut stage = unless_interrupted(Stage::begin(directories)).await?;
     let worked = unless_interrupted(async {
         stage.furnish().await?;
         Ok(run_all(&stage, only).await)
@@ -134,12 +138,14 @@ async fn run_all(stage: &Stage, only: &[String]) -> Vec<Finding> {
         only.is_empty() || only.iter().any(|word| probe.name.starts_with(word) || probe.group == word)
     };
     let mut findings = Vec::new();
+    let deadline = Instant::now() + WHOLE_TIME;
     for probe in PROBES.iter().filter(is_wanted) {
         output::progress(&format!("{} {}", probe.group, probe.name));
-        let seen = match tokio::time::timeout(PROBE_TIME, run_one(stage, probe)).await {
+        let until = deadline.min(Instant::now() + PROBE_TIME);
+        let seen = match tokio::time::timeout_at(until, run_one(stage, probe)).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => Seen::untried(words(&error)),
-            Err(_elapsed) => Seen::untried(format!("no answer within {} s", PROBE_TIME.as_secs())),
+            Err(_elapsed) => Seen::untried("no answer in time"),
         };
         findings.push(finding(probe, seen));
     }

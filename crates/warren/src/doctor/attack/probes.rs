@@ -244,6 +244,12 @@ pub(crate) const PROBES: &[Probe] = &[
         "Open files are bounded below the machine's",
         Staged(|stage| Box::pin(resources::open_files(stage))),
     ),
+    probe(
+        RESOURCES,
+        "large-environment",
+        "The daemon keeps no environment without a bound",
+        Staged(|stage| Box::pin(resources::environment(stage))),
+    ),
     probe(RESOURCES, "aio", "No context of asynchronous I/O can be made", Inside("aio")),
     probe(RESOURCES, "ptys", "A sandbox has a limit of terminals", Inside("ptys")),
     probe(RESOURCES, "keyrings", "No key of the kernel can be made", Inside("keyrings")),

@@ -3,6 +3,7 @@
 use std::{fs, os::fd::AsFd as _};
 
 use attack::Report;
+use serde_json::json;
 
 use super::{Seen, inside, stage::Stage};
 use crate::error::CommandResult;
@@ -83,4 +84,22 @@ pub(super) async fn open_files(stage: &Stage) -> CommandResult<Seen> {
     let machine = number("/proc/sys/fs/file-max").unwrap_or(u64::MAX);
     let text = format!("at most {most} open files inside, {machine} on the machine");
     Ok(if most <= machine / SHARE { Seen::contained(text) } else { Seen::weak(text) })
+}
+
+/// A variable as large as a request may be stays nowhere in the daemon.
+pub(super) async fn environment(stage: &Stage) -> CommandResult<Seen> {
+    const BYTES: usize = 15_000_000;
+    let variables = json!({ "LARGE": "x".repeat(BYTES) });
+    let mut breaches = Vec::new();
+    for (target, body) in [
+        ("/v1/sandboxes".to_owned(), json!({ "env": variables })),
+        (format!("/v1/sandboxes/{}/execs", stage.sandbox), json!({ "command": ["true"], "env": variables })),
+    ] {
+        let body = Some(("application/json", body.to_string().into_bytes()));
+        let (status, _) = stage.ask(&stage.key, "POST", &target, body).await?;
+        if (200..300).contains(&status) {
+            breaches.push(format!("POST {target} took a variable of {BYTES} bytes"));
+        }
+    }
+    Ok(Seen::unless(&breaches, "variables of 15 MB are refused"))
 }
