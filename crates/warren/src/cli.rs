@@ -86,6 +86,8 @@ pub(crate) enum Command {
     Version(commands::version::Args),
     #[command(hide = true)]
     Reference(commands::reference::Args),
+    #[command(hide = true)]
+    Probe(commands::probe::Args),
 }
 
 /// What a command line that cannot be read ends with.

@@ -1,15 +1,18 @@
 //! `warren doctor`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
-use sandbox::Isolation;
+use sandbox::{Error, Isolation};
 use serde::Serialize;
 
 use super::Context;
 use crate::{
     client::StartMode,
     daemon::{self, Recovered},
-    doctor::{self, Check, Status},
+    doctor::{
+        self, Check, Status,
+        attack::{Finding, Verdict},
+    },
     error::CommandResult,
     output::{self, Paint},
 };
@@ -17,6 +20,10 @@ use crate::{
 /// Tell what works on this machine, what does not, and the command that mends it
 ///
 /// The exit code is 1 if something is missing without which no sandbox can be made.
+///
+/// With --attack, throw-away sandboxes of a daemon of its own try more than a hundred ways out, within bounds that are safe
+/// on a machine in use: the walls are held against SECURITY.md on this very host. The exit code is 1 if a wall is open; what
+/// is only weak on a host of this kind is told, and leaves the exit code 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Also show the walls that a sandbox gets here, and how they are built
@@ -29,8 +36,14 @@ pub(crate) struct Args {
     ///
     /// Nothing is deleted: a damaged database is kept under another name, and files of which no record can be made are moved
     /// to `lost/` in the data directory. Keys, events, the audit and the commands of execs cannot be made anew.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["explain", "no_trial", "attack"])]
     recover: bool,
+    /// Attack this host's own walls instead, and tell which held
+    #[arg(long, conflicts_with_all = ["explain", "no_trial"])]
+    attack: bool,
+    /// Only probes of this group, or whose name begins so; may be repeated
+    #[arg(long, value_name = "PROBE", requires = "attack")]
+    only: Vec<String>,
     /// Configuration file [env: WARREN_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -51,6 +64,9 @@ struct Diagnosis {
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     if args.recover {
         return recover(context);
+    }
+    if args.attack {
+        return super::block_on(attack(context, &args.only));
     }
     let mut checks = doctor::check_host(&context.directories);
     checks.push(doctor::check_records(&context.directories.home));
@@ -175,6 +191,66 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
         }
     }
     Ok(())
+}
+
+/// What came of an attack.
+#[derive(Serialize)]
+struct Attacked {
+    /// No wall is open.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+async fn attack(context: &Context, only: &[String]) -> CommandResult {
+    let findings = doctor::attack::attack(&context.directories, only).await?;
+    if findings.is_empty() {
+        let groups: BTreeSet<_> = doctor::attack::PROBES.iter().map(|probe| probe.group).collect();
+        let groups = groups.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Error::invalid(format!("no probe is called {}", only.join(" or ")))
+            .with_hint(format!("The groups are {groups}."))
+            .into());
+    }
+    let ok = findings.iter().all(|finding| finding.verdict != Verdict::Open);
+    let attacked = Attacked { ok, findings };
+    if context.json {
+        output::json(&attacked)?;
+    } else {
+        show_attack(&attacked.findings)?;
+    }
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn show_attack(findings: &[Finding]) -> CommandResult<()> {
+    let paint = Paint::for_stdout();
+    let width = findings.iter().map(|finding| finding.probe.len()).max().unwrap_or(0);
+    let mut group = "";
+    for finding in findings {
+        if finding.group != group {
+            group = finding.group;
+            output::line(&format!("\n{group}"))?;
+        }
+        let verdict = match finding.verdict {
+            Verdict::Contained => paint.good("contained"),
+            Verdict::Weak => paint.warn("weak     "),
+            Verdict::Open => paint.bad("open     "),
+            Verdict::Untried => paint.note("untried  "),
+        };
+        let seen = output::printable(&finding.seen);
+        output::line(&format!("  {verdict}  {:<width$}  {seen}", finding.probe))?;
+        if let Some(mend) = finding.mend {
+            output::line(&format!("      {} {}", paint.note("promise:"), finding.promise))?;
+            output::line(&format!("      {} {mend}", paint.note("to do:")))?;
+        }
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    output::line(&format!(
+        "\n{} probes: {} contained, {} weak, {} open, {} untried.",
+        findings.len(),
+        count(Verdict::Contained),
+        count(Verdict::Weak),
+        count(Verdict::Open),
+        count(Verdict::Untried)
+    ))
 }
 
 /// What it all means, in a sentence.

@@ -23,6 +23,7 @@ pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
 pub(crate) mod pause;
+pub(crate) mod probe;
 pub(crate) mod prune;
 pub(crate) mod ps;
 pub(crate) mod pull;
@@ -97,6 +98,7 @@ pub(crate) fn run(cli: Cli) -> CommandResult {
         Command::Serve(args) => serve::run(&context, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => reference::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Doctor(args) => doctor::run(&context, &args),
         command => block_on(dispatch(&context, command)),
     }
@@ -151,8 +153,10 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
         Command::Mcp(args) => mcp::run(context, &args).await,
-        Command::Serve(_) | Command::Doctor(_) | Command::Completions(_) | Command::Reference(_) => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Serve(_)
+        | Command::Doctor(_)
+        | Command::Completions(_)
+        | Command::Reference(_)
+        | Command::Probe(_) => Ok(ExitCode::SUCCESS),
     }
 }

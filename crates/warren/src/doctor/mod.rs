@@ -1,5 +1,6 @@
 //! What this machine can do: each thing tried alone, then all of them together in a real sandbox.
 
+pub(crate) mod attack;
 mod cage;
 mod host;
 mod packages;

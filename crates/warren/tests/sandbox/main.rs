@@ -7,6 +7,7 @@ mod harness;
 mod oci;
 mod small_disk;
 
+mod attack;
 mod build_packages;
 mod builds;
 mod builds_broken_off;

@@ -1,0 +1,113 @@
+//! Requests of strangers: HTTP on TCP with a key, one connection each.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{
+    Request,
+    client::conn::http1,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+
+use crate::error::CommandResult;
+
+/// Longest answer that is kept.
+const MAX_ANSWER: usize = 8 << 20;
+/// How long a body may take that never ends by itself, as events do.
+const BODY_TIME: Duration = Duration::from_millis(700);
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+const MCP_VERSION: &str = "2026-07-28";
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) address: SocketAddr,
+}
+
+impl Caller {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self { address }
+    }
+
+    /// Status and body; what comes of a body within its time.
+    pub(super) async fn ask(
+        &self,
+        key: Option<&str>,
+        method: &str,
+        target: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> CommandResult<(u16, Vec<u8>)> {
+        let mut request =
+            Request::builder().method(method).uri(target).header(HOST, self.address.to_string());
+        if let Some(key) = key {
+            request = request.header(AUTHORIZATION, format!("Bearer {key}"));
+        }
+        let (kind, bytes) = body.unwrap_or_default();
+        if !kind.is_empty() {
+            request = request.header(CONTENT_TYPE, kind);
+        }
+        self.send(request.body(Full::new(Bytes::from(bytes))).map_err(io::Error::other)?).await
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> CommandResult<(u16, Vec<u8>)> {
+        let stream = TcpStream::connect(self.address).await?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let connection = tokio::spawn(connection);
+        let answer = timeout(ANSWER_TIME, sender.send_request(request)).await;
+        let answer = answer.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut));
+        let answer = match answer {
+            Ok(answer) => answer.map_err(io::Error::other)?,
+            Err(error) => {
+                connection.abort();
+                return Err(error.into());
+            }
+        };
+        let status = answer.status().as_u16();
+        let mut bytes = Vec::new();
+        let mut body = Limited::new(answer.into_body(), MAX_ANSWER);
+        while let Ok(Some(Ok(frame))) = timeout(BODY_TIME, body.frame()).await {
+            if let Ok(data) = frame.into_data() {
+                bytes.extend_from_slice(&data);
+            }
+        }
+        connection.abort();
+        Ok((status, bytes))
+    }
+
+    /// One MCP request that stands alone. The answer's text is in both forms that servers give.
+    pub(super) async fn mcp(
+        &self,
+        key: &str,
+        method: &str,
+        mut params: Value,
+    ) -> CommandResult<(Value, Vec<u8>)> {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": MCP_VERSION,
+            "io.modelcontextprotocol/clientInfo": { "name": "warren doctor", "version": env!("CARGO_PKG_VERSION") },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let mut request = Request::post("/mcp?toolsets=all")
+            .header(HOST, self.address.to_string())
+            .header(AUTHORIZATION, format!("Bearer {key}"))
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .header("mcp-protocol-version", MCP_VERSION)
+            .header("mcp-method", method);
+        if let Some(name) = message.pointer("/params/name").and_then(Value::as_str) {
+            request = request.header("mcp-name", name);
+        }
+        let body = Full::new(Bytes::from(message.to_string()));
+        let (_, bytes) = self.send(request.body(body).map_err(io::Error::other)?).await?;
+        let text = String::from_utf8_lossy(&bytes);
+        let events = text.lines().filter_map(|line| line.strip_prefix("data:"));
+        let answers = std::iter::once(text.as_ref()).chain(events);
+        let mut answer = answers.filter_map(|text| serde_json::from_str::<Value>(text.trim()).ok());
+        let answer = answer.rfind(|answer| answer.get("id").is_some()).unwrap_or_default();
+        Ok((answer, bytes))
+    }
+}

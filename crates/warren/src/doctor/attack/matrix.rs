@@ -1,0 +1,361 @@
+//! Every route and every tool, asked with the key of another namespace and with one that may only look.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Seen,
+    secrets::contains,
+    stage::{FILE_SECRET, OURS, Stage},
+};
+use crate::{
+    client::{Target, Within},
+    error::CommandResult,
+};
+
+/// Routes that would send requests to registries and indexes of the world; those are looked at in other probes.
+const REACHES_OUT: &[&str] = &[
+    "/v1/images/pull",
+    "/v1/images/build",
+    "/v1/sandboxes/{sandbox}/packages",
+    "/v1/images/load",
+    "/v1/images/import",
+];
+/// Tools of the same kind.
+const TOOLS_REACH_OUT: &[&str] = &["image_pull", "image_build", "sandbox_package_install", "image_load"];
+/// Tools that have nothing to do here, and say so: the sandbox runs, and nothing is to be installed.
+const TOOLS_DO_NOTHING: &[&str] = &["sandbox_start", "sandbox_resume", "runtime_install"];
+/// Requests that change nothing although they are sent by POST.
+const LOOKS: &[&str] = &["/v1/snapshots/{snapshot}/verify", "/v1/sandboxes/{sandbox}/links"];
+
+/// What the first namespace has.
+pub(super) struct Belongings {
+    sandbox: String,
+    exec: String,
+    volume: String,
+    snapshot: String,
+}
+
+impl Belongings {
+    async fn make(stage: &Stage) -> CommandResult<Self> {
+        let ran = stage.exec(&stage.sandbox, sandbox::ExecSpec::argv(["echo", FILE_SECRET])).await?;
+        let volume = json!({ "name": "attack-matrix", "namespace": OURS });
+        stage.operator.post_json::<Value>(Target::new(&["volumes"]), &volume).await.ok();
+        // Stopped: not every host can pause a sandbox for a copy.
+        let source = stage.create(json!({ "name": "attack-source", "namespace": OURS })).await?;
+        stage.operator.act_with_grace(source.id.as_str(), "stop", None).await?;
+        let snapshot = json!({ "sandbox": source.id, "name": "attack-matrix", "namespace": OURS });
+        let snapshot: Value = stage.operator.post_json(Target::new(&["snapshots"]), &snapshot).await?;
+        Ok(Self {
+            sandbox: stage.sandbox.clone(),
+            exec: ran.exec.id.to_string(),
+            volume: "attack-matrix".to_owned(),
+            snapshot: snapshot["id"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The value for a parameter, by its name.
+    fn named(&self, parameter: &str) -> String {
+        match parameter {
+            "sandbox" => self.sandbox.clone(),
+            "exec" => self.exec.clone(),
+            "volume" => self.volume.clone(),
+            "snapshot" => self.snapshot.clone(),
+            "number" => "0".to_owned(),
+            "state" => "running".to_owned(),
+            "pattern" => "*".to_owned(),
+            "reference" => "attack/none:1".to_owned(),
+            "path" | "root" | "from" | "to" => "/root/secret".to_owned(),
+            _ => "none".to_owned(),
+        }
+    }
+
+    /// Whether an answer tells of them. A refusal may repeat the names that were asked for: those are the asker's own words.
+    fn are_in(&self, answer: &[u8], is_success: bool) -> bool {
+        let names = [&self.sandbox, &self.exec, &self.snapshot];
+        contains(answer, FILE_SECRET.as_bytes())
+            || (is_success && names.iter().any(|name| contains(answer, name.as_bytes())))
+    }
+}
+
+/// One operation of the API.
+struct Operation {
+    method: String,
+    path: String,
+    target: String,
+    body: Option<(&'static str, Vec<u8>)>,
+}
+
+impl Operation {
+    /// Whether it asks for something of the first namespace.
+    fn names_ours(&self) -> bool {
+        let parameters = ["{sandbox}", "{volume}", "{snapshot}", "{key}"];
+        let body = self.body.as_ref().is_some_and(|(_, body)| contains(body, OURS.as_bytes()));
+        body || parameters.iter().any(|name| self.path.contains(name))
+    }
+
+    fn is_read(&self) -> bool {
+        self.method == "GET" || LOOKS.contains(&self.path.as_str())
+    }
+}
+
+/// Every operation of the daemon's own document, with arguments that it takes.
+async fn operations(stage: &Stage, of: &Belongings) -> CommandResult<Vec<Operation>> {
+    let document: Value = stage.operator.get(Target::new(&["openapi.json"])).await?;
+    let mut found = Vec::new();
+    let paths = document["paths"].as_object().cloned().unwrap_or_default();
+    for (path, methods) in &paths {
+        if REACHES_OUT.contains(&path.as_str()) {
+            continue;
+        }
+        for (method, about) in methods.as_object().into_iter().flatten() {
+            found.push(operation(&document, path, method, about, of));
+        }
+    }
+    Ok(found)
+}
+
+fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Belongings) -> Operation {
+    let mut target = path.to_owned();
+    let mut query = vec![format!("namespace={OURS}")];
+    for parameter in about["parameters"].as_array().into_iter().flatten() {
+        let name = parameter["name"].as_str().unwrap_or_default();
+        if parameter["in"] == "path" {
+            target = target.replace(&format!("{{{name}}}"), &of.named(name));
+        } else if parameter["required"] == true {
+            query.push(format!("{name}={}", of.named(name)));
+        }
+    }
+    let takes_namespace =
+        about["parameters"].as_array().into_iter().flatten().any(|p| p["name"] == "namespace");
+    if !takes_namespace {
+        query.remove(0);
+    }
+    if !query.is_empty() {
+        target = format!("{target}?{}", query.join("&"));
+    }
+    let content = about["requestBody"]["content"].as_object();
+    let body = content.map(|content| match content.get("application/json") {
+        Some(json) => {
+            ("application/json", sample(document, &json["schema"], "", of).to_string().into_bytes())
+        }
+        None => ("application/octet-stream", b"attack".to_vec()),
+    });
+    Operation { method: method.to_uppercase(), path: path.to_owned(), target, body }
+}
+
+/// A value that a schema takes: only what it requires, and what names other things.
+fn sample(document: &Value, schema: &Value, name: &str, of: &Belongings) -> Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let pointer = reference.trim_start_matches('#');
+        return sample(document, document.pointer(pointer).unwrap_or(&Value::Null), name, of);
+    }
+    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
+        return first.clone();
+    }
+    if let Some(value) = schema.get("const") {
+        return value.clone();
+    }
+    for choice in ["oneOf", "anyOf", "allOf"] {
+        if let Some(first) =
+            schema[choice].as_array().and_then(|of| of.iter().find(|one| one["type"] != "null"))
+        {
+            return sample(document, first, name, of);
+        }
+    }
+    let kind = match &schema["type"] {
+        Value::Array(kinds) => kinds.first().and_then(Value::as_str).unwrap_or_default(),
+        kind => kind.as_str().unwrap_or_default(),
+    };
+    match kind {
+        "object" => object(document, schema, of),
+        "array" => match schema["minItems"].as_u64() {
+            Some(1..) => json!([sample(document, &schema["items"], name, of)]),
+            _ if name == "command" => json!(["true"]),
+            _ => json!([]),
+        },
+        "integer" | "number" => schema.get("minimum").cloned().unwrap_or_else(|| json!(1)),
+        "boolean" => json!(false),
+        _ => json!(word(name, of)),
+    }
+}
+
+fn object(document: &Value, schema: &Value, of: &Belongings) -> Value {
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut made = Map::new();
+    for (name, about) in schema["properties"].as_object().into_iter().flatten() {
+        let points_elsewhere = ["namespace", "command"].contains(&name.as_str());
+        if required.contains(&name.as_str()) || points_elsewhere {
+            made.insert(name.clone(), sample(document, about, name, of));
+        }
+    }
+    Value::Object(made)
+}
+
+/// Text for a field of this name.
+fn word(name: &str, of: &Belongings) -> String {
+    match name {
+        "sandbox" | "name" | "source" => of.sandbox.clone(),
+        "volume" => of.volume.clone(),
+        "snapshot" => of.snapshot.clone(),
+        "exec" | "execId" | "session_id" | "sessionId" => of.exec.clone(),
+        "namespace" => OURS.to_owned(),
+        "path" | "from" | "to" | "guest_path" => "/root/secret".to_owned(),
+        "language" => "python".to_owned(),
+        "mode" => "0644".to_owned(),
+        "command" | "code" => "true".to_owned(),
+        _ => "attack".to_owned(),
+    }
+}
+
+/// Whether the first namespace's things are as they were.
+async fn damage(stage: &Stage) -> Vec<String> {
+    let mut found = Vec::new();
+    let state = stage.operator.inspect(&stage.sandbox).await.map(|sandbox| sandbox.state.to_string());
+    match state {
+        Ok(state) if state == "running" => {}
+        Ok(state) => found.push(format!("the sandbox is {state}")),
+        Err(_) => found.push("the sandbox is gone".to_owned()),
+    }
+    if stage.operator.look(Within::Sandbox(&stage.sandbox), "/root/secret").await.is_err() {
+        found.push("its file is gone".to_owned());
+    }
+    found
+}
+
+/// Routes that the key of another namespace gets through.
+pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let operations = operations(stage, of).await?;
+    let mut breaches = Vec::new();
+    for operation in &operations {
+        let Ok((status, answer)) =
+            stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await
+        else {
+            continue;
+        };
+        let is_success = (200..300).contains(&status);
+        if of.are_in(&answer, is_success) || (is_success && operation.names_ours()) {
+            breaches.push(format!("{} {} answered {status}", operation.method, operation.path));
+        }
+    }
+    breaches.extend(damage(stage).await);
+    Ok(Seen::unless(&breaches, format!("{} routes, none reaches another namespace", operations.len())))
+}
+
+/// Routes that change something for a key that may only look.
+pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let operations: Vec<_> =
+        operations(stage, of).await?.into_iter().filter(|operation| !operation.is_read()).collect();
+    let mut breaches = Vec::new();
+    for operation in &operations {
+        let (method, target) = (operation.method.as_str(), operation.target.as_str());
+        let Ok((status, _)) = stage.ask(&stage.read_only_key, method, target, operation.body.clone()).await
+        else {
+            continue;
+        };
+        if (200..300).contains(&status) {
+            breaches.push(format!("{method} {} answered {status}", operation.path));
+        }
+    }
+    breaches.extend(damage(stage).await);
+    Ok(Seen::unless(&breaches, format!("{} routes that change something, all refused", operations.len())))
+}
+
+/// Routes without a key: only two answer, with nothing about anybody.
+pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let operations = operations(stage, of).await?;
+    let mut breaches = Vec::new();
+    for operation in &operations {
+        let (method, target) = (operation.method.as_str(), operation.target.as_str());
+        let Ok((status, answer)) = stage.caller.ask(None, method, target, operation.body.clone()).await
+        else {
+            continue;
+        };
+        stage.hear(&answer);
+        if (200..300).contains(&status) && operation.path != "/v1/health" {
+            breaches.push(format!("{method} {} answered {status}", operation.path));
+        }
+    }
+    Ok(Seen::unless(&breaches, format!("{} routes, none answers without a key", operations.len())))
+}
+
+async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
+    let (answer, _) = stage.caller.mcp(key, "tools/list", json!({})).await?;
+    let tools = answer.pointer("/result/tools").and_then(Value::as_array).cloned().unwrap_or_default();
+    let reaches_out = |tool: &Value| TOOLS_REACH_OUT.contains(&tool["name"].as_str().unwrap_or_default());
+    Ok(tools.into_iter().filter(|tool| !reaches_out(tool)).collect())
+}
+
+/// What a tool answered, and whether it did what it was asked.
+async fn call(stage: &Stage, key: &str, tool: &Value, of: &Belongings) -> CommandResult<(bool, Vec<u8>)> {
+    let name = tool["name"].as_str().unwrap_or_default();
+    let schema = &tool["inputSchema"];
+    let mut arguments = sample(schema, schema, "", of);
+    for (field, value) in
+        [("name", &of.sandbox), ("sandbox", &of.sandbox), ("volume", &of.volume), ("snapshot", &of.snapshot)]
+    {
+        if schema["properties"].get(field).is_some() {
+            let is_own = name.starts_with("volume_") && field == "name";
+            arguments[field] = json!(if is_own { &of.volume } else { value });
+        }
+    }
+    let params = json!({ "name": name, "arguments": arguments });
+    let (answer, bytes) = stage.caller.mcp(key, "tools/call", params).await?;
+    stage.hear(&bytes);
+    let ok = answer.pointer("/result/structuredContent/ok") == Some(&json!(true));
+    Ok((ok && answer.pointer("/result/isError") != Some(&json!(true)), bytes))
+}
+
+pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let tools = tools(stage, &stage.other_key).await?;
+    if tools.is_empty() {
+        return Ok(Seen::untried("no tools are listed"));
+    }
+    let mut breaches = Vec::new();
+    for tool in &tools {
+        let Ok((ok, answer)) = call(stage, &stage.other_key, tool, of).await else { continue };
+        if of.are_in(&answer, ok) {
+            breaches.push(format!("{} told of another namespace", tool["name"].as_str().unwrap_or_default()));
+        }
+    }
+    breaches.extend(damage(stage).await);
+    Ok(Seen::unless(&breaches, format!("{} tools, none reaches another namespace", tools.len())))
+}
+
+pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let tools = tools(stage, &stage.read_only_key).await?;
+    if tools.is_empty() {
+        return Ok(Seen::untried("no tools are listed"));
+    }
+    let mut breaches = Vec::new();
+    let is_read = |tool: &&Value| tool.pointer("/annotations/readOnlyHint") == Some(&json!(true));
+    let changing: Vec<&Value> = tools.iter().filter(|tool| !is_read(tool)).collect();
+    for tool in &changing {
+        let Ok((ok, _)) = call(stage, &stage.read_only_key, tool, of).await else { continue };
+        let name = tool["name"].as_str().unwrap_or_default();
+        // Which tools are listed is the session's own business.
+        if ok && !name.starts_with("toolset_") && !TOOLS_DO_NOTHING.contains(&name) {
+            breaches.push(format!("{name} did what it was asked"));
+        }
+    }
+    breaches.extend(damage(stage).await);
+    Ok(Seen::unless(&breaches, format!("{} tools that change something, all refused", changing.len())))
+}
+
+/// Wrong keys from one address do not lock out a right one.
+pub(super) async fn wrong_keys(stage: &Stage) -> CommandResult<Seen> {
+    const WRONG: usize = 40;
+    for _ in 0..WRONG {
+        stage.caller.ask(Some("wrong-key"), "GET", "/v1/sandboxes", None).await.ok();
+    }
+    let (status, _) = stage.ask(&stage.key, "GET", "/v1/sandboxes", None).await?;
+    Ok(match status {
+        200 => Seen::contained(format!("a right key works after {WRONG} wrong ones")),
+        status => Seen::open(format!("a right key is answered with {status} after {WRONG} wrong ones")),
+    })
+}

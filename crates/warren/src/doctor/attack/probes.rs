@@ -1,0 +1,501 @@
+//! The list: every probe once, with the promise that it holds up.
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    Probe,
+    Run::{self, Inside, Staged},
+    Seen, Stage,
+    archives::{self, Lies},
+    containers, matrix, memory, neighbours, resources, secrets, ssrf,
+};
+use crate::error::CommandResult;
+
+const fn probe(group: &'static str, name: &'static str, promise: &'static str, run: Run) -> Probe {
+    Probe { group, name, promise, run }
+}
+
+const CALLS: &str = "system calls";
+const SETTINGS: &str = "settings";
+const GUEST: &str = "guest";
+const ARCHIVES: &str = "archives";
+const MEMORY: &str = "memory";
+const RESOURCES: &str = "resources";
+const NEIGHBOURS: &str = "neighbours";
+const ESCAPES: &str = "escapes";
+const ACCESS: &str = "access";
+const REQUESTS: &str = "requests";
+const SECRETS: &str = "secrets";
+
+const SNAPSHOT_PROMISE: &str = "A snapshot's archive writes nothing outside and weakens no wall";
+
+type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, CommandResult<Seen>>;
+
+const fn archive(name: &'static str, promise: &'static str, play: Play) -> Probe {
+    probe(ARCHIVES, name, promise, Staged(play))
+}
+
+const fn kind(name: &'static str, play: Play) -> Probe {
+    probe(MEMORY, name, "Memory of every kind is counted or bounded by the sandbox's limit", Staged(play))
+}
+
+/// What makes a group stronger on a host where it is weak.
+pub(super) fn mend_of(group: &str) -> &'static str {
+    match group {
+        MEMORY => "Run the daemon as root, or give its user a delegated cgroup with the memory controller.",
+        RESOURCES => "Run the daemon as root, or as a user of its own, or raise the host's limit.",
+        NEIGHBOURS => {
+            "Run the daemon as root: the kernel then lets sandboxes have ids and nodes of their own."
+        }
+        _ => "`warren doctor --explain` shows what this host lacks.",
+    }
+}
+
+/// In the order in which they run. Wrong keys come after all that needs right ones, and answers are searched when all were given.
+pub(crate) const PROBES: &[Probe] = &[
+    probe(CALLS, "syscall-sweep", "Calls that are not on the list are refused", Inside("syscall-sweep")),
+    probe(CALLS, "syscall-x32", "The x32 numbers lead nowhere", Inside("syscall-x32")),
+    probe(CALLS, "syscall-int80", "The door for 32-bit programs is shut", Inside("syscall-int80")),
+    probe(
+        CALLS,
+        "syscall-arguments",
+        "Allowed calls take no dangerous arguments",
+        Inside("syscall-arguments"),
+    ),
+    probe(
+        CALLS,
+        "socket-families",
+        "Only unix, loopback and route sockets can be made",
+        Inside("socket-families"),
+    ),
+    probe(SETTINGS, "proc-masks", "Dangerous parts of /proc and /sys are masked", Inside("proc-masks")),
+    probe(SETTINGS, "proc-writes", "Nothing of the host in /proc can be written", Inside("proc-writes")),
+    probe(SETTINGS, "proc-pressure", "No pressure trigger can be registered", Inside("proc-pressure")),
+    probe(SETTINGS, "sys-writes", "/sys is read-only", Inside("sys-writes")),
+    probe(SETTINGS, "remount", "Mounts cannot be changed", Inside("remount")),
+    probe(
+        SETTINGS,
+        "mount-flags",
+        "Every mount is nosuid; /sys and /proc/sys are read-only",
+        Inside("mount-flags"),
+    ),
+    probe(SETTINGS, "capabilities", "Capabilities are the eight that are named", Inside("capabilities")),
+    probe(
+        SETTINGS,
+        "inheritable-capabilities",
+        "No capability is inheritable (CVE-2022-29162)",
+        Inside("inheritable-capabilities"),
+    ),
+    probe(SETTINGS, "no-new-privileges", "No program gains privileges", Inside("no-new-privileges")),
+    probe(SETTINGS, "seccomp-mode", "Every command runs behind the filter", Inside("seccomp-mode")),
+    probe(SETTINGS, "set-user-id", "Set-user-id bits mean nothing inside", Inside("set-user-id")),
+    probe(
+        SETTINGS,
+        "out-of-memory-score",
+        "A workload cannot have others killed first",
+        Inside("out-of-memory-score"),
+    ),
+    probe(SETTINGS, "core-dumps", "A crash never starts the host's core-dump handler", Inside("core-dumps")),
+    probe(GUEST, "guest-memory", "The guest cannot be looked into", Inside("guest-memory")),
+    probe(GUEST, "guest-trace", "The guest cannot be traced", Inside("guest-trace")),
+    probe(GUEST, "guest-limits", "The guest cannot be limited or rescheduled", Inside("guest-limits")),
+    probe(
+        GUEST,
+        "guest-signals",
+        "The guest cannot be killed from inside",
+        Staged(|stage| Box::pin(containers::guest_signals(stage))),
+    ),
+    probe(
+        GUEST,
+        "guest-binary",
+        "The binary that guests run from cannot be changed (CVE-2019-5736)",
+        Staged(|stage| Box::pin(containers::own_binary(stage))),
+    ),
+    archive("snapshot-proc-link", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-proc-link",
+            &[
+                Lies::Directory("sys/class/net"),
+                Lies::Directory("d1/d2/d3/d4/d5/d6"),
+                Lies::Directory("d1/q"),
+                Lies::Directory("q/sys/net/ipv4"),
+                Lies::Link("sys/class/net/lo", "../../../d1/d2/d3/d4/d5/d6"),
+                Lies::Link("proc", "sys/class/net/lo/../../../../../q"),
+                Lies::Link(
+                    "q/sys/net/ipv4/ip_unprivileged_port_start",
+                    "@/sys/net/ipv4/ip_unprivileged_port_start",
+                ),
+            ],
+        ))
+    }),
+    archive("snapshot-kernel-links", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-kernel-links",
+            &[Lies::Link("proc", "@"), Lies::Link("sys", "@"), Lies::Link("dev", "@")],
+        ))
+    }),
+    archive("snapshot-system-links", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-system-links",
+            &[Lies::Link("usr", "@"), Lies::Link("etc", "@/etc")],
+        ))
+    }),
+    archive("snapshot-scratch-links", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-scratch-links",
+            &[Lies::Link("tmp", "@"), Lies::Link("run", "@/etc")],
+        ))
+    }),
+    archive("snapshot-files-for-directories", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-files-for-directories",
+            &[Lies::File("proc"), Lies::Pipe("sys"), Lies::File("dev"), Lies::Pipe("tmp")],
+        ))
+    }),
+    archive("snapshot-loops", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::snapshot(
+            stage,
+            "snapshot-loops",
+            &[Lies::Link("proc", "sys"), Lies::Link("sys", "proc"), Lies::Link("dev", "dev")],
+        ))
+    }),
+    archive("layer-parent", "Names with `..` or from the root stay in their layer", |stage| {
+        Box::pin(archives::layer(stage, "layer-parent"))
+    }),
+    archive("layer-through-link", "Entries do not follow links out of their layer", |stage| {
+        Box::pin(archives::layer(stage, "layer-through-link"))
+    }),
+    archive("layer-hard-link", "Hard links reach no file of the host", |stage| {
+        Box::pin(archives::layer(stage, "layer-hard-link"))
+    }),
+    archive("layer-devices", "Devices in layers are left out", |stage| {
+        Box::pin(archives::layer(stage, "layer-devices"))
+    }),
+    archive("layer-whiteouts", "Whiteouts delete nothing outside their layer", |stage| {
+        Box::pin(archives::layer(stage, "layer-whiteouts"))
+    }),
+    archive(
+        "image-proc-link",
+        "An image's own /proc leads nowhere (CVE-2023-27561, CVE-2023-28642)",
+        |stage| Box::pin(archives::image_root(stage, "image-proc-link")),
+    ),
+    archive(
+        "image-dev-null-link",
+        "An image's own /dev is not used (CVE-2025-31133, CVE-2025-52565)",
+        |stage| Box::pin(archives::image_root(stage, "image-dev-null-link")),
+    ),
+    archive("image-etc-link", "Files that are written for a sandbox stay in its root", |stage| {
+        Box::pin(archives::image_root(stage, "image-etc-link"))
+    }),
+    archive("build-context-parent", "A context's names stay in the build", |stage| {
+        Box::pin(archives::build(stage, "build-context-parent"))
+    }),
+    archive("build-copy-link", "COPY of a link copies no file of the host", |stage| {
+        Box::pin(archives::build(stage, "build-copy-link"))
+    }),
+    archive("files-tar", "Archives of files are unpacked inside", |stage| {
+        Box::pin(archives::files_tar(stage))
+    }),
+    archive("files-links", "Links inside lead to no file of the host", |stage| {
+        Box::pin(archives::files_links(stage))
+    }),
+    kind("memory-anonymous", |stage| Box::pin(memory::kind(stage, "anonymous"))),
+    kind("memory-tmp", |stage| Box::pin(memory::kind(stage, "tmp"))),
+    kind("memory-shm", |stage| Box::pin(memory::kind(stage, "shm"))),
+    kind("memory-memfd", |stage| Box::pin(memory::kind(stage, "memfd"))),
+    kind("memory-sysv-shm", |stage| Box::pin(memory::kind(stage, "sysv-shm"))),
+    kind("memory-sysv-messages", |stage| Box::pin(memory::kind(stage, "sysv-messages"))),
+    kind("memory-sysv-semaphores", |stage| Box::pin(memory::kind(stage, "sysv-semaphores"))),
+    kind("memory-queues", |stage| Box::pin(memory::kind(stage, "queues"))),
+    kind("memory-pipes", |stage| Box::pin(memory::kind(stage, "pipes"))),
+    kind("memory-unix", |stage| Box::pin(memory::kind(stage, "unix"))),
+    kind("memory-tcp", |stage| Box::pin(memory::kind(stage, "tcp"))),
+    kind("memory-udp", |stage| Box::pin(memory::kind(stage, "udp"))),
+    kind("memory-netlink", |stage| Box::pin(memory::kind(stage, "netlink"))),
+    kind("memory-page-tables", |stage| Box::pin(memory::kind(stage, "page-tables"))),
+    kind("memory-tmp-by-api", |stage| Box::pin(memory::through_api(stage, "/tmp"))),
+    kind("memory-shm-by-api", |stage| Box::pin(memory::through_api(stage, "/dev/shm"))),
+    probe(
+        RESOURCES,
+        "inotify-instances",
+        "One sandbox takes its share of inotify instances",
+        Staged(|stage| Box::pin(resources::inotify(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "inotify-watches",
+        "One sandbox takes its share of inotify watches",
+        Staged(|stage| Box::pin(resources::inotify_watches(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "timers",
+        "Timers and queued signals are not the host's root's",
+        Staged(|stage| Box::pin(resources::timers(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "open-files",
+        "Open files are bounded below the machine's",
+        Staged(|stage| Box::pin(resources::open_files(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "large-environment",
+        "The daemon keeps no environment without a bound",
+        Staged(|stage| Box::pin(resources::environment(stage))),
+    ),
+    probe(RESOURCES, "aio", "No context of asynchronous I/O can be made", Inside("aio")),
+    probe(RESOURCES, "ptys", "A sandbox has a limit of terminals", Inside("ptys")),
+    probe(RESOURCES, "keyrings", "No key of the kernel can be made", Inside("keyrings")),
+    probe(RESOURCES, "bpf-filters", "No BPF program can be loaded", Inside("bpf-filters")),
+    probe(RESOURCES, "user-namespaces", "No namespace can be made", Inside("user-namespaces")),
+    probe(RESOURCES, "watchers", "fanotify, userfaultfd, perf and io_uring are refused", Inside("watchers")),
+    probe(
+        NEIGHBOURS,
+        "device-locks",
+        "Locks on device nodes are the sandbox's own",
+        Staged(|stage| Box::pin(neighbours::device_locks(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "device-watches",
+        "The host's use of devices cannot be watched",
+        Staged(|stage| Box::pin(neighbours::device_watches(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "device-changes",
+        "Nodes of the host cannot be changed",
+        Staged(|stage| Box::pin(neighbours::device_changes(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "abstract-sockets",
+        "Abstract sockets of the host are out of reach",
+        Staged(|stage| Box::pin(neighbours::abstract_sockets(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "loopback",
+        "The host's loopback, the daemon's port on it, is out of reach",
+        Staged(|stage| Box::pin(neighbours::loopback(stage))),
+    ),
+    probe(NEIGHBOURS, "network-out", "There is no network but loopback", Inside("network-out")),
+    probe(
+        NEIGHBOURS,
+        "processes",
+        "Only the sandbox's own processes are seen",
+        Staged(|stage| Box::pin(neighbours::processes(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "shared-names",
+        "Named memory, queues and files are not shared",
+        Staged(|stage| Box::pin(neighbours::shared_names(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "hostname",
+        "The host's name is neither told nor to be changed",
+        Staged(|stage| Box::pin(neighbours::hostname(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "namespaces",
+        "Seven namespaces are the sandbox's own",
+        Staged(|stage| Box::pin(neighbours::namespaces(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "host-ids",
+        "Root inside is a host user that nobody else has",
+        Staged(|stage| Box::pin(neighbours::host_ids(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "volumes",
+        "Volumes of other namespaces cannot be mounted",
+        Staged(|stage| Box::pin(neighbours::volumes(stage))),
+    ),
+    probe(
+        NEIGHBOURS,
+        "daemon-directories",
+        "The daemon's directories, the package cache among them, are not inside",
+        Staged(|stage| Box::pin(neighbours::daemon_directories(stage))),
+    ),
+    probe(ESCAPES, "descriptors", "No descriptor is inherited (CVE-2024-21626)", Inside("descriptors")),
+    probe(
+        ESCAPES,
+        "working-directory",
+        "A working directory is inside (CVE-2024-21626)",
+        Staged(|stage| Box::pin(containers::leaked_directories(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "kernel-mounts",
+        "Nothing is mounted over the kernel's places (CVE-2019-16884)",
+        Staged(|stage| Box::pin(containers::kernel_mounts(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "mounts-through-links",
+        "Mount points are found inside the root (CVE-2021-30465)",
+        Staged(|stage| Box::pin(containers::mounts_through_links(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "host-paths",
+        "Keys get no path of the host",
+        Staged(|stage| Box::pin(containers::host_paths(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "system-files",
+        "The host's system directories are not written",
+        Staged(|stage| Box::pin(containers::system_files(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "set-user-id-on-host",
+        "Programs made inside cannot be run by users of the host",
+        Staged(|stage| Box::pin(containers::set_user_id_on_host(stage))),
+    ),
+    probe(ESCAPES, "engine-sockets", "No engine's socket is inside", Inside("engine-sockets")),
+    probe(ESCAPES, "file-handles", "Files cannot be opened by handle", Inside("file-handles")),
+    probe(ESCAPES, "kernel-modules", "No module or kernel can be loaded", Inside("kernel-modules")),
+    probe(
+        ESCAPES,
+        "core-pattern",
+        "Handlers on the host cannot be set (CVE-2025-52881)",
+        Inside("core-pattern"),
+    ),
+    probe(ESCAPES, "release-agent", "No cgroup hierarchy can be mounted", Inside("release-agent")),
+    probe(ESCAPES, "uevent-helper", "No helper of uevents can be set", Inside("uevent-helper")),
+    probe(ESCAPES, "binfmt-misc", "No interpreter can be registered", Inside("binfmt-misc")),
+    probe(ESCAPES, "device-nodes", "Device nodes cannot be made or used", Inside("device-nodes")),
+    probe(ESCAPES, "cgroup-writes", "Limits cannot be changed from inside", Inside("cgroup-writes")),
+    probe(ESCAPES, "join-namespaces", "Namespaces cannot be joined", Inside("join-namespaces")),
+    probe(ESCAPES, "kernel-log", "The kernel's log cannot be read", Inside("kernel-log")),
+    probe(ESCAPES, "terminal-input", "Nothing can be typed into a terminal", Inside("terminal-input")),
+    probe(
+        REQUESTS,
+        "ssrf-pull",
+        "Pulls of a key reach no private address",
+        Staged(|stage| Box::pin(ssrf::pull(stage))),
+    ),
+    probe(
+        REQUESTS,
+        "ssrf-create",
+        "Images of new sandboxes come from no private address",
+        Staged(|stage| Box::pin(ssrf::create(stage))),
+    ),
+    probe(
+        REQUESTS,
+        "ssrf-build",
+        "FROM reaches no private address",
+        Staged(|stage| Box::pin(ssrf::build(stage))),
+    ),
+    probe(
+        ACCESS,
+        "foreign-routes",
+        "A key sees its namespace and nothing else, on every route",
+        Staged(|stage| Box::pin(matrix::foreign_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "foreign-tools",
+        "The same holds for every MCP tool",
+        Staged(|stage| Box::pin(matrix::foreign_tools(stage))),
+    ),
+    probe(
+        ACCESS,
+        "read-only-routes",
+        "A read-only key changes nothing, on every route",
+        Staged(|stage| Box::pin(matrix::read_only_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "read-only-tools",
+        "The same holds for every MCP tool",
+        Staged(|stage| Box::pin(matrix::read_only_tools(stage))),
+    ),
+    probe(
+        ACCESS,
+        "keyless-routes",
+        "Without a key nothing answers but health",
+        Staged(|stage| Box::pin(matrix::keyless_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "wrong-keys",
+        "Wrong keys lock out nobody who has a right one",
+        Staged(|stage| Box::pin(matrix::wrong_keys(stage))),
+    ),
+    probe(
+        SECRETS,
+        "secrets-environment",
+        "The daemon's variables are not inside",
+        Staged(|stage| Box::pin(secrets::environment(stage))),
+    ),
+    probe(
+        SECRETS,
+        "secrets-files",
+        "The daemon's files and the host's private ones are not inside",
+        Staged(|stage| Box::pin(secrets::files(stage))),
+    ),
+    probe(
+        SECRETS,
+        "secrets-answers",
+        "No answer holds a key or a secret",
+        Staged(|stage| Box::pin(secrets::answers(stage))),
+    ),
+    probe(
+        SECRETS,
+        "secrets-log",
+        "The log holds no key and no secret",
+        Staged(|stage| Box::pin(secrets::log(stage))),
+    ),
+    probe(SECRETS, "secrets-audit", "Nor does the audit", Staged(|stage| Box::pin(secrets::audit(stage)))),
+    probe(
+        SECRETS,
+        "secrets-database",
+        "Only hashes of keys are stored",
+        Staged(|stage| Box::pin(secrets::database(stage))),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SECURITY: &str = include_str!("../../../../../SECURITY.md");
+
+    #[test]
+    fn every_probe_is_named_once_and_can_be_run() {
+        let names: BTreeSet<_> = PROBES.iter().map(|probe| probe.name).collect();
+        assert_eq!(names.len(), PROBES.len());
+        assert!(names.len() >= 60);
+        for probe in PROBES {
+            if let Inside(name) = probe.run {
+                assert!(attack::INSIDE.iter().any(|inside| inside.name == name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn security_md_names_every_probe_and_no_other() {
+        let (_, table) = SECURITY.split_once("## What holds this up").unwrap();
+        let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').nth(1));
+        let named: BTreeSet<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let known: BTreeSet<_> = PROBES.iter().map(|probe| probe.name).collect();
+        assert_eq!(named, known);
+    }
+}
