@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::{
     cage::{FileIdentity, MountFlag},
-    mounts, sys,
+    mounts,
 };
 
 const RUNNING: &str = "/proc/self/exe";
@@ -31,10 +31,9 @@ fn mounted() -> io::Result<OwnedFd> {
     let running = fs::metadata(RUNNING)?;
     // By its path: the link itself leads into the mount namespace in which we were started, and only mounts of the one that
     // we are in now can be copied.
-    let mount = mounts::detached_copy(&fs::read_link(RUNNING)?)?;
-    FileIdentity { device: running.dev(), inode: running.ino() }.check(mount.as_fd())?;
     let flags = [MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
-    sys::set_mount_tree(mount.as_fd(), &flags, None)?;
+    let mount = mounts::copy(&fs::read_link(RUNNING)?, false, &flags)?;
+    FileIdentity { device: running.dev(), inode: running.ino() }.check(mount.as_fd())?;
     Ok(mount)
 }
 

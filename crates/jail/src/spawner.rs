@@ -22,6 +22,7 @@ use crate::{
     child::{self, Go, Handoff},
     devices, handed, image, mounts, outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
+    privileges,
     seccomp::Filter,
     sys::{self, Side, StartedWith},
     tree,
