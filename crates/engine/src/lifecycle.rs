@@ -178,7 +178,8 @@ impl Engine {
         }
     }
 
-    /// Replaces its lifetime, counted from now.
+    /// Replaces its lifetime, counted from now. Refused when it comes too late: whoever is told that it is renewed finds it as
+    /// it was. One that is removed at its end can be renewed while it is stopped, since its time runs on.
     pub async fn renew_sandbox(
         &self,
         who: &Principal,

@@ -16,8 +16,8 @@ use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Result, SandboxName,
-    SandboxState,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, OnExpiry, Result,
+    SandboxName, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -474,7 +474,13 @@ impl Driver {
                 self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
             let message = format!("cannot renew {label}: it is being stopped{why}");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Wait until it is stopped; if it is still there then, renew and start it."));
+                .with_hint("Wait until it is stopped; if it is still there then, start it."));
+        }
+        if self.record.state == SandboxState::Stopped && self.record.lifetime.on_expiry == OnExpiry::Stop {
+            // Perhaps its time was up just now. Nothing runs that could live longer.
+            let message = format!("cannot renew {}: it is stopped", self.shared.label());
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .with_hint("Start it, which begins its lifetime anew, and renew it then."));
         }
         if self.record.state == SandboxState::Failed {
             let message = format!("{} is failed: renew is not possible now", self.shared.label());

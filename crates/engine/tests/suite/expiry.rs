@@ -214,9 +214,12 @@ async fn a_renewal_that_comes_too_late_is_refused() {
         match on_expiry {
             OnExpiry::Stop => {
                 world.engine.stop_sandbox(&world.who, &which, Some(Duration::ZERO)).await.unwrap();
+                let error =
+                    world.engine.renew_sandbox(&world.who, &which, renewed.clone()).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::WrongState);
                 // It can be had back.
-                world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();
                 world.engine.start_sandbox(&world.who, &which).await.unwrap();
+                world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();
                 assert!(still_runs(&world, &which).await);
             }
             OnExpiry::Remove => {
@@ -254,7 +257,7 @@ async fn a_renewal_that_is_answered_holds() {
         match renewal {
             Ok(_) => assert!(still_runs(&world, &which).await),
             Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound), "{error}")
+                assert!(matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound), "{error}");
             }
         }
     }
