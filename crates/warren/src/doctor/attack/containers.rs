@@ -76,16 +76,23 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
     );
     stage.exec(maker.id.as_str(), ExecSpec::shell(script)).await?;
     stage.remove(maker.id.as_str()).await;
-    let mut breaches = Vec::new();
-    for place in
-        ["/vol/canary", "/vol/canary/etc", "/vol/proc/sys", "/vol/root/proc/sys", "/vol/guest/etc", "/vol/fd"]
-    {
+    let (mut breaches, mut n_made) = (Vec::new(), 0);
+    for place in [
+        "/vol/plain",
+        "/vol/canary",
+        "/vol/canary/etc",
+        "/vol/proc/sys",
+        "/vol/root/proc/sys",
+        "/vol/guest/etc",
+        "/vol/fd",
+    ] {
         let mounts = json!([
             { "kind": "named", "name": "attack-links", "guestPath": "/vol" },
             { "kind": "named", "name": "attack-upper", "guestPath": place },
         ]);
         let Ok(made) = stage.create(json!({ "namespace": OURS, "mounts": mounts })).await else { continue };
         let id = made.id.to_string();
+        n_made += 1;
         for name in ["proc-masks", "proc-writes", "mount-flags"] {
             let report = inside::run_anew(stage, &id, name).await?;
             breaches.extend(report.breaches.iter().map(|breach| format!("{place}: {}", breach.what)));
@@ -93,7 +100,10 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
         stage.remove(&id).await;
     }
     breaches.extend(stage.canary.changes());
-    Ok(Seen::unless(&breaches, "links in volumes lead no mount outside"))
+    if n_made == 0 {
+        return Ok(Seen::untried("not even a mount at a plain directory of a volume was made"));
+    }
+    Ok(Seen::unless(&breaches, format!("{n_made} of 7 mounts made, all inside; the others refused")))
 }
 
 /// CVE-2024-21626: a working directory that is a descriptor somebody left open.

@@ -173,7 +173,7 @@ fn sample(document: &Value, schema: &Value, name: &str, of: &Belongings) -> Valu
             _ if name == "command" => json!(["true"]),
             _ => json!([]),
         },
-        "integer" | "number" => schema.get("minimum").cloned().unwrap_or_else(|| json!(1)),
+        "integer" | "number" => json!(schema["minimum"].as_u64().unwrap_or(1).max(1)),
         "boolean" => json!(false),
         _ => json!(word(name, of)),
     }
@@ -223,24 +223,57 @@ async fn damage(stage: &Stage) -> Vec<String> {
     found
 }
 
+/// Why requests were refused. One that is refused for its form, or not answered, says nothing about rights.
+#[derive(Default)]
+struct Tally {
+    n_by_right: usize,
+    unsaid: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, operation: &Operation, status: Option<u16>) {
+        match status {
+            Some(401 | 403 | 404) => self.n_by_right += 1,
+            Some(200..300) => {}
+            _ => self.unsaid.push(format!("{} {}", operation.method, operation.path)),
+        }
+    }
+
+    /// The same for a tool, by the code of its error; none where it did what it was asked.
+    fn count_tool(&mut self, tool: &Value, code: Option<&str>) {
+        match code {
+            Some("not_found" | "denied") => self.n_by_right += 1,
+            None => {}
+            Some(_) => self.unsaid.push(tool["name"].as_str().unwrap_or_default().to_owned()),
+        }
+    }
+
+    fn text(&self, n: usize, what: &str) -> String {
+        let told = format!("{n} {what}, {} refused by right", self.n_by_right);
+        match self.unsaid.len() {
+            0 => told,
+            n => format!("{told}, {n} for another reason ({})", super::listed(&self.unsaid)),
+        }
+    }
+}
+
 /// Routes that the key of another namespace gets through.
 pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations = operations(stage, of).await?;
-    let mut breaches = Vec::new();
+    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
     for operation in &operations {
-        let Ok((status, answer)) =
-            stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await
-        else {
-            continue;
-        };
+        let asked =
+            stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await;
+        tally.count(operation, asked.as_ref().ok().map(|(status, _)| *status));
+        let Ok((status, answer)) = asked else { continue };
         let is_success = (200..300).contains(&status);
         if of.are_in(&answer, is_success) || (is_success && operation.names_ours()) {
             breaches.push(format!("{} {} answered {status}", operation.method, operation.path));
         }
     }
     breaches.extend(damage(stage).await);
-    Ok(Seen::unless(&breaches, format!("{} routes, none reaches another namespace", operations.len())))
+    Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
 }
 
 /// Routes that change something for a key that may only look.
@@ -248,19 +281,18 @@ pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations: Vec<_> =
         operations(stage, of).await?.into_iter().filter(|operation| !operation.is_read()).collect();
-    let mut breaches = Vec::new();
+    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
     for operation in &operations {
         let (method, target) = (operation.method.as_str(), operation.target.as_str());
-        let Ok((status, _)) = stage.ask(&stage.read_only_key, method, target, operation.body.clone()).await
-        else {
-            continue;
-        };
+        let asked = stage.ask(&stage.read_only_key, method, target, operation.body.clone()).await;
+        tally.count(operation, asked.as_ref().ok().map(|(status, _)| *status));
+        let Ok((status, _)) = asked else { continue };
         if (200..300).contains(&status) {
             breaches.push(format!("{method} {} answered {status}", operation.path));
         }
     }
     breaches.extend(damage(stage).await);
-    Ok(Seen::unless(&breaches, format!("{} routes that change something, all refused", operations.len())))
+    Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
 }
 
 /// Routes without a key: only two answer, with nothing about anybody.
@@ -289,8 +321,13 @@ async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
     Ok(tools.into_iter().filter(|tool| !reaches_out(tool)).collect())
 }
 
-/// What a tool answered, and whether it did what it was asked.
-async fn call(stage: &Stage, key: &str, tool: &Value, of: &Belongings) -> CommandResult<(bool, Vec<u8>)> {
+/// What a tool answered, and the code of its error; none where it did what it was asked.
+async fn call(
+    stage: &Stage,
+    key: &str,
+    tool: &Value,
+    of: &Belongings,
+) -> CommandResult<(Option<String>, Vec<u8>)> {
     let name = tool["name"].as_str().unwrap_or_default();
     let schema = &tool["inputSchema"];
     let mut arguments = sample(schema, schema, "", of);
@@ -306,7 +343,9 @@ async fn call(stage: &Stage, key: &str, tool: &Value, of: &Belongings) -> Comman
     let (answer, bytes) = stage.caller.mcp(key, "tools/call", params).await?;
     stage.hear(&bytes);
     let ok = answer.pointer("/result/structuredContent/ok") == Some(&json!(true));
-    Ok((ok && answer.pointer("/result/isError") != Some(&json!(true)), bytes))
+    let code = answer.pointer("/result/structuredContent/error/code").and_then(Value::as_str);
+    let failed = !ok || answer.pointer("/result/isError") == Some(&json!(true));
+    Ok((failed.then(|| code.unwrap_or("none").to_owned()), bytes))
 }
 
 pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
@@ -315,15 +354,19 @@ pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
     if tools.is_empty() {
         return Ok(Seen::untried("no tools are listed"));
     }
-    let mut breaches = Vec::new();
+    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
     for tool in &tools {
-        let Ok((ok, answer)) = call(stage, &stage.other_key, tool, of).await else { continue };
-        if of.are_in(&answer, ok) {
+        let Ok((failure, answer)) = call(stage, &stage.other_key, tool, of).await else {
+            tally.count_tool(tool, Some("unanswered"));
+            continue;
+        };
+        tally.count_tool(tool, failure.as_deref());
+        if of.are_in(&answer, failure.is_none()) {
             breaches.push(format!("{} told of another namespace", tool["name"].as_str().unwrap_or_default()));
         }
     }
     breaches.extend(damage(stage).await);
-    Ok(Seen::unless(&breaches, format!("{} tools, none reaches another namespace", tools.len())))
+    Ok(Seen::unless(&breaches, tally.text(tools.len(), "tools")))
 }
 
 pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
@@ -332,19 +375,23 @@ pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
     if tools.is_empty() {
         return Ok(Seen::untried("no tools are listed"));
     }
-    let mut breaches = Vec::new();
+    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
     let is_read = |tool: &&Value| tool.pointer("/annotations/readOnlyHint") == Some(&json!(true));
     let changing: Vec<&Value> = tools.iter().filter(|tool| !is_read(tool)).collect();
     for tool in &changing {
-        let Ok((ok, _)) = call(stage, &stage.read_only_key, tool, of).await else { continue };
+        let Ok((failure, _)) = call(stage, &stage.read_only_key, tool, of).await else {
+            tally.count_tool(tool, Some("unanswered"));
+            continue;
+        };
+        tally.count_tool(tool, failure.as_deref());
         let name = tool["name"].as_str().unwrap_or_default();
         // Which tools are listed is the session's own business.
-        if ok && !name.starts_with("toolset_") && !TOOLS_DO_NOTHING.contains(&name) {
+        if failure.is_none() && !name.starts_with("toolset_") && !TOOLS_DO_NOTHING.contains(&name) {
             breaches.push(format!("{name} did what it was asked"));
         }
     }
     breaches.extend(damage(stage).await);
-    Ok(Seen::unless(&breaches, format!("{} tools that change something, all refused", changing.len())))
+    Ok(Seen::unless(&breaches, tally.text(changing.len(), "tools")))
 }
 
 /// Wrong keys from one address do not lock out a right one.
