@@ -113,6 +113,11 @@ impl Daemon {
         child.wait().unwrap();
     }
 
+    /// Waits until the daemon has ended by itself.
+    pub(crate) fn ends(&mut self) {
+        self.process.take().unwrap().wait().unwrap();
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
     }
