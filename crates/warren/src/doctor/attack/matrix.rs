@@ -37,7 +37,9 @@ pub(super) struct Belongings {
 
 impl Belongings {
     async fn make(stage: &Stage) -> CommandResult<Self> {
-        let ran = stage.exec(&stage.sandbox, sandbox::ExecSpec::argv(["echo", FILE_SECRET])).await?;
+        // One that runs: to signal or close one that ended changes nothing, and is let pass.
+        let command = format!("echo {FILE_SECRET}; sleep 300");
+        let exec = stage.operator.exec(&stage.sandbox, &sandbox::ExecSpec::shell(command)).await?;
         let volume = json!({ "name": "attack-matrix", "namespace": OURS });
         stage.operator.post_json::<Value>(Target::new(&["volumes"]), &volume).await.ok();
         // Stopped: not every host can pause a sandbox for a copy.
@@ -47,7 +49,7 @@ impl Belongings {
         let snapshot: Value = stage.operator.post_json(Target::new(&["snapshots"]), &snapshot).await?;
         Ok(Self {
             sandbox: stage.sandbox.clone(),
-            exec: ran.exec.id.to_string(),
+            exec: exec.id.to_string(),
             volume: "attack-matrix".to_owned(),
             snapshot: snapshot["id"].as_str().unwrap_or_default().to_owned(),
         })
@@ -209,7 +211,7 @@ fn word(name: &str, of: &Belongings) -> String {
 }
 
 /// Whether the first namespace's things are as they were.
-async fn damage(stage: &Stage) -> Vec<String> {
+async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
     let mut found = Vec::new();
     let state = stage.operator.inspect(&stage.sandbox).await.map(|sandbox| sandbox.state.to_string());
     match state {
@@ -219,6 +221,10 @@ async fn damage(stage: &Stage) -> Vec<String> {
     }
     if stage.operator.look(Within::Sandbox(&stage.sandbox), "/root/secret").await.is_err() {
         found.push("its file is gone".to_owned());
+    }
+    let exec = stage.operator.exec_view(&stage.sandbox, &of.exec).await;
+    if !exec.is_ok_and(|exec| exec.outcome.is_none()) {
+        found.push("its command was ended".to_owned());
     }
     found
 }
@@ -242,7 +248,7 @@ impl Tally {
     /// The same for a tool, by the code of its error; none where it did what it was asked.
     fn count_tool(&mut self, tool: &Value, code: Option<&str>) {
         match code {
-            Some("not_found" | "denied") => self.n_by_right += 1,
+            Some("not_found" | "denied" | "host_path_denied") => self.n_by_right += 1,
             None => {}
             Some(_) => self.unsaid.push(tool["name"].as_str().unwrap_or_default().to_owned()),
         }
@@ -272,7 +278,7 @@ pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
             breaches.push(format!("{} {} answered {status}", operation.method, operation.path));
         }
     }
-    breaches.extend(damage(stage).await);
+    breaches.extend(damage(stage, of).await);
     Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
 }
 
@@ -291,7 +297,7 @@ pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
             breaches.push(format!("{method} {} answered {status}", operation.path));
         }
     }
-    breaches.extend(damage(stage).await);
+    breaches.extend(damage(stage, of).await);
     Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
 }
 
@@ -321,6 +327,29 @@ async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
     Ok(tools.into_iter().filter(|tool| !reaches_out(tool)).collect())
 }
 
+/// Fields that tools take beyond what their schema requires: what belongs to the first namespace, and consent.
+fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
+    // Some make a sandbox and are told what to call it.
+    let name = match tool {
+        "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" => "attack-new",
+        volume if volume.starts_with("volume_") => of.volume.as_str(),
+        _ => of.sandbox.as_str(),
+    };
+    vec![
+        ("name", json!(name)),
+        ("sandbox", json!(of.sandbox)),
+        ("fromSandbox", json!(of.sandbox)),
+        ("volume", json!(of.volume)),
+        ("snapshot", json!(of.snapshot)),
+        ("pathOrName", json!(of.snapshot)),
+        ("execSessionId", json!(of.exec)),
+        ("reference", json!("attack/none:1")),
+        ("data", json!("attack")),
+        ("edits", json!([{ "oldText": FILE_SECRET, "newText": "attack" }])),
+        ("confirm", json!(true)),
+    ]
+}
+
 /// What a tool answered, and the code of its error; none where it did what it was asked.
 async fn call(
     stage: &Stage,
@@ -331,12 +360,9 @@ async fn call(
     let name = tool["name"].as_str().unwrap_or_default();
     let schema = &tool["inputSchema"];
     let mut arguments = sample(schema, schema, "", of);
-    for (field, value) in
-        [("name", &of.sandbox), ("sandbox", &of.sandbox), ("volume", &of.volume), ("snapshot", &of.snapshot)]
-    {
+    for (field, value) in tool_fields(name, of) {
         if schema["properties"].get(field).is_some() {
-            let is_own = name.starts_with("volume_") && field == "name";
-            arguments[field] = json!(if is_own { &of.volume } else { value });
+            arguments[field] = value;
         }
     }
     let params = json!({ "name": name, "arguments": arguments });
@@ -365,7 +391,7 @@ pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
             breaches.push(format!("{} told of another namespace", tool["name"].as_str().unwrap_or_default()));
         }
     }
-    breaches.extend(damage(stage).await);
+    breaches.extend(damage(stage, of).await);
     Ok(Seen::unless(&breaches, tally.text(tools.len(), "tools")))
 }
 
@@ -390,7 +416,7 @@ pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
             breaches.push(format!("{name} did what it was asked"));
         }
     }
-    breaches.extend(damage(stage).await);
+    breaches.extend(damage(stage, of).await);
     Ok(Seen::unless(&breaches, tally.text(changing.len(), "tools")))
 }
 
