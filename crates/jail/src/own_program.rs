@@ -12,11 +12,15 @@ use std::{
     },
 };
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    net::RecvFlags,
+    process::geteuid,
+};
 
 use crate::{
     cage::{FileIdentity, MountFlag},
-    mounts,
+    mounts, packet, sys,
 };
 
 const RUNNING: &str = "/proc/self/exe";
@@ -24,7 +28,24 @@ const RUNNING: &str = "/proc/self/exe";
 /// A read-only mount of the program on disk, which costs no memory; a sealed copy where the kernel refuses that, or where the
 /// program was replaced since it was started.
 pub(crate) fn unchangeable() -> io::Result<OwnedFd> {
-    mounted().or_else(|_refused| sealed_copy())
+    let mount = if geteuid().is_root() { mounted() } else { mounted_by_helper() };
+    mount.or_else(|_refused| sealed_copy())
+}
+
+/// Without root the mount is made by a child in namespaces of its own, and we stay where we are: the memory of a process
+/// belongs to the user namespace in which it became its program. Were that ours, the root of a sandbox, who is the same
+/// user, would own the guest's files in `/proc`.
+fn mounted_by_helper() -> io::Result<OwnedFd> {
+    let (ours, theirs) = packet::pair()?;
+    let Some(helper) = sys::fork()? else {
+        let made = sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).and_then(|()| mounted());
+        let sent = made.and_then(|mount| packet::send(theirs.as_fd(), &(), &[mount.as_fd()]));
+        sys::exit_now(i32::from(sent.is_err()))
+    };
+    drop(theirs);
+    let received = packet::receive::<()>(ours.as_fd(), RecvFlags::empty());
+    sys::wait_for(helper)?;
+    received?.1.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 fn mounted() -> io::Result<OwnedFd> {

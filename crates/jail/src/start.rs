@@ -1,7 +1,7 @@
 //! Starting the spawner: by exec, so that a daemon with threads can start another one whenever it needs to.
 //!
 //! ```text
-//!   daemon ── exec ──→ begin: outer user namespace, read-only view of our own program ── exec of that ──→ serve
+//!   daemon ── exec ──→ begin: read-only view of our own program ── exec of that ──→ outer user namespace, serve
 //! ```
 //!
 //! Guests are clones of the spawner, so `/proc/<pid>/exe` of a guest is the read-only view, never the file that the user
@@ -74,7 +74,7 @@ pub fn run_spawner_role(guest_main: fn(Handoff) -> i32, worker: Worker) {
     sys::exit_now(spawner::serve(socket, guest_main, worker, started))
 }
 
-/// Leaves the daemon's session, enters the namespaces, and becomes the same program from a view of it that nobody can
+/// Leaves the daemon's session and becomes the same program from a view of it that nobody can
 /// change. Returns only to say what is in the way: a spawner that cannot work lives on to tell whoever asks.
 fn begin(open_files: Option<String>) -> Result<StartedWith, Failure> {
     let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
@@ -87,15 +87,16 @@ fn begin(open_files: Option<String>) -> Result<StartedWith, Failure> {
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum })
             .map_err(|error| at("limit open files")(error.into()))?;
     }
-    outer::enter().map_err(at("enter the user namespace"))?;
     let program = own_program::unchangeable().map_err(at("show our own program read-only"))?;
     let room = " ".repeat(TITLE_ROOM);
     Err(at("start our own program again")(sys::exec_file(program.as_fd(), &[ROLE, SERVE, &room])))
 }
 
-/// The second life: nothing is left of what the daemon was started with but room for a title.
+/// The second life. The namespaces are entered here: see [`own_program::unchangeable`] for why not before the exec. Then
+/// nothing is left of what the daemon was started with but room for a title.
 fn take_over() -> Result<StartedWith, Failure> {
     sys::reset_signals();
+    outer::enter().map_err(|error| Failure::new("enter the user namespace", &error))?;
     sys::ignore_children();
     sys::set_process_name(c"warren-spawner");
     privileges::refuse_cores();

@@ -346,13 +346,15 @@ pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Becomes the program in an open file, with an empty environment; returns only to say why not.
+/// Becomes the program in an open file, with no more of the environment than `PATH`; returns only to say why not.
 pub(crate) fn exec_file(program: BorrowedFd<'_>, words: &[&str]) -> io::Error {
     let words: Result<Vec<CString>, _> = words.iter().map(|word| CString::new(*word)).collect();
     let Ok(words) = words else { return io::ErrorKind::InvalidInput.into() };
     let mut pointers: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
     pointers.push(ptr::null());
-    let environment: [*const libc::c_char; 1] = [ptr::null()];
+    let path = std::env::var_os("PATH").map(|path| [b"PATH=", path.as_bytes()].concat());
+    let path = path.and_then(|path| CString::new(path).ok());
+    let environment = [path.as_ref().map_or(ptr::null(), |path| path.as_ptr()), ptr::null()];
     // SAFETY: the path is a C string, both lists end with null, and all of them outlive the call.
     unsafe {
         libc::syscall(
