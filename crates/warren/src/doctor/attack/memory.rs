@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use sandbox::Enforcement;
 use serde_json::json;
 
 use super::{
@@ -36,19 +37,21 @@ pub(super) async fn kind(stage: &Stage, kind: &'static str) -> CommandResult<See
         return Ok(Seen::untried(why));
     }
     let taken = report.facts.get("taken").and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX);
-    Ok(judge(stage, taken))
+    Ok(judge(stage, kind, taken))
 }
 
-fn judge(stage: &Stage, taken: u64) -> Seen {
+fn judge(stage: &Stage, kind: &str, taken: u64) -> Seen {
     let (limit, told) = (output::bytes(MEMORY_LIMIT), output::bytes(taken));
     if taken <= MEMORY_LIMIT + SLACK {
         return Seen::contained(format!("stopped at {told} under a limit of {limit}"));
     }
     let text = format!("took {told} under a limit of {limit}");
-    if stage.memory_is_held() {
-        Seen::open(text)
-    } else {
-        Seen::weak(format!("{text}: no memory cgroup here"))
+    match stage.memory_is_held_by() {
+        Some(Enforcement::CgroupV1) if kind == "tcp" => {
+            Seen::weak(format!("{text}: cgroup v1 gives each connection some memory beyond its limit"))
+        }
+        Some(Enforcement::CgroupV1 | Enforcement::CgroupV2) => Seen::open(text),
+        _ => Seen::weak(format!("{text}: no memory cgroup here")),
     }
 }
 
@@ -63,7 +66,7 @@ pub(super) async fn through_api(stage: &Stage, directory: &'static str) -> Comma
     let path = format!("{directory}/attack-api");
     let written = stage.operator.write_file(sandbox.id.as_str(), &path, None, pieces).await;
     let seen = match written {
-        Ok(taken) => judge(stage, taken),
+        Ok(taken) => judge(stage, directory, taken),
         Err(error) => Seen::contained(format!("refused: {}", super::words(&error))),
     };
     stage.remove(sandbox.id.as_str()).await;

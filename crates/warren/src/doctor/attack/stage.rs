@@ -200,12 +200,10 @@ impl Stage {
         text.split_whitespace().next()?.parse().ok()
     }
 
-    /// How the sandbox's memory is limited.
-    pub(super) fn memory_is_held(&self) -> bool {
-        let limits = self.isolation.iter().flat_map(|isolation| &isolation.limits);
-        limits
-            .filter(|statement| statement.limit == LimitKind::Memory)
-            .any(|statement| matches!(statement.enforcement, Enforcement::CgroupV1 | Enforcement::CgroupV2))
+    /// What limits the sandbox's memory.
+    pub(super) fn memory_is_held_by(&self) -> Option<Enforcement> {
+        let mut limits = self.isolation.iter().flat_map(|isolation| &isolation.limits);
+        limits.find(|statement| statement.limit == LimitKind::Memory).map(|statement| statement.enforcement)
     }
 
     pub(super) fn is_rootless(&self) -> bool {
