@@ -151,7 +151,7 @@ async fn reindex(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Jso
 #[utoipa::path(get, path = "/snapshots/{snapshot}/archive", tag = "snapshots",
     params(("snapshot" = String, Path, description = "Name, id, or digest or its beginning."),
         v1::SaveSnapshotQuery),
-    responses((status = 200, body = Vec<u8>, content_type = "application/zstd")))]
+    responses((status = 200, content((Vec<u8> = "application/zstd"), (Vec<u8> = "application/x-tar")))))]
 async fn save(State(rest): State<Rest>, ask: AskSnapshot<v1::SaveSnapshotQuery>) -> ApiResult<Response> {
     let query = ask.query;
     let options = SaveOptions { with_parents: query.parents, with_image: query.image, plain: query.plain };
