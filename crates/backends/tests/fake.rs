@@ -628,7 +628,7 @@ async fn failures_happen_when_they_are_asked_for() {
     assert!(sandbox.backend.vanish(&sandbox.plan.id));
     sandbox.instance.ended().await;
     assert!(sandbox.backend.adopt(&sandbox.plan).await.unwrap().is_none());
-    let full = BackendError::Exhausted { what: "no space".into(), hint: None };
+    let full = BackendError::Exhausted { what: "no space".into(), next: None };
     sandbox.backend.fail_next_create(full);
     assert!(matches!(sandbox.backend.create(&sandbox.plan).await, Err(BackendError::Exhausted { .. })));
     assert!(sandbox.backend.create(&sandbox.plan).await.is_ok());

@@ -111,8 +111,7 @@ impl Principal {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {
                 let message = format!("{} may look and change nothing", self.name);
-                Err(Error::new(ErrorKind::Denied, message)
-                    .with_hint("Use a key that was made without --read-only."))
+                Err(Error::new(ErrorKind::Denied, message).with_hint("Use a key that may change things."))
             }
         }
     }
@@ -126,7 +125,7 @@ impl Principal {
         }
         let message = format!("{} may not manage keys", self.name);
         Err(Error::new(ErrorKind::Denied, message)
-            .with_hint("Use `warren key` on the daemon's machine, as the user who runs the daemon."))
+            .with_hint("Keys are managed on the daemon's machine, by the user who runs the daemon."))
     }
 }
 

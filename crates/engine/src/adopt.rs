@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
 use sandbox::{
     Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId,
-    SandboxState,
+    SandboxState, Thing,
 };
 use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
@@ -47,8 +47,7 @@ pub(crate) async fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<Core>> {
     let capabilities = backend.probe().await.map_err(|error| {
-        let what = format!("the {} back end", backend.kind());
-        error::from_backend(error, &what)
+        error::from_backend(error, &sandbox::Subject::new(Thing::Backend, backend.kind().to_string()))
     })?;
     let recovery = recover(&config.home, &store, clock.now(), CorruptRecords::Leave).await?;
     let mut rows = store.sandboxes(None).await.map_err(error::from_store)?;
@@ -234,7 +233,9 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
     let subject = subject_of(&record);
     let removed = async {
         let files = core.backend.remove_files(&record.id, record.plan.directory.clone()).await;
-        files.map_err(|error| error::from_backend(error, record.id.as_str()))?;
+        files.map_err(|error| {
+            error::from_backend(error, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str()))
+        })?;
         core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
         if was_told(&record) {
             core.emit(&subject, EventKind::SandboxRemoved, None, "").await;
@@ -355,9 +356,9 @@ async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecS
             Ok(Response::Execs { execs }) => {
                 return Some(execs.into_iter().map(|summary| (summary.id.clone(), summary)).collect());
             }
-            Ok(_) => tracing::warn!(sandbox = life.client.label(), "the guest does not tell its execs"),
+            Ok(_) => tracing::warn!(sandbox = %life.client.label(), "the guest does not tell its execs"),
             Err(error) => {
-                tracing::warn!(sandbox = life.client.label(), %error, "the guest does not tell its execs");
+                tracing::warn!(sandbox = %life.client.label(), %error, "the guest does not tell its execs");
             }
         }
         tokio::select! {

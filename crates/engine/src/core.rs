@@ -7,8 +7,8 @@ use std::{
 };
 
 use sandbox::{
-    Backend, ByteSize, Capabilities, Capability, Error, ErrorKind, MountOrigin, Namespace, RequestId, Result,
-    SandboxId, SandboxName, SandboxPlan, VolumeId,
+    Backend, ByteSize, Capabilities, Capability, Error, ErrorKind, Limit, MountOrigin, Namespace, Next,
+    RequestId, Result, SandboxId, SandboxName, SandboxPlan, Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -85,7 +85,8 @@ impl Registry {
         let n_gone = usize::from(without.is_some_and(|id| self.by_id.contains_key(id)));
         if self.by_id.len() - n_gone >= limit {
             return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
-                .with_hint("Remove sandboxes that are not needed, or raise the daemon's limit."));
+                .over(Limit::Sandboxes, limit as u64, limit as u64 + 1)
+                .with_next(Next::Raise(Limit::Sandboxes)));
         }
         self.check_quota(who, memory, without)
     }
@@ -106,23 +107,28 @@ impl Registry {
         let (n_has, has) = places.fold((0_u32, 0_u64), |(n, sum), place| {
             (n.saturating_add(1), sum.saturating_add(place.shared.memory.bytes()))
         });
-        let refused = |message: String, flag: &str| {
-            let hint = format!("Remove a sandbox that is not needed, or use a key with a higher {flag}.");
-            Err(Error::new(ErrorKind::LimitReached, message).with_hint(hint))
+        let refused = |message: String, limit: Limit, most: u64, asked: u64| {
+            Err(Error::new(ErrorKind::LimitReached, message)
+                .over(limit, most, asked)
+                .with_next(Next::Raise(limit)))
         };
         if let Some(limit) = who.quota.sandboxes.filter(|limit| n_has >= *limit) {
             return refused(
                 format!("{} may have {limit} sandboxes and has {n_has}", who.name),
-                "--max-sandboxes",
+                Limit::KeySandboxes,
+                limit.into(),
+                u64::from(n_has) + 1,
             );
         }
         if let Some(limit) =
             who.quota.memory.filter(|limit| has.saturating_add(memory.bytes()) > limit.bytes())
         {
-            let has = ByteSize(has);
-            let message =
-                format!("{} may have {limit} of memory and has {has}; {memory} more are too many", who.name);
-            return refused(message, "--max-memory");
+            let message = format!(
+                "{} may have {limit} of memory and has {}; {memory} more are too many",
+                who.name,
+                ByteSize(has)
+            );
+            return refused(message, Limit::KeyMemory, limit.bytes(), has.saturating_add(memory.bytes()));
         }
         Ok(())
     }
@@ -321,7 +327,7 @@ impl Core {
         let mut users = TreeUsers::new();
         self.each(|shared| {
             for tree in &shared.status.borrow().record.plan.above {
-                users.entry(tree.clone()).or_default().push(shared.label());
+                users.entry(tree.clone()).or_default().push(shared.label().to_string());
             }
         });
         users
@@ -358,7 +364,8 @@ impl Core {
                 ErrorKind::Internal,
                 format!("the record of {id} cannot be read: {}", row.reason),
             )
-            .with_hint(format!("Remove {id} by force; other sandboxes are not affected."))),
+            .about(Thing::Sandbox, id.as_str())
+            .with_next(Next::Replace(id.to_string()))),
             None => Err(error::no_such_sandbox(which)),
         }
     }

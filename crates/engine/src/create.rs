@@ -3,7 +3,9 @@
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
 use images::Progress;
-use sandbox::{Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, plan};
+use sandbox::{
+    Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, Subject, plan,
+};
 use store::{SandboxRecord, StoreError};
 
 use crate::{
@@ -195,7 +197,7 @@ async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     };
     match settled {
         None => Ok(Attempt::Made(Arc::clone(shared))),
-        Some(Gone::NotMade(refusal)) => Err(refusal.to_error()),
+        Some(Gone::NotMade(refusal)) => Err(refusal.clone()),
         Some(Gone::Removed) => Ok(Attempt::Again),
     }
 }
@@ -278,7 +280,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
 }
 
 /// A stopped sandbox is started from its files.
-pub(crate) fn check_directory(directory: &Path, label: &str) -> Result<()> {
+pub(crate) fn check_directory(directory: &Path, label: &Subject) -> Result<()> {
     if directory.is_dir() {
         return Ok(());
     }

@@ -98,7 +98,7 @@ impl Engine {
                 // One that was held for a copy is not to stand still until the next daemon comes.
                 if is_late && state == SandboxState::Running {
                     life.instance.resume().await.unwrap_or_else(|error| {
-                        tracing::warn!(sandbox = shared.label(), %error, "it may stand still");
+                        tracing::warn!(sandbox = %shared.label(), %error, "it may stand still");
                     });
                 }
                 life.pumps.close();

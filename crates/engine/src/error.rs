@@ -3,37 +3,13 @@
 use std::{fmt::Display, path::Path};
 
 use guest_protocol::{Failure, FailureKind, MAX_FRAME_BYTES};
-use sandbox::{Action, BackendError, Error, ErrorKind, SandboxState};
+use sandbox::{Action, BackendError, Error, ErrorKind, Next, SandboxState, Subject, Thing};
 use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
 
 /// Longest text of a guest's that is shown to a caller. Guests are hostile; their messages are for people.
 const MAX_GUEST_MESSAGE_CHARS: usize = 1024;
-
-/// An error that several callers wait for. [`Error`] itself cannot be cloned, as its source cannot.
-#[derive(Debug, Clone)]
-pub(crate) struct Refusal {
-    kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-}
-
-impl From<&Error> for Refusal {
-    fn from(error: &Error) -> Self {
-        Self {
-            kind: error.kind(),
-            message: error.message().to_owned(),
-            hint: error.hint().map(ToOwned::to_owned),
-        }
-    }
-}
-
-impl Refusal {
-    pub(crate) fn to_error(&self) -> Error {
-        with_hint(Error::new(self.kind, self.message.clone()), self.hint.clone())
-    }
-}
 
 pub(crate) fn from_store(error: StoreError) -> Error {
     let kind = match &error {
@@ -53,8 +29,8 @@ pub(crate) fn from_store(error: StoreError) -> Error {
         | StoreError::Sql { .. }
         | StoreError::Closed => ErrorKind::Unavailable,
     };
-    let hint = error.hint();
-    with_hint(Error::new(kind, error.to_string()), hint).with_source(error)
+    let next = error.next();
+    Error::new(kind, error.to_string()).with_next(next).with_source(error)
 }
 
 pub(crate) fn from_ledger(error: LedgerError) -> Error {
@@ -69,7 +45,7 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
         LedgerError::Busy { .. } => (ErrorKind::Internal, None),
         LedgerError::Io { .. } => (ErrorKind::Unavailable, None),
     };
-    with_hint(Error::new(kind, error.to_string()), hint).with_source(error)
+    Error::new(kind, error.to_string()).with_next(hint.map(Next::Advice)).with_source(error)
 }
 
 /// Not all that an exec printed came into its ledger.
@@ -79,44 +55,43 @@ pub(crate) fn lost_output(exec: &sandbox::ExecId, n_lost: u64) -> Error {
     Error::new(ErrorKind::Internal, message).with_hint("Run it again if its whole output matters.")
 }
 
-pub(crate) fn from_backend(error: BackendError, sandbox: &str) -> Error {
-    let (kind, hint) = match &error {
-        BackendError::Unsupported { hint, .. } => (ErrorKind::Unsupported, hint.clone()),
-        BackendError::Exhausted { hint, .. } => {
-            let otherwise = "Remove or stop sandboxes that are not needed, then try again.".to_owned();
-            (ErrorKind::LimitReached, Some(hint.clone().unwrap_or(otherwise)))
+pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
+    let (kind, next) = match &error {
+        BackendError::Unsupported { next, .. } => (ErrorKind::Unsupported, next.clone()),
+        BackendError::Exhausted { next, .. } => {
+            (ErrorKind::LimitReached, Some(next.clone().unwrap_or(Next::Remove(Thing::Sandbox))))
         }
         BackendError::TimedOut { .. } => (ErrorKind::TimedOut, None),
-        BackendError::Unavailable { .. } => (ErrorKind::Unavailable, Some("Try again.".to_owned())),
-        BackendError::Gone(_) => (ErrorKind::Unavailable, Some(format!("Start {sandbox} again."))),
+        BackendError::Unavailable { .. } => (ErrorKind::Unavailable, Some(Next::Retry)),
+        BackendError::Gone(_) => (ErrorKind::Unavailable, Some(Next::Start(subject.name.clone()))),
         BackendError::Failed { .. } => (ErrorKind::Internal, None),
     };
-    with_hint(Error::new(kind, format!("{sandbox}: {error}")), hint).with_source(error)
+    Error::new(kind, format!("{subject}: {error}")).with_next(next).with_source(error)
 }
 
-pub(crate) fn from_guest(error: GuestError, sandbox: &str) -> Error {
+pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
     match error {
-        GuestError::Refused(failure) => from_failure(failure, sandbox),
+        GuestError::Refused(failure) => from_failure(failure, subject),
         GuestError::Source(error) => error,
         GuestError::RequestTooLong { len } => {
             Error::invalid(format!("the request has {len} bytes as JSON; at most {MAX_FRAME_BYTES} fit"))
                 .with_hint("Shorten the command or its environment; put long text into a file.")
         }
-        GuestError::Connect(error) => from_backend(error, sandbox),
+        GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
-            Error::new(ErrorKind::Unavailable, format!("{sandbox} does not answer: {error}"))
-                .with_hint(format!("Look at {sandbox} and restart it if it stays silent."))
+            Error::new(ErrorKind::Unavailable, format!("{subject} does not answer: {error}"))
+                .with_hint(format!("Look at {subject} and restart it if it stays silent."))
                 .with_source(error)
         }
         GuestError::Protocol(_) | GuestError::Nonsense(_) => {
-            Error::new(ErrorKind::Internal, format!("{sandbox} gave an answer that cannot be read: {error}"))
-                .with_hint(format!("Restart {sandbox}: what runs in it may have tampered with it."))
+            Error::new(ErrorKind::Internal, format!("{subject} gave an answer that cannot be read: {error}"))
+                .with_hint(format!("Restart {subject}: what runs in it may have tampered with it."))
                 .with_source(error)
         }
     }
 }
 
-fn from_failure(failure: Failure, sandbox: &str) -> Error {
+fn from_failure(failure: Failure, subject: &Subject) -> Error {
     let kind = match failure.kind {
         FailureKind::InvalidRequest => ErrorKind::InvalidRequest,
         FailureKind::NotFound => ErrorKind::NotFound,
@@ -127,9 +102,10 @@ fn from_failure(failure: Failure, sandbox: &str) -> Error {
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Internal => ErrorKind::Internal,
     };
-    let hint = (failure.kind == FailureKind::LimitReached)
-        .then(|| format!("Free what is used up inside {sandbox}, or create one with higher limits."));
-    with_hint(Error::new(kind, readable(&failure.message)), hint).with_source(failure)
+    let next = (failure.kind == FailureKind::LimitReached).then(|| {
+        Next::Advice(format!("Free what is used up inside {subject}, or create one with higher limits."))
+    });
+    Error::new(kind, readable(&failure.message)).with_next(next).with_source(failure)
 }
 
 /// Text from a guest, fit to be shown: no control characters, not endless.
@@ -138,42 +114,41 @@ pub(crate) fn readable(text: &str) -> String {
 }
 
 /// Refuses an action that the lifecycle does not allow now, and says what would.
-pub(crate) fn wrong_state(sandbox: &str, state: SandboxState, action: Action) -> Error {
-    let hint = match (state, action) {
-        (SandboxState::Creating, _) => format!("Wait until {sandbox} is running."),
-        (SandboxState::Running, Action::Start) => {
-            "It is running already; nothing needs to be done.".to_owned()
+pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action) -> Error {
+    let name = sandbox.name.clone();
+    let next = match (state, action) {
+        (SandboxState::Creating, _) => Next::AwaitRunning(name),
+        (SandboxState::Running, Action::Start | Action::Resume) | (SandboxState::Paused, Action::Pause) => {
+            Next::Nothing
         }
-        (SandboxState::Running, Action::Resume) => "It is not paused; nothing needs to be done.".to_owned(),
-        (SandboxState::Paused, Action::Pause) => "It is paused already; nothing needs to be done.".to_owned(),
-        (SandboxState::Paused, Action::Start | Action::Exec | Action::Resume) => {
-            format!("Resume {sandbox} first.")
-        }
-        (SandboxState::Running | SandboxState::Paused, Action::Remove) => {
-            format!("Stop {sandbox} first, or remove it by force.")
-        }
-        (SandboxState::Stopping, _) => format!("Wait until {sandbox} has stopped."),
-        (SandboxState::Stopped, _) => format!("Start {sandbox} first."),
-        (SandboxState::Failed, _) => format!("Remove {sandbox} and create another."),
-        (SandboxState::Running | SandboxState::Paused, _) => format!("Look at {sandbox} and try again."),
+        (SandboxState::Paused, Action::Start | Action::Exec | Action::Resume) => Next::Resume(name),
+        (SandboxState::Running | SandboxState::Paused, Action::Remove) => Next::StopOrForce(name),
+        (SandboxState::Stopping, _) => Next::AwaitStopped(name),
+        (SandboxState::Stopped, _) => Next::Start(name),
+        (SandboxState::Failed, _) => Next::Replace(name),
+        (SandboxState::Running | SandboxState::Paused, _) => Next::Inspect(name),
     };
-    Error::new(ErrorKind::WrongState, format!("{sandbox} is {state}: {action} is not possible now"))
-        .with_hint(hint)
+    let message = match action {
+        Action::Exec | Action::Files => format!("{sandbox} is {state}, and has to run for this"),
+        _ => format!("{sandbox} is {state}: {action} is not possible now"),
+    };
+    Error::new(ErrorKind::WrongState, message)
+        .about(sandbox.what, &sandbox.name)
+        .in_state(state)
+        .with_next(next)
 }
 
 pub(crate) fn no_such_sandbox(which: impl Display) -> Error {
-    Error::not_found(format!("no sandbox {which}")).with_hint("List sandboxes to see which there are.")
+    Error::no_such(Thing::Sandbox, which.to_string())
 }
 
-pub(crate) fn no_such_exec(exec: impl Display, sandbox: &str) -> Error {
-    Error::not_found(format!("no exec {exec} in {sandbox}"))
-        .with_hint("List the execs of the sandbox; old ones go when its log is full.")
+pub(crate) fn no_such_exec(exec: impl Display, sandbox: &Subject) -> Error {
+    no_such_session(&exec).reworded(|words| format!("{words} in {sandbox}"))
 }
 
 /// As [`no_such_exec`], where the caller named no sandbox: the same words whether it never was or is someone else's.
 pub(crate) fn no_such_session(exec: impl Display) -> Error {
-    Error::not_found(format!("no exec {exec}"))
-        .with_hint("List the execs of the sandbox; old ones go when its log is full.")
+    Error::no_such(Thing::Exec, exec.to_string())
 }
 
 /// Our own files on the host.
@@ -191,7 +166,7 @@ pub(crate) fn from_io(what: &str, path: &Path, source: std::io::Error) -> Error 
         _ => None,
     };
     let message = format!("could not {what} {}: {source}", path.display());
-    with_hint(Error::new(ErrorKind::Unavailable, message), hint).with_source(source)
+    Error::new(ErrorKind::Unavailable, message).with_next(hint.map(Next::Advice)).with_source(source)
 }
 
 fn parent_of(path: &Path) -> std::path::Display<'_> {
@@ -199,14 +174,7 @@ fn parent_of(path: &Path) -> std::path::Display<'_> {
 }
 
 pub(crate) fn closing() -> Error {
-    Error::new(ErrorKind::Unavailable, "the daemon is closing").with_hint("Try again when it is back.")
-}
-
-fn with_hint(error: Error, hint: Option<String>) -> Error {
-    match hint {
-        Some(hint) => error.with_hint(hint),
-        None => error,
-    }
+    Error::new(ErrorKind::Unavailable, "the daemon is closing").with_next(Next::Retry)
 }
 
 #[cfg(test)]
@@ -219,10 +187,10 @@ mod tests {
             [Action::Exec, Action::Files, Action::Start, Action::Pause, Action::Resume, Action::Remove];
         for state in SandboxState::ALL {
             for action in actions.into_iter().filter(|action| !state.allows(*action)) {
-                let error = wrong_state("sandbox web", state, action);
+                let error = wrong_state(&Subject::new(Thing::Sandbox, "web"), state, action);
                 assert_eq!(error.kind(), ErrorKind::WrongState);
-                assert!(error.message().contains("web") && error.message().contains(state.as_str()));
-                assert!(error.hint().is_some_and(|hint| hint.ends_with('.')), "{error}");
+                assert!(error.is_about(Thing::Sandbox) && error.state() == Some(state));
+                assert!(error.next().is_some(), "{error}");
             }
         }
     }
@@ -231,8 +199,9 @@ mod tests {
     fn a_guests_message_cannot_play_with_the_terminal_or_go_on_for_ever() {
         let failure =
             Failure::new(FailureKind::NotFound, format!("\x1b[2J/no/such{}", "x".repeat(5_000_000)));
-        let error = from_failure(failure, "sandbox web");
+        let error = from_failure(failure, &Subject::new(Thing::Sandbox, "web"));
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.message().len() <= MAX_GUEST_MESSAGE_CHARS && !error.message().contains('\x1b'));
+        let shown = error.to_string();
+        assert!(shown.len() <= MAX_GUEST_MESSAGE_CHARS && !shown.contains('\x1b'));
     }
 }

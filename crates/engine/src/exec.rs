@@ -30,8 +30,7 @@ impl Engine {
     /// Starts a command and returns as soon as it runs, or has turned out not to start (state `Done`, outcome
     /// `NotStarted`). The same `requestId` again returns the exec of the first request.
     pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
-        spec.check()
-            .map_err(|invalid| Error::from(invalid).with_hint("Correct the command and try again."))?;
+        spec.check().map_err(Error::from)?;
         let shared = self.core().find_to_change(who, which).await?;
         let spec = Box::new(spec);
         let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;

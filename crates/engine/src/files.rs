@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream::BoxStream};
 use guest_protocol::{EntryKind, GrepMatch, Request, Response, Target, WatchEvent};
-use sandbox::{Action, Error, FileEntry, FileKind, Result, WriteMode};
+use sandbox::{Action, Error, FileEntry, FileKind, Result, Subject, Thing, WriteMode};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -330,7 +330,13 @@ impl Engine {
     ) -> Result<Answer> {
         let (life, _guard) = self.enter(who, which, request).await?;
         let label = life.client.label();
-        let answer = life.client.call(request).await.map_err(|error| error::from_guest(error, label))?;
+        let answer = life.client.call(request).await.map_err(|error| {
+            let error = error::from_guest(error, label);
+            match context_of(request) {
+                Some(context) => error.about(Thing::Context, context),
+                None => error,
+            }
+        })?;
         Ok(Answer(answer, label.to_owned()))
     }
 
@@ -416,7 +422,18 @@ fn writes_files(request: &Request) -> bool {
 }
 
 /// What the guest said, and whose guest it is.
-pub(crate) struct Answer(pub(crate) Response, pub(crate) String);
+/// The context that a request is about.
+fn context_of(request: &Request) -> Option<&str> {
+    match request {
+        Request::ContextCreate(start) => Some(&start.name),
+        Request::ContextReset { name }
+        | Request::ContextRemove { name }
+        | Request::ContextFork { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+pub(crate) struct Answer(pub(crate) Response, pub(crate) Subject);
 
 impl Answer {
     pub(crate) fn wrong(self) -> Error {

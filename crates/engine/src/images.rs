@@ -275,7 +275,7 @@ impl Core {
         };
         self.each(|shared| {
             if let Some(digest) = &shared.image_digest {
-                uses(digest, shared.label());
+                uses(digest, shared.label().to_string());
             }
         });
         self.snapshots.each_image(&mut uses);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, KeyId, KeyLabel, KeySpec, KeyView, Result};
+use sandbox::{Error, ErrorKind, KeyId, KeyLabel, KeySpec, KeyView, Limit, Next, Result, Thing};
 use store::{KeyRecord, Store, StoreError};
 use tokio::sync::watch;
 
@@ -162,9 +162,8 @@ impl Engine {
         let now = core.clock.now();
         if core.keys.count_living(now) >= MAX_KEYS {
             return Err(Error::new(ErrorKind::LimitReached, format!("there are {MAX_KEYS} keys already"))
-                .with_hint(
-                    "Revoke keys that are not needed: `warren key list` shows when each was last used.",
-                ));
+                .over(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1)
+                .with_next(Next::Remove(Thing::Key)));
         }
         let (id, secret) = secret::make()?;
         let key = KeyView {
@@ -275,16 +274,15 @@ fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
     }
     let how = if key.revoked_at.is_some() { "was revoked" } else { "has expired" };
     Err(Error::new(ErrorKind::Unauthenticated, format!("the key {} {how}", key.name()))
-        .with_hint("Ask for another key: `warren key create` makes one."))
+        .with_next(Next::MakeKey))
 }
 
 /// The same words whatever is wrong: an unknown key, a wrong secret, text that is no key.
 fn unknown_key() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the key is not known")
-        .with_hint("Send a key that `warren key create` printed, whole.")
+    Error::new(ErrorKind::Unauthenticated, "the key is not known").with_next(Next::MakeKey)
 }
 
 fn no_such_key(which: &str) -> Error {
     let shown: String = which.chars().take(64).collect();
-    Error::not_found(format!("no key {shown:?}")).with_hint("`warren key list` shows ids and labels.")
+    Error::no_such(Thing::Key, format!("{shown:?}"))
 }

@@ -7,7 +7,8 @@ use std::{
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
-    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxSpec, SandboxState, Usage, plan,
+    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxSpec, SandboxState, Subject, Thing,
+    Usage, plan,
 };
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
@@ -83,7 +84,7 @@ impl Engine {
     /// What cannot be read can still be cleared away: everything is found by the id alone.
     async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
         let core = self.core();
-        let label = format!("sandbox {id}");
+        let label = Subject::new(Thing::Sandbox, id.as_str());
         let directory = core.config.sandbox_directory(id);
         // Any plan will do to find the place: it is found by the id.
         let plan = plan(
@@ -127,7 +128,7 @@ impl Engine {
             let status = settled.await.map_err(|_closed| error::closing())?;
             match (&status.gone, status.record.state) {
                 (Some(Gone::Removed), _) => Err(error::no_such_sandbox(which)),
-                (Some(Gone::NotMade(refusal)), _) => Err(refusal.to_error()),
+                (Some(Gone::NotMade(refusal)), _) => Err(refusal.clone()),
                 (None, now) if now == state => Ok(()),
                 (None, _) => Err(Error::new(
                     ErrorKind::WrongState,

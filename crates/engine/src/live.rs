@@ -12,8 +12,6 @@ use sandbox::{Error, ExecId, ExecState, RequestId, Result};
 use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
 use tokio::sync::watch;
 
-use crate::error::Refusal;
-
 /// Execs of one sandbox that may be open at once. Each holds a connection and a file on the host.
 pub(crate) const MAX_OPEN_EXECS: usize = 512;
 
@@ -82,7 +80,7 @@ pub(crate) struct LiveExec {
 pub(crate) struct Progress {
     pub(crate) record: ExecRecord,
     /// It could not be recorded or started, through no fault of the command.
-    pub(crate) refused: Option<Refusal>,
+    pub(crate) refused: Option<Error>,
 }
 
 impl LiveExec {
@@ -111,7 +109,7 @@ impl LiveExec {
 
     /// It could not be started; whoever waits for it is told.
     pub(crate) fn refuse(&self, error: &Error) {
-        let refusal = Refusal::from(error);
+        let refusal = error.clone();
         self.progress.send_modify(|progress| progress.refused = Some(refusal));
     }
 
@@ -194,7 +192,7 @@ impl LiveExec {
             .await
             .map_or_else(|_closed| self.progress.borrow().clone(), |progress| progress.clone());
         match progress.refused {
-            Some(refusal) => Err(refusal.to_error()),
+            Some(refusal) => Err(refusal.clone()),
             None => Ok(progress.record),
         }
     }

@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use sandbox::{
     ByteSize, Error, ErrorKind, FileIdentity, LimitsPlan, MAX_MOUNTS, MountOrigin, MountPlan, MountSource,
-    MountSpec, Result, SandboxPlan, SandboxSpec, VolumeStorage, check_guest_path,
+    MountSpec, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeStorage, check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
@@ -50,7 +50,7 @@ pub(crate) async fn decide(
             );
         }
         let planned = decide_one(core, who, spec, mount, guest_path.clone(), limits);
-        decided.push(planned.await.map_err(|error| at_mount(&guest_path, &error))?);
+        decided.push(planned.await.map_err(|error| at_mount(&guest_path, error))?);
     }
     // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
     decided.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
@@ -79,9 +79,9 @@ async fn decide_one(
     let source = match &mount.source {
         MountSource::Named { name } => {
             let found = core.volumes.named(&spec.namespace, name).ok_or_else(|| {
-                Error::not_found(format!("no volume {name} in the namespace {}", spec.namespace)).with_hint(
-                    format!("Create the volume {name} first, or list volumes to see which there are."),
-                )
+                Error::no_such(Thing::Volume, name.as_str())
+                    .reworded(|words| format!("{words} in the namespace {}", spec.namespace))
+                    .with_next(Next::Create(Thing::Volume))
             })?;
             quota = measured_quota(&found);
             volume = Some(found.id.clone());
@@ -108,7 +108,7 @@ pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPl
     let mut resolved = plan.clone();
     for mount in &mut resolved.mounts {
         let again = resolve_one(core, mount).await;
-        (mount.source, mount.quota) = again.map_err(|error| at_mount(&mount.guest_path, &error))?;
+        (mount.source, mount.quota) = again.map_err(|error| at_mount(&mount.guest_path, error))?;
     }
     Ok(resolved)
 }
@@ -153,12 +153,8 @@ pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
     mounts
 }
 
-fn at_mount(guest_path: &str, error: &Error) -> Error {
-    let named = Error::new(error.kind(), format!("mount {guest_path}: {}", error.message()));
-    match error.hint() {
-        Some(hint) => named.with_hint(hint),
-        None => named,
-    }
+fn at_mount(guest_path: &str, error: Error) -> Error {
+    error.reworded(|words| format!("mount {guest_path}: {words}"))
 }
 
 /// The quota of a volume that only measuring holds.

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use guest_protocol::{Request, Response, WriteMode};
-use sandbox::{Error, ErrorKind, Patch, Result, SandboxSpec};
+use sandbox::{Error, ErrorKind, Patch, Result, SandboxSpec, Thing};
 
 use self::fence::Fence;
 use crate::{ByteStream, Principal, client::GuestClient, core::Core, error};
@@ -135,19 +135,15 @@ impl Patches {
 }
 
 fn at_place(place: &str, error: Error) -> Error {
-    let message = format!("{place} failed, so the sandbox was not made: {}", error.message());
-    let hint = match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Some("Set replace: true on this patch to overwrite what is there.".to_owned())
-        }
-        _ => error.hint().map(ToOwned::to_owned),
-    };
-    let told = Error::new(error.kind(), message);
-    let told = match hint {
-        Some(hint) => told.with_hint(hint),
-        None => told,
-    };
-    told.with_source(error)
+    let is_there = error.kind() == ErrorKind::AlreadyExists;
+    let error = error
+        .reworded(|words| format!("{place} failed, so the sandbox was not made: {words}"))
+        .about(Thing::Patch, place);
+    if is_there {
+        error.with_hint("Set replace: true on this patch to overwrite what is there.")
+    } else {
+        error
+    }
 }
 
 struct Work<'a> {

@@ -140,7 +140,7 @@ impl ExecTask {
             }
             Err(error @ GuestError::RequestTooLong { .. }) => {
                 let error = error::from_guest(error, &self.clerk.shared.label());
-                let message = error.message().to_owned();
+                let message = error.to_string();
                 self.clerk.exec.refuse(&error);
                 self.clerk.settle(ExecOutcome::NotStarted { reason: NotStarted::Other, message }).await;
                 return Err(Stop::Failed(error));

@@ -20,7 +20,7 @@ impl SandboxRef {
             // What looks like an id and is none can name nothing: ids and names never overlap.
             return text.parse().map(|id| Self(Which::Id(id))).map_err(|_malformed| {
                 Error::not_found(format!("no sandbox {:?}", shorten(text)))
-                    .with_hint("An id is sbx- and 13 characters; `warren ps` lists them.")
+                    .with_hint("An id is sbx- and 13 characters.")
             });
         }
         Ok(Self(Which::Name { name: text.parse()?, namespace }))

@@ -108,13 +108,9 @@ impl Replacing {
         }
         let Err(error) = renamed else { return why };
         tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced keeps another name");
-        let message =
-            format!("{why}; the sandbox that was to be replaced is now called {}", self.kept_name());
-        let told = Error::new(why.kind(), message);
-        match why.hint() {
-            Some(hint) => told.with_hint(hint),
-            None => told,
-        }
+        why.reworded(|why| {
+            format!("{why}; the sandbox that was to be replaced is now called {}", self.kept_name())
+        })
     }
 
     async fn rename(&self, name: SandboxName, for_good: bool) -> Result<()> {

@@ -11,8 +11,8 @@ use std::{
 
 use jiff::Timestamp;
 use sandbox::{
-    Action, ByteSize, Error, ErrorKind, ExecState, Instance, KeyId, KillReason, RequestId, Result,
-    SandboxState,
+    Action, ByteSize, Error, ErrorKind, ExecState, Instance, KeyId, KillReason, Next, RequestId, Result,
+    SandboxState, Thing,
 };
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::{
@@ -22,13 +22,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    SandboxView,
-    client::GuestClient,
-    clock::Clock,
-    driver::Command,
-    error::{self, Refusal},
-    events::Subject,
-    live::LiveExecs,
+    SandboxView, client::GuestClient, clock::Clock, driver::Command, error, events::Subject, live::LiveExecs,
     view::warnings,
 };
 
@@ -83,7 +77,7 @@ pub(crate) struct Status {
 #[derive(Debug, Clone)]
 pub(crate) enum Gone {
     Removed,
-    NotMade(Refusal),
+    NotMade(Error),
 }
 
 impl Shared {
@@ -133,14 +127,14 @@ impl Shared {
             Ok(_) => Ok(()),
             Err(_) => {
                 let message = format!("{} is still being taken up from an earlier daemon", self.label());
-                Err(Error::new(ErrorKind::Unavailable, message).with_hint("Try again in a moment."))
+                Err(Error::new(ErrorKind::Unavailable, message).with_next(Next::Retry))
             }
         }
     }
 
     /// As messages call it.
-    pub(crate) fn label(&self) -> String {
-        format!("sandbox {}", self.subject.name)
+    pub(crate) fn label(&self) -> sandbox::Subject {
+        sandbox::Subject::new(Thing::Sandbox, self.subject.name.as_str())
     }
 
     pub(crate) fn state(&self) -> SandboxState {

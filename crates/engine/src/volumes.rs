@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use sandbox::{
-    ByteSize, Error, ErrorKind, MountOrigin, Namespace, Result, SandboxName, VolumeId, VolumeKind,
+    ByteSize, Error, ErrorKind, MountOrigin, Namespace, Result, SandboxName, Thing, VolumeId, VolumeKind,
     VolumeName, VolumeSpec, VolumeStorage, check_volume,
 };
 use serde::{Deserialize, Serialize};
@@ -249,6 +249,5 @@ pub(crate) fn origin_of(core: &Core, record: &VolumeRecord) -> Result<MountOrigi
 }
 
 pub(crate) fn no_such_volume(which: impl fmt::Display) -> Error {
-    Error::not_found(format!("no volume {which}"))
-        .with_hint("List volumes to see which there are, or create it.")
+    Error::no_such(Thing::Volume, which.to_string())
 }

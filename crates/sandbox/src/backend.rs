@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Isolation, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts,
-    Usage, VolumeKind, VolumeStorage,
+    ByteSize, DiffQuery, DiffReport, Isolation, MountOrigin, Next, SandboxId, SandboxPlan, TreeCopy,
+    TreeFacts, Usage, VolumeKind, VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,10 +81,10 @@ impl Capabilities {
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     #[error("{what}")]
-    Unsupported { what: String, hint: Option<String> },
+    Unsupported { what: String, next: Option<Next> },
     /// The host is out of something: disk, memory, processes, descriptors.
     #[error("{what}")]
-    Exhausted { what: String, hint: Option<String> },
+    Exhausted { what: String, next: Option<Next> },
     #[error("{what} took longer than {after:?}")]
     TimedOut { what: String, after: Duration },
     /// What was to do it died or is busy, and nothing came of it: the same call can be made again.
@@ -215,7 +215,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
 fn no_trees(kind: BackendKind) -> BackendError {
     let what = format!("the back end {kind} keeps no files on disk");
-    BackendError::Unsupported { what, hint: Some("Use the back end namespace.".to_owned()) }
+    BackendError::Unsupported { what, next: Some(Next::Advice("Use the back end namespace.".to_owned())) }
 }
 
 /// One live place, made by a [`Backend`].

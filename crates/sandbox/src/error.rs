@@ -1,8 +1,13 @@
 //! Errors of the product, sorted by what the reader can do next.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::next::{Limit, Next, Overrun, Subject, Thing};
+use crate::SandboxState;
+
+mod next;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -92,23 +97,39 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type Source = dyn std::error::Error + Send + Sync;
 
-/// What a caller is told: a kind, a message that names the thing, a hint at the next step. The source is for the log.
-#[derive(Debug)]
+/// What a caller is told, as values: a kind, what it is about, why, and what comes next.
+///
+/// The message is for people. There is no way to read it but to show it: whoever decides something looks at the values. Each
+/// front end has one table that puts [`Next`] into its own words.
+#[derive(Debug, Clone)]
 pub struct Error(Box<Parts>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Parts {
     kind: ErrorKind,
     message: String,
-    hint: Option<String>,
-    source: Option<Source>,
+    subject: Option<Subject>,
+    state: Option<SandboxState>,
+    limit: Option<Overrun>,
+    next: Option<Next>,
+    /// Shared, since several callers may wait for the same error.
+    source: Option<Arc<Source>>,
 }
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Parts { kind, message: message.into(), hint: None, source: None }))
+        let message = message.into();
+        Self(Box::new(Parts {
+            kind,
+            message,
+            subject: None,
+            state: None,
+            limit: None,
+            next: None,
+            source: None,
+        }))
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -119,16 +140,55 @@ impl Error {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// A full sentence that says what to do next.
+    /// There is nothing of this name; the next step is to look at what there is.
+    pub fn no_such(what: Thing, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self::not_found(format!("no {what} {name}")).about(what, name).with_next(Next::List(what))
+    }
+
+    /// A full sentence that says what to do next. It names no command, no tool and no route: those differ between front ends, and
+    /// [`Error::with_next`] is for them.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        self.with_next(Next::Advice(hint.into()))
+    }
+
+    #[must_use]
+    pub fn with_next(mut self, next: impl Into<Option<Next>>) -> Self {
+        self.0.next = next.into();
         self
     }
 
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
-        self.0.source = Some(source.into());
+    pub fn about(mut self, what: Thing, name: impl Into<String>) -> Self {
+        self.0.subject = Some(Subject { what, name: name.into() });
+        self
+    }
+
+    /// The state that the sandbox is in, where that is the reason.
+    #[must_use]
+    pub fn in_state(mut self, state: SandboxState) -> Self {
+        self.0.state = Some(state);
+        self
+    }
+
+    /// The limit that would be passed, where that is the reason.
+    #[must_use]
+    pub fn over(mut self, limit: Limit, most: u64, asked: u64) -> Self {
+        self.0.limit = Some(Overrun { limit, most, asked });
+        self
+    }
+
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<Source>>) -> Self {
+        self.0.source = Some(Arc::from(source.into()));
+        self
+    }
+
+    /// The same error with other words, such as the place where it happened before them.
+    #[must_use]
+    pub fn reworded(mut self, words: impl FnOnce(&dyn fmt::Display) -> String) -> Self {
+        self.0.message = words(&self.0.message);
         self
     }
 
@@ -136,12 +196,25 @@ impl Error {
         self.0.kind
     }
 
-    pub fn message(&self) -> &str {
-        &self.0.message
+    pub fn subject(&self) -> Option<&Subject> {
+        self.0.subject.as_ref()
     }
 
-    pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+    /// Whether it is about something of this sort.
+    pub fn is_about(&self, what: Thing) -> bool {
+        self.0.subject.as_ref().is_some_and(|subject| subject.what == what)
+    }
+
+    pub fn state(&self) -> Option<SandboxState> {
+        self.0.state
+    }
+
+    pub fn limit(&self) -> Option<Overrun> {
+        self.0.limit
+    }
+
+    pub fn next(&self) -> Option<&Next> {
+        self.0.next.as_ref()
     }
 }
 
@@ -169,10 +242,19 @@ macro_rules! invalid_from {
 
 invalid_from!(
     crate::InvalidId,
-    crate::InvalidName,
     crate::InvalidSize,
     crate::InvalidImage,
     crate::InvalidExec,
     crate::InvalidPackage,
     crate::UnknownLanguage
 );
+
+impl From<crate::InvalidName> for Error {
+    fn from(invalid: crate::InvalidName) -> Self {
+        let error = Self::invalid(invalid.to_string());
+        match invalid.thing() {
+            Some(what) => error.about(what, "").with_next(Next::Name(what)),
+            None => error,
+        }
+    }
+}

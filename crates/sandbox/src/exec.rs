@@ -163,7 +163,7 @@ impl ExecSpec {
             let what = "the command with its environment".to_owned();
             return Err(InvalidExec::TooLong { what, len: total, limit: MAX_EXEC_BYTES });
         }
-        check_rlimits(&self.rlimits).map_err(|error| InvalidExec::Rlimit(error.message().to_owned()))?;
+        check_rlimits(&self.rlimits).map_err(|error| InvalidExec::Rlimit(error.to_string()))?;
         if let Some(cwd) = &self.cwd {
             check_text("the working directory".to_owned(), cwd)?;
             if !cwd.starts_with('/') {

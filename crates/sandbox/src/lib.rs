@@ -34,7 +34,7 @@ pub use backend::{
 pub use base::{Base, BaseConfig};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Limit, Next, Overrun, Result, Subject, Thing};
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,
@@ -47,7 +47,8 @@ pub use key::{KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
 pub use mount::{FileIdentity, MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, check_guest_path};
 pub use name::{
-    ContextName, InvalidName, KeyLabel, Label, Namespace, RequestId, SandboxName, SnapshotName, VolumeName,
+    ContextName, InvalidName, KeyLabel, Label, NameKind, Namespace, RequestId, SandboxName, SnapshotName,
+    VolumeName,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyId, Language, SandboxId, SnapshotId};
+use crate::{KeyId, Language, SandboxId, SnapshotId, Thing};
 
 /// Longest name: a DNS label, so that a name can become a host name.
 const MAX_NAME_BYTES: usize = 63;
@@ -13,21 +13,69 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 const MAX_LABEL_KEY_BYTES: usize = 128;
 const MAX_LABEL_VALUE_BYTES: usize = 1024;
 
+/// The sorts of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    Sandbox,
+    Namespace,
+    RequestId,
+    KeyLabel,
+    Volume,
+    Snapshot,
+    Context,
+    LabelKey,
+    LabelValue,
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sandbox => "sandbox name",
+            Self::Namespace => "namespace",
+            Self::RequestId => "request id",
+            Self::KeyLabel => "key label",
+            Self::Volume => "volume name",
+            Self::Snapshot => "snapshot name",
+            Self::Context => "context name",
+            Self::LabelKey => "label key",
+            Self::LabelValue => "label value",
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
     #[error("a {what} must not be empty")]
-    Empty { what: &'static str },
+    Empty { what: NameKind },
     #[error("a {what} has at most {limit} bytes, this one has {len}")]
-    TooLong { what: &'static str, len: usize, limit: usize },
+    TooLong { what: NameKind, len: usize, limit: usize },
     #[error(
         "{name:?} is not a {what}: letters, digits, '-', '_' and '.' only, beginning with a letter or digit"
     )]
-    Characters { what: &'static str, name: String },
+    Characters { what: NameKind, name: String },
     #[error("{name:?} is not a {what}: names that begin with {prefix:?} are kept for ids")]
-    Reserved { what: &'static str, name: String, prefix: &'static str },
+    Reserved { what: NameKind, name: String, prefix: &'static str },
 }
 
-fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidName> {
+impl InvalidName {
+    /// What bears names of this sort, where errors are about such things.
+    pub(crate) fn thing(&self) -> Option<Thing> {
+        let (Self::Empty { what }
+        | Self::TooLong { what, .. }
+        | Self::Characters { what, .. }
+        | Self::Reserved { what, .. }) = self;
+        match what {
+            NameKind::Sandbox => Some(Thing::Sandbox),
+            NameKind::Volume => Some(Thing::Volume),
+            NameKind::Snapshot => Some(Thing::Snapshot),
+            NameKind::Context => Some(Thing::Context),
+            NameKind::KeyLabel => Some(Thing::Key),
+            NameKind::Namespace | NameKind::RequestId | NameKind::LabelKey | NameKind::LabelValue => None,
+        }
+    }
+}
+
+fn check(what: NameKind, text: &str, limit: usize) -> Result<(), InvalidName> {
     if text.is_empty() {
         return Err(InvalidName::Empty { what });
     }
@@ -43,7 +91,7 @@ fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidName
 }
 
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $limit:expr, |$text:ident| $extra:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:expr, $limit:expr, |$text:ident| $extra:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -89,35 +137,35 @@ macro_rules! name_type {
 
 name_type!(
     /// What a caller calls a sandbox; unique in its namespace while the sandbox exists.
-    SandboxName, "sandbox name", MAX_NAME_BYTES, |text| not_prefixed("sandbox name", text, SandboxId::PREFIX)
+    SandboxName, NameKind::Sandbox, MAX_NAME_BYTES, |text| not_prefixed(NameKind::Sandbox, text, SandboxId::PREFIX)
 );
 name_type!(
     /// A room of names: a key sees the sandboxes of its namespace and no others.
-    Namespace, "namespace", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    Namespace, NameKind::Namespace, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );
 name_type!(
     /// Chosen by a caller so that a request sent twice has one effect.
-    RequestId, "request id", MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
+    RequestId, NameKind::RequestId, MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
     /// What people call a key; unique among those that were not revoked.
-    KeyLabel, "key label", MAX_NAME_BYTES, |text| not_prefixed("key label", text, KeyId::PREFIX)
+    KeyLabel, NameKind::KeyLabel, MAX_NAME_BYTES, |text| not_prefixed(NameKind::KeyLabel, text, KeyId::PREFIX)
 );
 
 name_type!(
     /// What a caller calls a volume; unique in its namespace.
-    VolumeName, "volume name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    VolumeName, NameKind::Volume, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
     /// What a caller calls a snapshot; unique in its namespace.
-    SnapshotName, "snapshot name", MAX_NAME_BYTES, |text| not_prefixed("snapshot name", text, SnapshotId::PREFIX)
+    SnapshotName, NameKind::Snapshot, MAX_NAME_BYTES, |text| not_prefixed(NameKind::Snapshot, text, SnapshotId::PREFIX)
 );
 
 name_type!(
     /// Where the variables of one interpreter live; unique in its sandbox.
-    ContextName, "context name", MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    ContextName, NameKind::Context, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
 impl ContextName {
@@ -134,7 +182,7 @@ impl Default for Namespace {
 }
 
 /// A name must never be taken for an id, or `rm sbx-…` could remove another sandbox than meant.
-fn not_prefixed(what: &'static str, text: &str, prefix: &'static str) -> Result<(), InvalidName> {
+fn not_prefixed(what: NameKind, text: &str, prefix: &'static str) -> Result<(), InvalidName> {
     if text.starts_with(prefix) {
         return Err(InvalidName::Reserved { what, name: text.to_owned(), prefix });
     }
@@ -150,8 +198,8 @@ pub struct Label {
 
 impl Label {
     pub fn new(key: &str, value: &str) -> Result<Self, InvalidName> {
-        check("label key", &key.replace('/', "."), MAX_LABEL_KEY_BYTES)?;
-        let (what, limit) = ("label value", MAX_LABEL_VALUE_BYTES);
+        check(NameKind::LabelKey, &key.replace('/', "."), MAX_LABEL_KEY_BYTES)?;
+        let (what, limit) = (NameKind::LabelValue, MAX_LABEL_VALUE_BYTES);
         if value.len() > limit {
             return Err(InvalidName::TooLong { what, len: value.len(), limit });
         }

@@ -294,7 +294,7 @@ mod tests {
         check(&[text("/a", ""), Patch::script("build", String::new())]).unwrap();
         for path in ["", "a", "/", "//", "/a\0b", &format!("/{}", "x".repeat(5000))] {
             let error = check(&[text("/fine", ""), text(path, "")]).unwrap_err();
-            assert!(error.message().starts_with("patches[1]"), "{error}");
+            assert!(error.to_string().starts_with("patches[1]"), "{error}");
         }
         let link = Patch::Symlink { target: String::new(), path: "/l".to_owned(), replace: false };
         assert!(check(&[link]).is_err());
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many_and_so_large() {
-        assert!(check(&vec![text("/a", ""); MAX_PATCHES + 1]).unwrap_err().message().contains("257"));
+        assert!(check(&vec![text("/a", ""); MAX_PATCHES + 1]).unwrap_err().to_string().contains("257"));
         let half = "x".repeat(MAX_PATCH_BYTES / 2);
         check(&[text("/a", &half), text("/b", &half)]).unwrap();
         assert!(check(&[text("/a", &half), text("/b", &half), text("/c", "x")]).is_err());

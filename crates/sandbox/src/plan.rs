@@ -307,7 +307,7 @@ mod tests {
             let error = with(limits.clone()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest);
             let limit = if limits.tmp.is_some() { "tmp" } else { "shm" };
-            assert!(error.message().contains(limit) && error.message().contains("32"), "{error}");
+            assert!(error.to_string().contains(limit) && error.to_string().contains("32"), "{error}");
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let check = |limits: Limits, named: &str| {
             let error = decide(&SandboxSpec { limits, ..SandboxSpec::default() }).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-            assert!(error.message().contains(named), "{error}");
+            assert!(error.to_string().contains(named), "{error}");
         };
         check(Limits { memory: Some(ByteSize(1)), ..Limits::default() }, "memory");
         check(Limits { memory: Some(ByteSize(u64::MAX)), ..Limits::default() }, "memory");
@@ -364,7 +364,7 @@ mod tests {
             (vec!["other".to_owned()], Some("zsh"))
         );
         let empty = SandboxSpec { entrypoint: vec![String::new()], ..SandboxSpec::default() };
-        assert!(on_base(&empty).unwrap_err().message().starts_with("entrypoint"));
+        assert!(on_base(&empty).unwrap_err().to_string().starts_with("entrypoint"));
     }
 
     #[test]

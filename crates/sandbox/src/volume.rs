@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Error, MountOrigin, Namespace, Result, VolumeName, plan::check_labels};
+use crate::{ByteSize, Error, MountOrigin, Namespace, Next, Result, VolumeName, plan::check_labels};
 
 /// Below this a file system has room for little but itself.
 const MIN_VOLUME: ByteSize = ByteSize::mib(4);
@@ -79,15 +79,15 @@ pub fn check_volume(spec: &VolumeSpec) -> Result<()> {
         (VolumeKind::Disk, Some(size), None) => ("size", size),
         (VolumeKind::Directory, Some(_), _) => {
             return Err(Error::invalid(format!("volume {} is a directory, which has no size", spec.name))
-                .with_hint("Give a quota, or the kind disk."));
+                .with_next(Next::VolumeQuota));
         }
         (VolumeKind::Disk, _, Some(_)) => {
             return Err(Error::invalid(format!("volume {} is a disk, which has no quota", spec.name))
-                .with_hint("Give a size; it cannot be passed."));
+                .with_next(Next::VolumeSize));
         }
         (VolumeKind::Disk, None, None) => {
             return Err(Error::invalid(format!("volume {} is a disk and has no size", spec.name))
-                .with_hint("Give a size such as 1GiB, or the kind directory."));
+                .with_next(Next::VolumeSize));
         }
     };
     if value < MIN_VOLUME {
@@ -95,7 +95,10 @@ pub fn check_volume(spec: &VolumeSpec) -> Result<()> {
             "the {what} of volume {} is {value}; the least is {MIN_VOLUME}",
             spec.name
         ))
-        .with_hint("A smaller file system has room for little but itself."));
+        .with_next(match spec.kind {
+            VolumeKind::Directory => Next::VolumeQuota,
+            VolumeKind::Disk => Next::VolumeSize,
+        }));
     }
     if value > MAX_VOLUME {
         return Err(Error::invalid(format!(
@@ -135,7 +138,7 @@ mod tests {
             (VolumeKind::Disk, Some(u64::MAX >> 20), None),
         ] {
             let error = checked(kind, size, quota).unwrap_err();
-            assert!(error.message().contains("models"), "{error}");
+            assert!(error.to_string().contains("models"), "{error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
-use sandbox::{ExecId, KeyLabel, Namespace, SandboxId, SandboxName, VolumeName};
+use sandbox::{ExecId, KeyLabel, Namespace, Next, SandboxId, SandboxName, Thing, VolumeName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -55,37 +55,31 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A sentence that says what to do next, where there is something to do.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::NameTaken { .. } => {
-                Some("Choose another name, or remove the sandbox that has it.".to_owned())
-            }
-            Self::VolumeTaken { .. } => Some("Use it, choose another name, or remove it.".to_owned()),
-            Self::LabelTaken { label } => {
-                Some(format!("Choose another label, or run `warren key revoke {label}` first."))
-            }
-            Self::SnapshotTaken { .. } => {
-                Some("Choose another name, or remove the snapshot that has it.".to_owned())
-            }
-            Self::Corrupt { what: "sandbox", id, .. } => {
-                Some(format!("Remove it with `warren rm --force {id}`; other sandboxes are not affected."))
-            }
-            Self::Unreadable { path, .. } => Some(format!(
-                "Run `warren doctor --recover`: it keeps {} under another name and makes the records anew from the files of \
-                 sandboxes, volumes and snapshots. Or put a backup in its place.",
-                path.display()
-            )),
+    /// What to do next, where there is something to do.
+    pub fn next(&self) -> Option<Next> {
+        let next = match self {
+            Self::NameTaken { .. } => Next::FreeName(Thing::Sandbox),
+            Self::VolumeTaken { .. } => Next::FreeName(Thing::Volume),
+            Self::LabelTaken { .. } => Next::FreeName(Thing::Key),
+            Self::SnapshotTaken { .. } => Next::FreeName(Thing::Snapshot),
+            Self::Corrupt { what: "sandbox", id, .. } => Next::Replace(id.clone()),
+            Self::Unreadable { .. } => Next::Recover,
             Self::NoSpace { path } => {
                 let directory = path.parent().unwrap_or(path);
-                Some(format!("Free some space on the file system of {} and try again.", directory.display()))
+                Next::Advice(format!(
+                    "Free some space on the file system of {} and try again.",
+                    directory.display()
+                ))
             }
-            Self::Locked { .. } => Some("Stop the other program that has the database open.".to_owned()),
+            Self::Locked { .. } => {
+                Next::Advice("Stop the other program that has the database open.".to_owned())
+            }
             Self::TooNew { .. } => {
-                Some("Use the newer warren that wrote it, or another data directory.".to_owned())
+                Next::Advice("Use the newer warren that wrote it, or another data directory.".to_owned())
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(next)
     }
 }
 

@@ -247,7 +247,7 @@ async fn a_corrupt_row_is_told_and_harms_no_other() {
 
     let error = store.sandbox(sandbox(1, "a").id).await.unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt { what: "sandbox", .. }));
-    assert!(error.hint().unwrap().contains("warren rm"));
+    assert!(matches!(error.next(), Some(sandbox::Next::Replace(_))));
     store.remove_sandbox(sandbox(1, "a").id).await.unwrap();
     assert_eq!(store.execs(good.id.clone()).await.unwrap(), [exec(2, &good)]);
     assert!(matches!(store.exec(exec(1, &good).id).await, Err(StoreError::Corrupt { what: "exec", .. })));
@@ -296,7 +296,7 @@ async fn what_is_not_our_database_is_refused_and_left_alone() {
     let error = Store::open(home.path()).unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
     assert!(error.to_string().contains("warren.db"), "{error}");
-    assert!(error.hint().unwrap().contains("warren doctor --recover"));
+    assert!(matches!(error.next(), Some(sandbox::Next::Recover)));
     assert_eq!(std::fs::read(&file).unwrap(), garbage);
 
     std::fs::remove_file(&file).unwrap();
@@ -332,7 +332,7 @@ async fn a_database_from_the_future_is_refused() {
     meddle(home.path(), "PRAGMA user_version = 999;");
     let error = Store::open(home.path()).unwrap_err();
     assert!(matches!(error, StoreError::TooNew { found: 999, .. }), "{error}");
-    assert!(error.hint().unwrap().contains("newer"));
+    assert!(matches!(error.next(), Some(sandbox::Next::Advice(advice)) if advice.contains("newer")));
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn a_name_is_taken_in_its_namespace_only() {
     let store = Store::open(home.path()).unwrap();
     store.insert_volume(record(1, "models", "red")).await.unwrap();
     let refused = store.insert_volume(record(2, "models", "red")).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::VolumeTaken { .. }) && refused.hint().is_some(), "{refused}");
+    assert!(matches!(&refused, StoreError::VolumeTaken { .. }) && refused.next().is_some(), "{refused}");
     store.insert_volume(record(3, "models", "blue")).await.unwrap();
     assert_eq!(store.volumes().await.unwrap().records.len(), 2);
 }

@@ -142,7 +142,7 @@ mod tests {
     fn a_socket_path_that_cannot_be_is_named() {
         let long = PathBuf::from(format!("/{}", "x".repeat(100)));
         let error = Directories { home: long.clone(), run: long }.socket().unwrap_err();
-        assert!(error.message().contains("113 bytes"), "{error}");
+        assert!(error.to_string().contains("113 bytes"), "{error}");
     }
 
     #[test]

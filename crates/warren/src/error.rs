@@ -3,7 +3,7 @@
 use std::{error::Error as _, io, io::Write as _, process::ExitCode};
 
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Limit, Next, Thing};
 
 /// Our own failure, as opposed to that of the program that ran.
 pub(crate) const EXIT_FAILURE: u8 = 125;
@@ -24,6 +24,20 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
+    /// What the daemon told.
+    pub(crate) fn told(detail: ErrorDetail) -> Self {
+        let request_id = Some(detail.request_id.clone());
+        Self::Failed { error: detail.into_error(), request_id }
+    }
+
+    #[must_use]
+    pub(crate) fn map(self, change: impl FnOnce(Error) -> Error) -> Self {
+        match self {
+            Self::Failed { error, request_id } => Self::Failed { error: change(error), request_id },
+            other => other,
+        }
+    }
+
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Failed { error, .. } => Some(error.kind()),
@@ -54,70 +68,127 @@ impl CommandError {
     /// The error in the shape that the API gives it, on one line.
     pub(crate) fn as_json(&self) -> String {
         let Self::Failed { error, request_id } = self else { return String::new() };
-        let detail = ErrorDetail {
-            kind: error.kind(),
-            message: error.message().to_owned(),
-            hint: hint(error).map(str::to_owned),
-            request_id: request_id.clone().unwrap_or_default(),
-        };
+        let detail = ErrorDetail::new(error, hint(error), request_id.as_deref().unwrap_or_default());
         let mut line = serde_json::to_string(&ErrorBody { error: detail }).unwrap_or_default();
         line.push('\n');
         line
     }
 }
 
-/// The error's own, or what there is to say of its kind.
-fn hint(error: &Error) -> Option<&str> {
-    error.hint().or(match error.kind() {
-        ErrorKind::NotFound => Some("Check the name and the path: there is nothing such."),
-        ErrorKind::InvalidRequest => Some("Correct it; --help shows what the command takes."),
-        _ => None,
-    })
-}
-
 fn describe(error: &Error) -> String {
     use std::fmt::Write as _;
     let paint = crate::output::Paint::for_stderr();
-    let mut text = format!("{} {}\n", paint.bad("error:"), error.message());
+    let mut text = format!("{} {error}\n", paint.bad("error:"));
     let mut source = error.source();
     while let Some(cause) = source {
         writeln!(text, "  caused by: {cause}").ok();
         source = cause.source();
     }
     if let Some(hint) = hint(error) {
-        writeln!(text, "{} {}", paint.note("hint:"), as_command(hint)).ok();
+        writeln!(text, "{} {hint}", paint.note("hint:")).ok();
     }
     text
 }
 
-/// The daemon's hints are for every kind of client; here the next step has a name.
-fn as_command(hint: &str) -> String {
-    let of =
-        |begin: &str, end: &str| hint.strip_prefix(begin)?.strip_suffix(end).filter(|name| is_word(name));
-    if hint == "List sandboxes to see which there are." {
-        return "`warren ps -a` lists all there are.".to_owned();
-    }
-    if hint.starts_with("Start it with `warren serve`") {
-        return "`warren serve --take-over` starts one that does; the sandboxes live on.".to_owned();
-    }
-    if let Some(begin) = hint.strip_suffix("GET …/package-jobs lists them.") {
-        return format!("{begin}`warren package status SANDBOX` lists them.");
-    }
-    if let Some(name) = of("Stop sandbox ", " first, or remove it by force.") {
-        return format!("`warren rm -f {name}` stops it first.");
-    }
-    for (begin, verb) in
-        [("Start sandbox ", "start"), ("Resume sandbox ", "resume"), ("Stop sandbox ", "stop")]
-    {
-        if let Some(name) = of(begin, " first.") {
-            return format!("First: `warren {verb} {name}`.");
-        }
-    }
-    hint.to_owned()
+/// The next step in words, or what there is to say of the kind.
+pub(crate) fn hint(error: &Error) -> Option<String> {
+    error.next().map(in_words).or_else(|| of_kind(error.kind()).map(str::to_owned))
 }
 
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && !text.contains(char::is_whitespace)
+/// The next step as a command where there is one: the table of this front end.
+pub(crate) fn in_words(next: &Next) -> String {
+    match next {
+        Next::Advice(advice) => advice.clone(),
+        Next::Retry => "Try again in a moment.".to_owned(),
+        Next::Nothing => "Nothing needs to be done: it is so already.".to_owned(),
+        Next::Start(sandbox) => format!("First: `warren start {sandbox}`."),
+        Next::Resume(sandbox) => format!("First: `warren resume {sandbox}`."),
+        Next::Stop(sandbox) => format!("First: `warren stop {sandbox}`."),
+        Next::StopOrForce(sandbox) => format!("`warren rm -f {sandbox}` stops it first."),
+        Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running: `warren ps` tells."),
+        Next::AwaitStopped(sandbox) => format!("Wait until it has stopped: `warren wait {sandbox}`."),
+        Next::Restart(sandbox) => {
+            format!("Wait until it has stopped with `warren wait {sandbox}`, then `warren start {sandbox}`.")
+        }
+        Next::Inspect(sandbox) => format!("`warren inspect {sandbox}` shows how it is."),
+        Next::Replace(sandbox) => format!("`warren rm {sandbox}` removes it; then create another."),
+        Next::List(what) => list(*what).to_owned(),
+        Next::Create(Thing::Volume) => {
+            "`warren volume create NAME` makes one; `warren volume ls` lists all there are.".to_owned()
+        }
+        Next::Create(what) => format!("Create the {what} first."),
+        Next::Name(_) => {
+            "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
+                .to_owned()
+        }
+        Next::FreeName(Thing::Key) => {
+            "Choose another label, or revoke the key that has it with `warren key revoke`.".to_owned()
+        }
+        Next::FreeName(what) => format!("Choose another name, or remove the {what} that has it."),
+        Next::Remove(Thing::Key) => {
+            "Revoke keys that are not needed: `warren key list` shows when each was last used.".to_owned()
+        }
+        Next::Remove(Thing::Sandbox) => "Remove sandboxes that are not needed with `warren rm`.".to_owned(),
+        Next::Remove(what) => format!("Remove a {what} that is not needed."),
+        Next::Raise(limit) => raise(*limit).to_owned(),
+        Next::Archive(what) => format!("Give an archive that `warren {what} save` wrote."),
+        Next::VolumeSize => {
+            "Give a disk a --size such as 1GiB; a directory has a --quota instead.".to_owned()
+        }
+        Next::VolumeQuota => {
+            "Give a directory a --quota such as 1GiB; a disk has a --size instead.".to_owned()
+        }
+        Next::MakeKey => "`warren key create` on the daemon's machine makes a key; give it whole.".to_owned(),
+        Next::Diagnose => "`warren doctor` tells what is missing and how to mend it.".to_owned(),
+        Next::Recover => {
+            "`warren doctor --recover` keeps the damaged file under another name and makes the records anew \
+                          from the files of sandboxes, volumes and snapshots. Or put a backup in its place."
+                .to_owned()
+        }
+        Next::Listen => "`warren serve --take-over` starts one that does; the sandboxes live on.".to_owned(),
+    }
+}
+
+fn list(what: Thing) -> &'static str {
+    match what {
+        Thing::Sandbox => "`warren ps -a` lists all there are.",
+        Thing::Exec => "`warren logs SANDBOX` shows what there is; old execs go when the log is full.",
+        Thing::PackageJob => "`warren package status SANDBOX` lists them.",
+        Thing::Volume => "`warren volume ls` lists all there are; `warren volume create` makes one.",
+        Thing::Snapshot => "`warren snapshot ls` lists all there are.",
+        Thing::Image => "`warren image ls` lists those that are here; `warren pull` gets one.",
+        Thing::Key => "`warren key list` shows ids and labels.",
+        Thing::Context => "`warren context ls SANDBOX` lists them.",
+        Thing::File | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => "Check the name.",
+    }
+}
+
+fn raise(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Sandboxes => {
+            "Remove sandboxes that are not needed with `warren rm`, or raise the daemon's limit."
+        }
+        Limit::KeySandboxes => {
+            "Remove a sandbox that is not needed, or use a key with a higher --max-sandboxes."
+        }
+        Limit::KeyMemory => "Remove a sandbox that is not needed, or use a key with a higher --max-memory.",
+        Limit::VolumeQuota => "Remove files from it, or use a volume with a higher --quota.",
+        Limit::Volumes => "Remove volumes that are not needed, or raise the daemon's limit.",
+        Limit::Snapshots => "Remove snapshots that are not needed, or raise the daemon's limit.",
+        Limit::Keys => "Revoke keys that are not needed with `warren key revoke`.",
+        Limit::Execs | Limit::PackageJobs => "Wait for some of them to end, or use another sandbox.",
+        Limit::RequestRate => "Wait a moment. The daemon's operator sets the rate with --rate-limit.",
+        Limit::Streams => "Close one. The daemon's operator sets the limit with --max-streams.",
+    }
+}
+
+/// What there is to say where nothing is known but the kind.
+fn of_kind(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::NotFound => Some("Check the name and the path: there is nothing such."),
+        ErrorKind::InvalidRequest => Some("Correct it; --help shows what the command takes."),
+        _ => None,
+    }
 }
 
 impl From<Error> for CommandError {

@@ -63,11 +63,7 @@ pub(crate) async fn follow(
 
 fn read(line: &str) -> CommandResult<PullEvent> {
     if let Ok(ErrorBody { error: detail }) = serde_json::from_str(line) {
-        let mut error = Error::new(detail.kind, detail.message);
-        if let Some(hint) = detail.hint {
-            error = error.with_hint(hint);
-        }
-        return Err(CommandError::Failed { error, request_id: Some(detail.request_id) });
+        return Err(CommandError::told(detail));
     }
     serde_json::from_str(line).map_err(|error| {
         Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")

@@ -25,7 +25,9 @@ fn regex(pattern: &str, ignore_case: bool, literal: bool) -> Result<RegexMatcher
     match builder.case_insensitive(ignore_case).fixed_strings(literal).build(pattern) {
         Ok(matcher) => Ok(matcher),
         Err(error) => {
-            failure(FailureKind::InvalidRequest, format!("{pattern:?} is not a regular expression: {error}"))
+            let complaint = error.to_string();
+            let why = complaint.rsplit_once("error: ").map_or(complaint.as_str(), |(_, why)| why);
+            failure(FailureKind::InvalidRequest, format!("{pattern:?} is not a regular expression: {why}"))
         }
     }
 }

@@ -64,7 +64,7 @@ impl Volumes {
         let name = "volume".parse().map_err(|error| BackendError::failed("no name", error))?;
         let (spec, defaults) = (SandboxSpec::default(), Defaults::default());
         let plan = plan(id, &name, &spec, PathBuf::new(), &defaults, &Base::host())
-            .map_err(|error| failed(error.message()))?;
+            .map_err(|error| failed(&error.to_string()))?;
         let guest = Arc::new(Guest::new(plan.hostname.clone(), MAX_PROCESSES, files));
         Ok(FakeInstance::new(&plan, guest, switches))
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use jail::{Cage, Reply, Request, cgroup::CgroupLimits};
-use sandbox::{BackendError, Isolation, LimitsPlan, RootfsPlan, SandboxId, SandboxPlan};
+use sandbox::{BackendError, Isolation, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
@@ -174,7 +174,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     if disk == DiskHold::FileSystem && host.ground.ids != Ids::OwnRange {
         let why = "which can be used only as root where files can be shown with other ids";
         let what = format!("sandbox {} has its files in a disk image, {why}", plan.id);
-        return Err(BackendError::Unsupported { what, hint: None });
+        return Err(BackendError::Unsupported { what, next: None });
     }
     let isolation = host.means.isolation(&plan.limits, &disk);
     let first_id = half_made.take_range(host)?;
@@ -231,22 +231,25 @@ fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
     let n_bytes: usize = layers.iter().chain(&plan.above).map(|path| path.as_os_str().len()).sum();
     if n_bytes > MAX_LOWER_BYTES {
         let what = format!("the names of the {n_lowers} layers take {n_bytes} bytes; {MAX_LOWER_BYTES} fit");
-        let hint =
-            Some("Use a home with a shorter path (WARREN_HOME), or an image of fewer layers.".to_owned());
-        return Err(BackendError::Unsupported { what, hint });
+        let next = Some(Next::Advice(
+            "Use a home with a shorter path (WARREN_HOME), or an image of fewer layers.".to_owned(),
+        ));
+        return Err(BackendError::Unsupported { what, next });
     }
     if n_lowers > MAX_LOWERS {
         let what =
             format!("the image has {n_lowers} layers with the snapshots over it; at most {MAX_LOWERS} work");
-        let hint = Some("Use an image of fewer layers, or make one of what the sandbox has.".to_owned());
-        return Err(BackendError::Unsupported { what, hint });
+        let next = Some(Next::Advice(
+            "Use an image of fewer layers, or make one of what the sandbox has.".to_owned(),
+        ));
+        return Err(BackendError::Unsupported { what, next });
     }
     if let RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. } = &plan.rootfs
         && let Some(why) = mounts::why_hidden(path, &host.ground)
     {
         let what = format!("{} cannot be a root file system: {why}", path.display());
-        let hint = Some("Move it elsewhere, or import it as an image.".to_owned());
-        return Err(BackendError::Unsupported { what, hint });
+        let next = Some(Next::Advice("Move it elsewhere, or import it as an image.".to_owned()));
+        return Err(BackendError::Unsupported { what, next });
     }
     if let RootfsPlan::Disk { image, .. } = &plan.rootfs
         && host.ground.ids != Ids::OwnRange
@@ -256,8 +259,8 @@ fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
             Ids::OwnRange | Ids::Host => "files cannot be shown with a sandbox's own ids here",
         };
         let what = format!("the disk image {} cannot be a root file system: {why}", image.display());
-        let hint = Some("Unpack it into a directory or an image, and use that.".to_owned());
-        return Err(BackendError::Unsupported { what, hint });
+        let next = Some(Next::Advice("Unpack it into a directory or an image, and use that.".to_owned()));
+        return Err(BackendError::Unsupported { what, next });
     }
     Ok(())
 }
@@ -349,7 +352,7 @@ impl HalfMade {
             Ids::OwnRange | Ids::Host => {
                 Some(host.ranges.take(&self.id).ok_or_else(|| BackendError::Exhausted {
                     what: "every range of host ids is taken by a sandbox".to_owned(),
-                    hint: Some("Stop sandboxes that are not needed.".to_owned()),
+                    next: Some(Next::Advice("Stop sandboxes that are not needed.".into())),
                 })?)
             }
             Ids::Shared(_) => None,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sandbox::BackendError;
+use sandbox::{BackendError, Next};
 
 /// Errors of the kernel that mean "no more of it", and what there is no more of.
 fn exhausted(errno: Option<i32>) -> Option<&'static str> {
@@ -23,7 +23,9 @@ fn sort(what: String, errno: Option<i32>, source: Box<dyn std::error::Error + Se
     match exhausted(errno) {
         Some(thing) => BackendError::Exhausted {
             what: format!("{what}: the host is out of {thing}"),
-            hint: Some(format!("Remove sandboxes that are not needed, or give the host more {thing}.")),
+            next: Some(Next::Advice(format!(
+                "Remove sandboxes that are not needed, or give the host more {thing}."
+            ))),
         },
         None => BackendError::Failed { what, source: Some(source) },
     }
@@ -38,7 +40,7 @@ pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> B
     let what = format!("{}: {failure}", what.into());
     if failure.is_refusal {
         let hint = "Look at what the sandbox's image or snapshot has in that place, or use another one.";
-        return BackendError::Unsupported { what, hint: Some(hint.to_owned()) };
+        return BackendError::Unsupported { what, next: Some(Next::Advice(hint.to_owned())) };
     }
     let errno = failure.errno;
     sort(what, errno, failure.into())
@@ -49,11 +51,11 @@ pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> Backe
     let what = format!("{}: {failure}", what.into());
     match failure {
         trees::Error::Refused { .. } | trees::Error::Damaged(_) => {
-            BackendError::Unsupported { what, hint: None }
+            BackendError::Unsupported { what, next: None }
         }
         trees::Error::TooLarge { .. } => {
             let hint = "Take what is that large or that deep out of it, then try again.";
-            BackendError::Exhausted { what, hint: Some(hint.to_owned()) }
+            BackendError::Exhausted { what, next: Some(Next::Advice(hint.to_owned())) }
         }
         failure => sort(what, failure.errno(), failure.into()),
     }

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
-    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, SandboxId, SandboxPlan, Usage,
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, Next, SandboxId, SandboxPlan,
+    Usage,
 };
 use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
@@ -73,7 +74,7 @@ impl NamespaceInstance {
         if !self.host.means.cgroups.can_freeze() {
             return Err(BackendError::Unsupported {
                 what: "pausing needs a freezer cgroup, which cannot be used here".to_owned(),
-                hint: Some("Run `warren doctor` for what this host lacks.".to_owned()),
+                next: Some(Next::Diagnose),
             });
         }
         let (host, id) = (Arc::clone(&self.host), self.id.clone());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use images::PackOptions;
-use sandbox::{BackendError, ByteSize, RootfsPlan, SandboxPlan};
+use sandbox::{BackendError, ByteSize, Next, RootfsPlan, SandboxPlan};
 
 use super::{
     Host, error,
@@ -27,14 +27,14 @@ fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
         images::Error::TooLarge { .. } => "Write less: files with holes count in full.",
         _ => return BackendError::failed(what, error),
     };
-    BackendError::Exhausted { what, hint: Some(hint.to_owned()) }
+    BackendError::Exhausted { what, next: Some(Next::Advice(hint.to_owned())) }
 }
 
 pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
     let files = FileNames::of(&plan.directory);
     let refused = |what: &str| {
         let what = format!("what sandbox {} changed cannot become a layer: {what}", plan.id);
-        Err(BackendError::Unsupported { what, hint: None })
+        Err(BackendError::Unsupported { what, next: None })
     };
     if plan.rootfs == RootfsPlan::Host {
         return refused("it is made on this machine's own files");

@@ -37,7 +37,7 @@ use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
     Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
-    Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Instance, MountOrigin, Next, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
@@ -135,7 +135,7 @@ impl Host {
         let needed = [directories.home.as_path(), &directories.run, Path::new("/usr")];
         let stage = cage::choose_stage(&needed).ok_or_else(|| {
             let what = "no directory of the host is free to work over".to_owned();
-            BackendError::Unsupported { what, hint: Some("Make the directory /mnt.".to_owned()) }
+            BackendError::Unsupported { what, next: Some(Next::Advice("Make the directory /mnt.".into())) }
         })?;
         let is_root = rustix::process::geteuid().is_root();
         let shown_through =
@@ -311,7 +311,7 @@ fn unexpected(reply: &Reply) -> BackendError {
 fn unsupported(failure: jail::Failure) -> BackendError {
     BackendError::Unsupported {
         what: format!("sandboxes cannot be made here: {failure}"),
-        hint: Some("Run `warren doctor` for what this host lacks and the command that mends it.".to_owned()),
+        next: Some(Next::Diagnose),
     }
 }
 

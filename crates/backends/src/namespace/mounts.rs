@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jail::{HandedMount, MountFlag, NewMount, Step};
-use sandbox::{MountOrigin, MountPlan};
+use sandbox::{MountOrigin, MountPlan, Next};
 
 use super::cage::{Ground, Ids};
 
@@ -75,7 +75,7 @@ pub(crate) fn check(
         let Some(why) = why else { continue };
         let what = format!("mount {}: {} cannot be mounted: {why}", mount.guest_path, path.display());
         let hint = "Use a directory elsewhere, or a volume of the kind directory.".to_owned();
-        return Err(sandbox::BackendError::Unsupported { what, hint: Some(hint) });
+        return Err(sandbox::BackendError::Unsupported { what, next: Some(Next::Advice(hint)) });
     }
     Ok(())
 }

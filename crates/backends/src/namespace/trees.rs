@@ -152,7 +152,7 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
         RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } => host.ground.clone(),
         RootfsPlan::Disk { .. } => {
             let what = "sandboxes on a disk image cannot be compared with it".to_owned();
-            return Err(BackendError::Unsupported { what, hint: None });
+            return Err(BackendError::Unsupported { what, next: None });
         }
     };
     let sources = Sources::of(plan, &ground, &names::above(plan));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jail::{Cage, MountFlag, Reply, Request, StagePath, Step, Unlinked};
-use sandbox::{BackendError, ByteSize, Defaults, MountOrigin, SandboxId, VolumeKind, VolumeStorage};
+use sandbox::{BackendError, ByteSize, Defaults, MountOrigin, Next, SandboxId, VolumeKind, VolumeStorage};
 
 use super::{
     Host,
@@ -36,8 +36,10 @@ pub(crate) fn make(
         (_, Some(_), Ok(_)) => VolumeStorage::Image,
         (VolumeKind::Disk, _, Err(why)) => {
             let what = format!("a volume of the kind disk cannot be made here: {why}");
-            let hint = Some("Use the kind directory, with a quota that is held by measuring.".to_owned());
-            return Err(BackendError::Unsupported { what, hint });
+            let next = Some(Next::Advice(
+                "Use the kind directory, with a quota that is held by measuring.".to_owned(),
+            ));
+            return Err(BackendError::Unsupported { what, next });
         }
         (VolumeKind::Disk, None, Ok(_)) => {
             return Err(BackendError::Failed { what: "a disk without a size".to_owned(), source: None });

@@ -269,7 +269,7 @@ pub(crate) async fn a_disk_volume_is_one_file_system_for_all(world: Arc<World>) 
     if !can_mount(&world).await {
         let directory = directory(&world, "volume");
         let refused = world.backend.make_volume(&directory, VolumeKind::Disk, Some(ByteSize::mib(16))).await;
-        assert!(matches!(refused, Err(BackendError::Unsupported { hint: Some(_), .. })), "{refused:?}");
+        assert!(matches!(refused, Err(BackendError::Unsupported { next: Some(_), .. })), "{refused:?}");
         return;
     }
     let (directory, origin, _) = volume(&world, VolumeKind::Disk, Some(ByteSize::mib(32))).await;

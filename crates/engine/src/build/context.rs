@@ -584,7 +584,7 @@ mod tests {
         };
         let context = archive().read(Odd::LeftOut).unwrap();
         assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
-        assert!(archive().read(Odd::Refused).unwrap_err().message().contains("dev/null is of a kind"));
+        assert!(archive().read(Odd::Refused).unwrap_err().to_string().contains("dev/null is of a kind"));
     }
 
     #[test]
@@ -593,7 +593,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&b"\x1b[31m\x07garbage\xff".repeat(100)).unwrap();
         let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &|| Ok(()) });
-        assert_eq!(read.unwrap_err().message(), "it is no tar, or a damaged one");
+        assert_eq!(read.unwrap_err().to_string(), "it is no tar, or a damaged one");
     }
 
     #[test]

@@ -142,13 +142,7 @@ fn from_build(error: ::build::Error) -> Error {
 /// An error of one instruction, with its line.
 fn at(located: &Located, error: Error) -> Error {
     let text: String = located.text.chars().take(200).collect();
-    let message = format!("Dockerfile, line {}: {text}: {}", located.line, error.message());
-    let told = Error::new(error.kind(), message);
-    match error.hint() {
-        Some(hint) => told.with_hint(hint.to_owned()),
-        None => told,
-    }
-    .with_source(error)
+    error.reworded(|words| format!("Dockerfile, line {}: {text}: {words}", located.line))
 }
 
 impl<'a> Walk<'a> {

@@ -19,7 +19,7 @@ use std::{
 
 use futures_util::StreamExt;
 use guest_protocol::{FrameKind, Request, Response};
-use sandbox::Instance;
+use sandbox::{Instance, Subject};
 
 pub use self::port::PortStream;
 use self::wire::within;
@@ -39,7 +39,7 @@ pub(crate) struct GuestClient {
     idle: Mutex<Vec<Wire>>,
     deadlines: Deadlines,
     /// Names the sandbox in messages.
-    label: String,
+    label: Subject,
 }
 
 impl fmt::Debug for GuestClient {
@@ -49,11 +49,11 @@ impl fmt::Debug for GuestClient {
 }
 
 impl GuestClient {
-    pub(crate) fn new(instance: Arc<dyn Instance>, deadlines: Deadlines, label: String) -> Self {
+    pub(crate) fn new(instance: Arc<dyn Instance>, deadlines: Deadlines, label: Subject) -> Self {
         Self { instance, idle: Mutex::default(), deadlines, label }
     }
 
-    pub(crate) fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &Subject {
         &self.label
     }
 

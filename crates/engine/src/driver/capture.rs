@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::future::join_all;
 use sandbox::{
-    Action, BackendError, Capability, Error, ErrorKind, Result, SandboxPlan, SandboxState, TreeCopy,
+    Action, BackendError, Capability, Error, ErrorKind, Next, Result, SandboxPlan, SandboxState, TreeCopy,
 };
 use store::SandboxRecord;
 use tokio::time::timeout;
@@ -52,11 +52,8 @@ impl Driver {
         let life = self.life.clone().filter(|_| self.record.state == SandboxState::Running);
         if life.is_some() && !self.core.capabilities.has(Capability::Pause) {
             let message = format!("{} runs, and this host cannot pause it for the copy", self.shared.label());
-            let hint = format!(
-                "Stop {} first: stopped sandboxes need no pause. `warren doctor` says what is missing.",
-                self.shared.label()
-            );
-            return refuse(reply, Error::new(ErrorKind::Unsupported, message).with_hint(hint));
+            let next = Next::Stop(self.shared.label().name);
+            return refuse(reply, Error::new(ErrorKind::Unsupported, message).with_next(next));
         }
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let plan = self.record.plan.clone();
@@ -107,7 +104,7 @@ async fn while_held(
     let starting = shared.execs.starting();
     let begun = join_all(starting.iter().map(|exec| exec.started()));
     if timeout(core.config.deadlines.last_words, begun).await.is_err() {
-        tracing::warn!(sandbox = label, "copied although a command is still starting");
+        tracing::warn!(sandbox = %label, "copied although a command is still starting");
     }
     let since = OnceLock::new();
     let hold = Box::pin(async {

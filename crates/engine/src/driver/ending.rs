@@ -37,7 +37,7 @@ pub(super) async fn end(
         life.abandoned.cancel();
         // They write down how their execs ended and leave.
         if timeout(deadlines.last_words, life.pumps.wait()).await.is_err() {
-            tracing::warn!(sandbox = life.client.label(), "execs of a stopped sandbox did not settle");
+            tracing::warn!(sandbox = %life.client.label(), "execs of a stopped sandbox did not settle");
         }
     }
     stopped
@@ -48,9 +48,9 @@ async fn thaw(life: &Life, deadlines: Deadlines) {
     match timeout(deadlines.last_words, life.instance.resume()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(sandbox = life.client.label(), %error, "could not resume before a stop");
+            tracing::warn!(sandbox = %life.client.label(), %error, "could not resume before a stop");
         }
-        Err(_) => tracing::warn!(sandbox = life.client.label(), "could not resume before a stop in time"),
+        Err(_) => tracing::warn!(sandbox = %life.client.label(), "could not resume before a stop in time"),
     }
 }
 
@@ -61,7 +61,7 @@ async fn ask(life: &Life, mut stop_by: watch::Receiver<Instant>, deadlines: Dead
             () = life.instance.ended() => return,
             () = could_not_be_asked(life, by.saturating_duration_since(Instant::now())) => return,
             () = sleep_until(by + deadlines.last_words) => {
-                return tracing::info!(sandbox = life.client.label(), "ended by force");
+                return tracing::info!(sandbox = %life.client.label(), "ended by force");
             }
             // Someone is in more of a hurry: the guest is asked again, with less grace.
             Ok(()) = stop_by.changed() => {}
@@ -78,7 +78,7 @@ async fn could_not_be_asked(life: &Life, grace: Duration) {
             std::future::pending::<()>().await;
         }
         Err(error) => {
-            tracing::warn!(sandbox = life.client.label(), %error, "the guest could not be asked to end");
+            tracing::warn!(sandbox = %life.client.label(), %error, "the guest could not be asked to end");
         }
     }
 }

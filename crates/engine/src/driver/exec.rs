@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbox::{Action, CellSpec, Error, ErrorKind, ExecSpec, ExecState, Result};
+use sandbox::{Action, CellSpec, Error, ErrorKind, ExecSpec, ExecState, Limit, Next, Result, Thing};
 use store::ExecRecord;
 
 use super::{Driver, Reply, refuse};
@@ -43,11 +43,13 @@ impl Driver {
         if self.draining.is_some() {
             let message = format!("{label} is draining: it takes no new commands");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Wait until it has stopped, then start it again."));
+                .about(Thing::Sandbox, &label.name)
+                .with_next(Next::Restart(label.name)));
         }
         if self.shared.execs.len() >= MAX_OPEN_EXECS {
             let message = format!("{label} has {MAX_OPEN_EXECS} open execs already");
             return Err(Error::new(ErrorKind::LimitReached, message)
+                .over(Limit::Execs, MAX_OPEN_EXECS as u64, MAX_OPEN_EXECS as u64 + 1)
                 .with_hint("Wait for some of them to end, or use another sandbox."));
         }
         Ok((life, self.new_exec(spec)?))

@@ -132,7 +132,7 @@ impl Driver {
                 }
                 Ok(_) => Probed::Unknown,
                 Err(error) => {
-                    tracing::warn!(sandbox = life.client.label(), %error, "could not ask for processes");
+                    tracing::warn!(sandbox = %life.client.label(), %error, "could not ask for processes");
                     Probed::Unknown
                 }
             }

@@ -13,11 +13,7 @@ use super::{
     Driver, ending,
     work::{Done, WorkKind},
 };
-use crate::{
-    error::{self, Refusal},
-    pump::ExecTask,
-    shared::Activity,
-};
+use crate::{error, pump::ExecTask, shared::Activity};
 
 impl Driver {
     pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
@@ -44,7 +40,7 @@ impl Driver {
                 let now = watch::Sender::new(Instant::now());
                 let why = KillReason::SandboxStopped;
                 if let Err(error) = ending::end(&life, Some(now.subscribe()), why, false, deadlines).await {
-                    tracing::warn!(sandbox = label, %error, "could not stop what had not begun");
+                    tracing::warn!(sandbox = %label, %error, "could not stop what had not begun");
                 }
             }
             Done::Begun { first, result }
@@ -55,7 +51,7 @@ impl Driver {
     pub(super) async fn not_begun(&mut self, first: bool, error: &Error) {
         if first {
             // Its place is asked once more to stop, should that have failed.
-            return self.begin_removing(Some(Refusal::from(error)));
+            return self.begin_removing(Some(error.clone()));
         }
         self.life = None;
         self.not_started(error).await;
@@ -78,7 +74,7 @@ fn check(record: &ExecRecord) -> Result<()> {
 }
 
 fn not_begun(error: Error) -> Error {
-    Error::new(error.kind(), format!("init could not be started: {}", error.message()))
+    error
+        .reworded(|words| format!("init could not be started: {words}"))
         .with_hint("Name a program that is inside, with its whole path.")
-        .with_source(error)
 }

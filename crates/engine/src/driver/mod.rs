@@ -16,7 +16,7 @@ use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, OnExpiry, Result,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Next, OnExpiry, Result,
     SandboxName, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
@@ -35,7 +35,7 @@ use crate::{
     core::{Core, until},
     create::{make_directory, unmake_directory},
     disk::may_block,
-    error::{self, Refusal},
+    error,
     patches::Pending,
     shared::{Gone, Life, Shared, Status},
 };
@@ -363,7 +363,7 @@ impl Driver {
         if self.deferred.len() >= MAX_DEFERRED_COMMANDS {
             let message =
                 format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
-            command.refuse(Error::new(ErrorKind::LimitReached, message).with_hint("Try again later."));
+            command.refuse(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry));
             return None;
         }
         self.deferred.push_back(command);
@@ -433,8 +433,8 @@ impl Driver {
         }
         if self.record.state == SandboxState::Paused && self.n_running_execs() > 0 {
             let message = format!("{} is paused, so its commands cannot end", self.shared.label());
-            let hint = "Resume it first, or stop it.";
-            return refuse(reply, Error::new(ErrorKind::WrongState, message).with_hint(hint));
+            let error = Error::new(ErrorKind::WrongState, message).in_state(SandboxState::Paused);
+            return refuse(reply, error.with_next(Next::Resume(self.shared.label().name)));
         }
         self.draining.get_or_insert_default().push((caller, reply));
         self.publish();
@@ -474,17 +474,21 @@ impl Driver {
                 self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
             let message = format!("cannot renew {label}: it is being stopped{why}");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Wait until it is stopped; if it is still there then, start it."));
+                .in_state(SandboxState::Stopping)
+                .with_next(Next::Restart(label.name)));
         }
         if self.record.state == SandboxState::Stopped && self.record.lifetime.on_expiry == OnExpiry::Stop {
             // Perhaps its time was up just now. Nothing runs that could live longer.
             let message = format!("cannot renew {}: it is stopped", self.shared.label());
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Start it, which begins its lifetime anew, and renew it then."));
+                .in_state(SandboxState::Stopped)
+                .with_next(Next::Start(self.shared.label().name)));
         }
         if self.record.state == SandboxState::Failed {
             let message = format!("{} is failed: renew is not possible now", self.shared.label());
-            return Err(Error::new(ErrorKind::WrongState, message).with_hint("Remove it and create another."));
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .in_state(SandboxState::Failed)
+                .with_next(Next::Replace(self.shared.label().name)));
         }
         let now = self.core.clock.now();
         let mut renewed = self.record.clone();
@@ -549,9 +553,9 @@ impl Driver {
         });
     }
 
-    fn reply_to_all(&mut self, result: &Result<(), Refusal>) {
+    fn reply_to_all(&mut self, result: &Result<()>) {
         for reply in self.waiting.drain(..) {
-            reply.send(result.as_ref().copied().map_err(|refusal| refusal.to_error())).unwrap_or(());
+            reply.send(result.as_ref().copied().map_err(Error::clone)).unwrap_or(());
         }
     }
 }
@@ -561,7 +565,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let label = self.shared.label();
         let is_gone = self.shared.status.borrow().gone.is_some();
-        let why = || if is_gone { error::no_such_sandbox(&label) } else { error::closing() };
+        let why = || if is_gone { error::no_such_sandbox(&label.name) } else { error::closing() };
         self.inbox.close();
         let late = std::iter::from_fn(|| self.inbox.try_recv().ok()).collect::<Vec<_>>();
         for command in self.deferred.drain(..).chain(late) {

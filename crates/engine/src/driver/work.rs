@@ -7,7 +7,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use sandbox::{Action, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState};
+use sandbox::{Action, Error, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState, Subject};
 use store::StoreError;
 use tokio::{
     sync::watch,
@@ -16,17 +16,8 @@ use tokio::{
 
 use super::{Driver, Reply, capture::Capture, ending, manifest, refuse};
 use crate::{
-    Force,
-    client::GuestClient,
-    clock,
-    config::MAX_STOP_GRACE,
-    core::Core,
-    create::check_directory,
-    error::{self, Refusal},
-    images, mounts,
-    patches::Patches,
-    shared::Gone,
-    snapshots,
+    Force, client::GuestClient, clock, config::MAX_STOP_GRACE, core::Core, create::check_directory, error,
+    images, mounts, patches::Patches, shared::Gone, snapshots,
 };
 
 pub(super) struct Work {
@@ -80,7 +71,7 @@ pub(super) enum Done {
     Captured(Box<Capture>),
     /// `not_made`: why it goes, when it never came to be.
     Removed {
-        not_made: Option<Refusal>,
+        not_made: Option<Error>,
         result: Result<()>,
     },
 }
@@ -94,7 +85,7 @@ async fn patched(
     core: &Core,
     place: Arc<dyn Instance>,
     patches: Patches,
-    label: String,
+    label: Subject,
 ) -> Result<Arc<dyn Instance>> {
     let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
     let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
@@ -102,9 +93,9 @@ async fn patched(
 }
 
 /// Takes away a place that nobody knows yet, and returns why.
-async fn taken_back(place: &Arc<dyn Instance>, label: &str, why: sandbox::Error) -> sandbox::Error {
+async fn taken_back(place: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
     if let Err(error) = place.stop().await {
-        tracing::warn!(sandbox = label, %error, "a place that is not to be could not be stopped");
+        tracing::warn!(sandbox = %label, %error, "a place that is not to be could not be stopped");
     }
     why
 }
@@ -120,7 +111,7 @@ impl Driver {
             Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
             Done::Begun { result: Ok(()), .. } => self.runs().await,
             Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
-            Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(Refusal::from(&error))),
+            Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(error.clone())),
             Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
@@ -201,10 +192,10 @@ impl Driver {
         self.shared.activity.touch(now);
         if let Err(error) = self.save().await {
             // Nobody was told that it runs, and no record would tell either: take it back.
-            let refusal = Refusal::from(&error);
+            let refusal = error.clone();
             let then = if is_new { Then::Remove } else { Then::Rest };
             self.reply_to_all(&Err(refusal));
-            return self.begin_stopping(Some(Duration::ZERO), then, Some(error.message().to_owned())).await;
+            return self.begin_stopping(Some(Duration::ZERO), then, Some(error.to_string())).await;
         }
         self.publish();
         self.reply_to_all(&Ok(()));
@@ -219,7 +210,7 @@ impl Driver {
         self.record.reason = Some(format!("it could not be started: {error}"));
         self.save_if_possible().await;
         self.publish();
-        self.reply_to_all(&Err(Refusal::from(error)));
+        self.reply_to_all(&Err(error.clone()));
         self.tell_reason(EventKind::SandboxStopped).await;
     }
 
@@ -300,7 +291,7 @@ impl Driver {
             self.record.reason = Some(format!("it could not be stopped: {error}"));
             self.save_if_possible().await;
             self.publish();
-            self.reply_to_all(&Err(Refusal::from(&error)));
+            self.reply_to_all(&Err(error.clone()));
             return self.tell_reason(EventKind::SandboxFailed).await;
         }
         self.life = None;
@@ -345,7 +336,7 @@ impl Driver {
             let starting = shared.execs.starting();
             let begun = join_all(starting.iter().map(|exec| exec.started()));
             if timeout(patience, begun).await.is_err() {
-                tracing::warn!(sandbox = label, "paused although a command is still starting");
+                tracing::warn!(sandbox = %label, "paused although a command is still starting");
             }
             Done::Paused(life.instance.pause().await.map_err(|error| error::from_backend(error, &label)))
         });
@@ -362,7 +353,7 @@ impl Driver {
                 self.record.state = SandboxState::Running;
                 self.save_if_possible().await;
                 self.publish();
-                self.reply_to_all(&Err(Refusal::from(&error)));
+                self.reply_to_all(&Err(error.clone()));
             }
         }
     }
@@ -387,7 +378,7 @@ impl Driver {
     async fn resumed(&mut self, result: Result<()>) {
         if let Err(error) = result {
             self.publish();
-            return self.reply_to_all(&Err(Refusal::from(&error)));
+            return self.reply_to_all(&Err(error.clone()));
         }
         let now = self.core.clock.now();
         self.shared.activity.touch(now);
@@ -416,7 +407,7 @@ impl Driver {
     }
 
     /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
-    pub(super) fn begin_removing(&mut self, not_made: Option<Refusal>) {
+    pub(super) fn begin_removing(&mut self, not_made: Option<Error>) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, directory) = (self.life.clone(), self.record.plan.directory.clone());
         self.begin(WorkKind::Removing, async move {
@@ -436,7 +427,7 @@ impl Driver {
         });
     }
 
-    async fn removed(&mut self, not_made: Option<Refusal>, result: Result<()>) {
+    async fn removed(&mut self, not_made: Option<Error>, result: Result<()>) {
         match (not_made, result) {
             (None, Ok(())) => {
                 self.core.forget(&self.shared);
@@ -459,7 +450,7 @@ impl Driver {
                 self.record.reason = Some(format!("it could not be removed: {error}"));
                 self.save_if_possible().await;
                 self.publish();
-                self.reply_to_all(&Err(not_made.unwrap_or_else(|| Refusal::from(&error))));
+                self.reply_to_all(&Err(not_made.unwrap_or_else(|| error.clone())));
                 self.tell_reason(EventKind::SandboxFailed).await;
             }
         }

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use guest_protocol::{ExecEvent, ExecStart, Request, SignalScope};
-use sandbox::{Error, ErrorKind, Result, SandboxPlan};
+use sandbox::{Error, ErrorKind, Result, SandboxPlan, Subject};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -163,7 +163,7 @@ async fn clear_away(client: &GuestClient, id: &str) -> Result<(), GuestError> {
     }
 }
 
-async fn listen(events: &mut ExecStream, label: &str, command: &[&str]) -> Result<Told, GuestError> {
+async fn listen(events: &mut ExecStream, label: &Subject, command: &[&str]) -> Result<Told, GuestError> {
     let mut told = Told::default();
     loop {
         let (number, event) = events.next().await?;
@@ -188,7 +188,7 @@ async fn listen(events: &mut ExecStream, label: &str, command: &[&str]) -> Resul
     }
 }
 
-fn too_much(label: &str, command: &[&str]) -> Error {
+fn too_much(label: &Subject, command: &[&str]) -> Error {
     let program = command.first().unwrap_or(&"");
     let message = format!("{label}: {program} printed too much; at most {MAX_OUTPUT_BYTES} bytes are read");
     Error::new(ErrorKind::LimitReached, message)

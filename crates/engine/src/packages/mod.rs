@@ -20,7 +20,7 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use sandbox::{
     Action, Error, ErrorKind, ExecId, InstalledPackage, Package, PackageJobId, PackageManager, PackageSpec,
-    PackageState, RequestId, Result, SandboxId,
+    PackageState, RequestId, Result, SandboxId, Thing,
 };
 use serde::{Deserialize, Serialize};
 use store::PackageJobRecord;
@@ -330,8 +330,8 @@ impl Engine {
             None => self.core().store.package_job(job.clone()).await.map_err(error::from_store)?,
         };
         record.filter(|record| record.sandbox == shared.subject.id).ok_or_else(|| {
-            Error::not_found(format!("no package job {job} in {}", shared.label()))
-                .with_hint("List the package jobs of the sandbox; old ones go when there are many.")
+            Error::no_such(Thing::PackageJob, job.to_string())
+                .reworded(|words| format!("{words} in {}", shared.label()))
         })
     }
 

@@ -3,8 +3,8 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use sandbox::{
-    Action, Error, ErrorKind, ExecId, ExecOutcome, InstalledPackage, KillReason, NotStarted, Package,
-    PackageManager, PackageState, RequestId, Result, SandboxId,
+    Action, Error, ErrorKind, ExecId, ExecOutcome, InstalledPackage, KillReason, Next, NotStarted, Package,
+    PackageManager, PackageState, RequestId, Result, SandboxId, Subject,
 };
 use store::{ExecRecord, PackageJobRecord, StoreError};
 use tokio::sync::OwnedMutexGuard;
@@ -177,8 +177,11 @@ impl Task {
         let (state, message, installed) = match ended {
             Ok((shared, record)) => self.conclude(&shared, &record).await,
             Err(error) => {
-                let hint = error.hint().map(|hint| format!(". {hint}")).unwrap_or_default();
-                (PackageState::Failed, Some(format!("{}{hint}", error.message())), Vec::new())
+                let message = match error.next() {
+                    Some(Next::Advice(advice)) => format!("{error}. {advice}"),
+                    _ => error.to_string(),
+                };
+                (PackageState::Failed, Some(message), Vec::new())
             }
         };
         let now = self.core.clock.now();
@@ -227,7 +230,7 @@ impl Task {
                 found.retain(|found| names.contains(&name_of(job.manager, &found.name)));
                 (found, None)
             }
-            Err(error) => (Vec::new(), Some(format!("its versions are not known: {}", error.message()))),
+            Err(error) => (Vec::new(), Some(format!("its versions are not known: {error}"))),
         }
     }
 
@@ -271,7 +274,7 @@ pub(super) fn name_of(manager: PackageManager, text: &str) -> String {
     Package::new(manager, text).map_or_else(|_odd| text.to_owned(), |package| package.name().to_owned())
 }
 
-fn why(manager: PackageManager, record: &ExecRecord, complaint: Option<&str>, sandbox: &str) -> String {
+fn why(manager: PackageManager, record: &ExecRecord, complaint: Option<&str>, sandbox: &Subject) -> String {
     let said = complaint.map(|line| format!(": {line}")).unwrap_or_default();
     let program = record.spec.command.first().map_or("", String::as_str);
     match &record.outcome {

@@ -58,7 +58,7 @@ pub(super) async fn serve(
                 Err(error) => error,
             },
         };
-        tracing::debug!(sandbox = life.client.label(), port, error = %lost, "the listener was lost");
+        tracing::debug!(sandbox = %life.client.label(), port, error = %lost, "the listener was lost");
         listener = None;
         tokio::select! {
             () = life.over.cancelled() => return,
@@ -101,7 +101,7 @@ async fn welcome(
     match life.client.accept(incoming).await {
         Ok(stream) => gateway.serve(stream, manager, &sandbox).await,
         Err(error) => {
-            tracing::debug!(sandbox = life.client.label(), %error, "a client left before it was taken");
+            tracing::debug!(sandbox = %life.client.label(), %error, "a client left before it was taken");
         }
     }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::{StreamExt, stream};
 use sandbox::{
-    Error, ErrorKind, ImageRef, Lifetime, Limits, Result, RootfsSpec, SandboxName, SandboxSpec,
-    check_snapshot_labels,
+    Error, ErrorKind, ImageRef, Lifetime, Limits, Next, Result, RootfsSpec, SandboxName, SandboxSpec,
+    Subject, Thing, check_snapshot_labels,
 };
 
 use store::SandboxRecord;
@@ -87,8 +87,9 @@ impl Engine {
             let which = SandboxRef::new(name.as_str(), Some(namespace.clone()))?;
             if self.core().find(who, &which).is_ok() {
                 let message = format!("the name {name} is taken in the namespace {namespace}");
-                return Err(Error::new(ErrorKind::AlreadyExists, message)
-                    .with_hint("Choose another name, or remove the sandbox that has it."));
+                return Err(
+                    Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Sandbox))
+                );
             }
         }
         Ok(())
@@ -184,7 +185,7 @@ fn split(results: impl Iterator<Item = Result<SandboxView>>) -> (Vec<SandboxView
     (made, failed)
 }
 
-fn not_all(label: &str, n_asked: usize, n_made: usize, left: &[String], error: Error) -> Error {
+fn not_all(label: &Subject, n_asked: usize, n_made: usize, left: &[String], error: Error) -> Error {
     if n_asked == 1 {
         return error;
     }
@@ -192,9 +193,11 @@ fn not_all(label: &str, n_asked: usize, n_made: usize, left: &[String], error: E
         [] => "and removed again".to_owned(),
         left => format!("and {} could not be removed again", left.join(", ")),
     };
-    let message = format!("{n_made} of {n_asked} forks of {label} were made {what_became}: {error}");
-    let hint = error.hint().unwrap_or("Try again, perhaps with fewer forks.").to_owned();
-    Error::new(error.kind(), message).with_hint(hint).with_source(error)
+    let next = error.next().cloned();
+    let next = next.unwrap_or_else(|| Next::Advice("Try again, perhaps with fewer forks.".to_owned()));
+    error
+        .reworded(|words| format!("{n_made} of {n_asked} forks of {label} were made {what_became}: {words}"))
+        .with_next(next)
 }
 
 /// One for each fork; none where it is to be made up.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sandbox::{
     Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Result, RootfsPlan, SNAPSHOT_FORMAT, SandboxPlan,
-    SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource,
+    SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource, Subject,
 };
 use store::SnapshotRecord;
 use tokio::sync::oneshot;
@@ -186,7 +186,7 @@ pub(super) async fn publish(
 }
 
 /// What a snapshot lies on is named by digest, so that it is the same everywhere; or, where it has none, by its path here.
-fn host_path(plan: &SandboxPlan, label: &str) -> Result<Option<RootfsPlan>> {
+fn host_path(plan: &SandboxPlan, label: &Subject) -> Result<Option<RootfsPlan>> {
     match &plan.rootfs {
         RootfsPlan::Host => Ok(None),
         _ if plan.image_digest.is_some() => Ok(None),

@@ -21,7 +21,7 @@ mod view;
 use std::sync::Arc;
 
 use sandbox::{
-    Error, ErrorKind, EventKind, Namespace, Result, SandboxName, SandboxPlan, SnapshotName,
+    Error, ErrorKind, EventKind, Namespace, Next, Result, SandboxName, SandboxPlan, SnapshotName, Thing,
     check_snapshot_labels,
 };
 use store::{NewEvent, SnapshotRecord};
@@ -68,8 +68,9 @@ impl Engine {
         if !spec.replace && core.snapshots.named(&sandbox.subject.namespace, &name).is_some() {
             let message =
                 format!("there is a snapshot {name} in the namespace {} already", sandbox.subject.namespace);
-            return Err(Error::new(ErrorKind::AlreadyExists, message)
-                .with_hint("Choose another name, or remove the snapshot that has it."));
+            return Err(
+                Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Snapshot))
+            );
         }
         let wish = Wish { name: Some(name), labels: spec.labels, replace: spec.replace };
         let made = make::make(core, who, sandbox, wish).await?;
@@ -195,7 +196,7 @@ impl Core {
             name: None,
             namespace: Some(snapshot.record.namespace.clone()),
             exec: None,
-            detail: snapshot.label(),
+            detail: snapshot.label().to_string(),
         };
         self.events.emit(event).await;
     }

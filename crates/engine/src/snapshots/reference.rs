@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use sandbox::{Error, Namespace, Result, SnapshotId, SnapshotName, is_hex};
+use sandbox::{Error, Namespace, Next, Result, SnapshotId, SnapshotName, Thing, is_hex};
 
 /// Fewest digits of a digest that name a snapshot.
 const MIN_DIGITS: usize = 6;
@@ -30,8 +30,7 @@ impl SnapshotRef {
         let shown: String = text.chars().take(80).collect();
         let which = if text.starts_with(SnapshotId::PREFIX) {
             let none = |_malformed| {
-                Error::not_found(format!("no snapshot {shown:?}"))
-                    .with_hint("List snapshots to see which there are.")
+                Error::not_found(format!("no snapshot {shown:?}")).with_next(Next::List(Thing::Snapshot))
             };
             Which::Id(text.parse().map_err(none)?)
         } else if let Some(hex) = text.strip_prefix(DIGEST_PREFIX) {

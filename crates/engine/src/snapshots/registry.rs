@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sandbox::{Error, ErrorKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId, SnapshotManifest};
+use sandbox::{
+    Error, ErrorKind, Limit, MAX_SNAPSHOT_CHAIN, Namespace, Next, Result, SnapshotId, SnapshotManifest,
+    SnapshotName, Subject, Thing,
+};
 use store::SnapshotRecord;
 use tokio::sync::Notify;
 
@@ -45,11 +48,9 @@ impl Snapshot {
     }
 
     /// As messages call it.
-    pub(crate) fn label(&self) -> String {
-        match &self.record.name {
-            Some(name) => format!("snapshot {name}"),
-            None => format!("snapshot {}", short(&self.record.digest)),
-        }
+    pub(crate) fn label(&self) -> Subject {
+        let name = self.record.name.as_ref().map_or_else(|| short(&self.record.digest), SnapshotName::as_str);
+        Subject::new(Thing::Snapshot, name)
     }
 }
 
@@ -170,8 +171,7 @@ impl Snapshots {
     pub(crate) fn make_room(self: &Arc<Self>, who: &Principal) -> Result<Room> {
         let mut inner = self.inner();
         let refuse = |message: String| {
-            Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Remove snapshots that are not needed, or raise the daemon's limit."))
+            Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Snapshots)))
         };
         if inner.by_id.len() + inner.making.len() >= self.most {
             return refuse(format!("there are {} snapshots already", self.most));
@@ -334,8 +334,10 @@ impl Snapshots {
             .collect();
         match trees.iter().all(|tree| usable.contains(tree.as_path())) {
             true => Ok(()),
-            false => Err(Error::not_found("the snapshot was removed meanwhile")
-                .with_hint("List snapshots to see which there are.")),
+            false => {
+                Err(Error::not_found("the snapshot was removed meanwhile")
+                    .with_next(Next::List(Thing::Snapshot)))
+            }
         }
     }
 
@@ -364,7 +366,10 @@ impl Snapshots {
         for kept in self.inner().by_id.values() {
             let child = &kept.snapshot;
             if let Some(parent) = child.manifest.parent.clone() {
-                children.entry((child.record.namespace.clone(), parent)).or_default().push(child.label());
+                children
+                    .entry((child.record.namespace.clone(), parent))
+                    .or_default()
+                    .push(child.label().to_string());
             }
         }
         children
@@ -375,7 +380,7 @@ impl Snapshots {
         let inner = self.inner();
         for kept in inner.by_id.values() {
             if let Some(digest) = &kept.snapshot.manifest.image_digest {
-                uses(digest, kept.snapshot.label());
+                uses(digest, kept.snapshot.label().to_string());
             }
         }
         for digest in inner.making.values().filter_map(|being_made| being_made.image_digest.as_ref()) {
@@ -394,13 +399,13 @@ pub(crate) enum Going {
 }
 
 pub(crate) fn no_such_snapshot(which: impl std::fmt::Display) -> Error {
-    Error::not_found(format!("no snapshot {which}")).with_hint("List snapshots to see which there are.")
+    Error::no_such(Thing::Snapshot, which.to_string())
 }
 
-pub(crate) fn too_deep(label: &str) -> Error {
+pub(crate) fn too_deep(label: &Subject) -> Error {
     let message = format!("{label} lies on {MAX_SNAPSHOT_CHAIN} snapshots already, which is the most");
     Error::new(ErrorKind::LimitReached, message)
-        .with_hint("Save an archive of its files (`warren cp`), and begin again from the image with those.")
+        .with_hint("Copy its files out, and begin again from the image with those.")
 }
 
 type Children = HashMap<(Namespace, String), Vec<String>>;

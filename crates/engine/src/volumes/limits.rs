@@ -1,6 +1,6 @@
 //! How many volumes there may be, and how much of the disk those of one key may take.
 
-use sandbox::{ByteSize, Error, ErrorKind, Result, VolumeSpec};
+use sandbox::{ByteSize, Error, ErrorKind, Limit, Next, Result, VolumeSpec};
 use store::VolumeRecord;
 
 use crate::Principal;
@@ -69,6 +69,5 @@ fn most_bytes(spec: &VolumeSpec) -> Option<u64> {
 }
 
 fn refuse(message: String) -> Result<()> {
-    Err(Error::new(ErrorKind::LimitReached, message)
-        .with_hint("Remove volumes that are not needed, or raise the daemon's limit."))
+    Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Volumes)))
 }

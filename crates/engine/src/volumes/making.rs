@@ -2,7 +2,7 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
-use sandbox::{Result, VolumeId, VolumeKind};
+use sandbox::{Result, Subject, Thing, VolumeId, VolumeKind};
 use store::{Described, StoreError, VolumeRecord, VolumeState};
 
 use super::directory_of;
@@ -43,7 +43,7 @@ async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
         VolumeKind::Directory => record.spec.quota,
         VolumeKind::Disk => record.spec.size,
     };
-    let label = format!("volume {}", record.spec.name);
+    let label = Subject::new(Thing::Volume, record.spec.name.as_str());
     let made = core.backend.make_volume(&unfinished, record.spec.kind, limit).await;
     record.storage = Some(made.map_err(|error| error::from_backend(error, &label))?);
     record.state = VolumeState::Ready;
@@ -84,7 +84,7 @@ async fn remove_whole(core: &Core, id: &VolumeId) -> Result<()> {
     let directory = directory_of(core, id);
     for path in [directory.with_file_name(format!("{MAKING}{id}")), directory] {
         let gone = core.backend.remove_volume(&path).await;
-        gone.map_err(|error| error::from_backend(error, &format!("volume {id}")))?;
+        gone.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))?;
     }
     match core.store.remove_volume(id.clone()).await {
         Ok(()) | Err(StoreError::Missing { .. }) => {}

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use sandbox::{Error, ErrorKind, Instance, Result, SandboxId, VolumeId};
+use sandbox::{Error, ErrorKind, Instance, Next, Result, SandboxId, Subject, Thing, VolumeId};
 use store::VolumeRecord;
 use tokio::time::Instant;
 
@@ -184,7 +184,7 @@ impl Places {
         };
         let Some(id) = idlest else {
             let message = format!("the files of {MAX_PLACES} volumes are being used at once");
-            return Err(Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a moment."));
+            return Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry));
         };
         // Somebody may hold its slot and want room too: then both do without waiting for each other.
         if let Ok(mut slot) = self.slot(&id).try_lock()
@@ -223,7 +223,7 @@ pub(super) async fn open(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Held
 }
 
 async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
-    let label = format!("volume {}", volume.spec.name);
+    let label = Subject::new(Thing::Volume, volume.spec.name.as_str());
     let id = names::random_sandbox_id()?;
     let origin = origin_of(core, volume)?;
     // What is being made is no leftover.

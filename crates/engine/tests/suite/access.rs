@@ -2,7 +2,7 @@ use engine::{Follow, Force, Principal, SandboxFilter, SandboxRef};
 use futures_util::TryStreamExt;
 use sandbox::{ErrorKind, ExecSpec, Namespace, SandboxSpec};
 
-use super::support::World;
+use super::support::{World, advice};
 
 fn of(namespace: &str) -> (Principal, SandboxSpec) {
     let namespace: Namespace = namespace.parse().unwrap();
@@ -43,7 +43,7 @@ async fn a_key_sees_its_own_namespace_and_nothing_else() {
     }
     let error = engine.create_sandbox(&red, blue_spec).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(error.message().contains("blue") && error.hint().unwrap().contains("red"), "{error:?}");
+    assert!(error.to_string().contains("blue") && advice(&error).contains("red"), "{error:?}");
 
     // Events too.
     engine.stop_sandbox(&blue, &by_name, None).await.unwrap();

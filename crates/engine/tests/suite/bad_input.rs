@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use engine::{ContextSpec, Force, SandboxRef, SignalScope, Target, WriteOptions};
 use sandbox::{
-    ByteSize, CpuCount, ErrorKind, ExecId, ExecSpec, Language, Limits, MAX_VARIABLES, Rlimit, SandboxName,
-    SandboxSpec, TerminalSize,
+    ByteSize, CpuCount, ErrorKind, ExecId, ExecSpec, Language, Limits, MAX_VARIABLES, Next, Rlimit,
+    SandboxName, SandboxSpec, TerminalSize,
 };
 
 use super::support::{World, bytes};
@@ -22,7 +22,7 @@ async fn names_that_are_no_names_never_reach_a_record() {
     let world = World::new().await;
     let error = world.engine.sandbox(&world.who, &"nobody".parse().unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.message().contains("nobody") && error.hint().is_some());
+    assert!(error.to_string().contains("nobody") && error.next().is_some());
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn absurd_limits_are_refused_by_name_and_leave_nothing() {
         let spec = SandboxSpec { limits, ..SandboxSpec::default() };
         let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        assert!(error.message().contains(named), "{error}");
+        assert!(error.to_string().contains(named), "{error}");
     }
     let spec = SandboxSpec { image: "alpine".parse().unwrap(), ..SandboxSpec::default() };
     let error = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();
@@ -76,8 +76,7 @@ async fn commands_that_no_kernel_takes_are_refused_before_anything_is_recorded()
     ] {
         let error = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-        assert!(error.message().contains(named), "{error}");
-        assert!(error.hint().is_some());
+        assert!(error.to_string().contains(named), "{error}");
     }
     // Text that swells when it is written as JSON is refused too, rather than breaking the stream.
     let swelling = ExecSpec::argv((0..9).map(|_| "\u{1}".repeat(110_000)));
@@ -134,7 +133,7 @@ async fn what_is_not_there_is_named() {
     let (engine, who) = (&world.engine, &world.who);
     let error = engine.stat(who, &which, "/no/such", true).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.message().contains("/no/such"), "{error}");
+    assert!(error.to_string().contains("/no/such"), "{error}");
     let exec = ExecId::from_random([3; 8]);
     for error in [
         engine.exec_view(who, &which, &exec).await.err(),
@@ -144,7 +143,7 @@ async fn what_is_not_there_is_named() {
     ] {
         let error = error.unwrap();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.message().contains(exec.as_str()), "{error}");
+        assert!(error.to_string().contains(exec.as_str()), "{error}");
     }
     let running = world.start_exec(&which, "sleep").await;
     for signal in [0, -1, 65, i32::MAX] {
@@ -154,7 +153,7 @@ async fn what_is_not_there_is_named() {
     }
     let error = engine.remove_sandbox(who, &which, Force::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongState);
-    assert!(error.hint().unwrap().contains("force"), "{error:?}");
+    assert!(matches!(error.next(), Some(Next::StopOrForce(_))), "{error:?}");
 }
 
 #[tokio::test]
@@ -180,7 +179,7 @@ async fn environments_are_bounded_wherever_they_are_given() {
         let kept = world.engine.create_context(&world.who, &which, spec).await.unwrap_err();
         for error in [created, run, kept] {
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-            assert!(error.message().contains(told) && error.message().len() < 300, "{error}");
+            assert!(error.to_string().contains(told) && error.to_string().len() < 300, "{error}");
         }
     }
     let rlimits = vec![Rlimit { resource: "core".to_owned(), soft: 0, hard: 0 }; 17];
@@ -189,6 +188,6 @@ async fn environments_are_bounded_wherever_they_are_given() {
     let spec = ExecSpec { rlimits, ..ExecSpec::argv(["true"]) };
     let run = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
     for error in [created, run] {
-        assert_eq!(error.message(), "rlimits has 17 entries; at most 16 fit");
+        assert_eq!(error.to_string(), "rlimits has 17 entries; at most 16 fit");
     }
 }

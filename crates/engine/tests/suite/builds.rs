@@ -23,7 +23,7 @@ async fn nobody_can_make_a_sandbox_look_like_a_builds() {
         world.engine.create_sandbox(&world.who, SandboxSpec { labels, ..SandboxSpec::default() }).await;
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("warren.build"), "{error}");
+    assert!(error.to_string().contains("warren.build"), "{error}");
 }
 
 #[tokio::test]
@@ -35,6 +35,6 @@ async fn names_that_mean_something_else_are_refused_before_anything_is_built() {
         let refused = world.engine.build_image(&world.who, spec, bytes(""), events, Progress::none()).await;
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-        assert!(error.message().contains("no image can be called"), "{error}");
+        assert!(error.to_string().contains("no image can be called"), "{error}");
     }
 }

@@ -2,7 +2,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use engine::{Force, SandboxFilter, SandboxRef};
 use futures_util::future::join_all;
-use sandbox::{BackendError, ErrorKind, EventKind, SandboxSpec, SandboxState};
+use sandbox::{BackendError, ErrorKind, EventKind, Next, SandboxSpec, SandboxState};
 
 use super::support::{World, in_time};
 
@@ -35,7 +35,7 @@ async fn two_creates_with_one_name_at_once_give_one_sandbox_and_one_refusal() {
         both => panic!("{both:?}"),
     };
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-    assert!(error.message().contains("twin") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("twin") && error.next().is_some(), "{error}");
     assert_eq!(world.backend.live().len(), 1);
     assert_eq!(world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap().len(), 1);
     world.remove(&"twin".parse().unwrap()).await;
@@ -62,9 +62,12 @@ async fn the_same_request_sent_many_times_at_once_makes_one_sandbox() {
 async fn a_create_that_fails_says_why_and_leaves_nothing() {
     let world = World::new().await;
     for (error, kind) in [
-        (BackendError::Exhausted { what: "no processes left".into(), hint: None }, ErrorKind::LimitReached),
+        (BackendError::Exhausted { what: "no processes left".into(), next: None }, ErrorKind::LimitReached),
         (
-            BackendError::Unsupported { what: "no namespaces".into(), hint: Some("Enable them.".into()) },
+            BackendError::Unsupported {
+                what: "no namespaces".into(),
+                next: Some(Next::Advice("Enable them.".into())),
+            },
             ErrorKind::Unsupported,
         ),
         (
@@ -77,7 +80,7 @@ async fn a_create_that_fails_says_why_and_leaves_nothing() {
         world.backend.fail_next_create(error);
         let error = world.engine.create_sandbox(&world.who, named("hapless")).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.message().contains(&what) && error.message().contains("hapless"), "{error}");
+        assert!(error.to_string().contains(&what) && error.to_string().contains("hapless"), "{error}");
         world.assert_nothing_left().await;
     }
     // The name is free again.
@@ -107,7 +110,7 @@ async fn the_limit_of_sandboxes_is_held_and_told() {
     world.create().await;
     let error = world.engine.create_sandbox(&world.who, SandboxSpec::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains('2') && error.hint().is_some());
+    assert!(error.to_string().contains('2') && error.next().is_some());
     world.remove(&first).await;
     world.create().await;
 }
@@ -122,7 +125,7 @@ async fn a_home_that_is_gone_is_a_clear_error_and_costs_no_other_sandbox() {
 
     let error = world.engine.create_sandbox(&world.who, SandboxSpec::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains("sandboxes"), "{error}");
+    assert!(error.to_string().contains("sandboxes"), "{error}");
 
     std::fs::remove_file(&sandboxes).unwrap();
     std::fs::rename(&aside, &sandboxes).unwrap();
@@ -140,7 +143,7 @@ async fn a_directory_lost_while_stopped_is_named_and_the_sandbox_can_be_removed(
 
     let error = world.engine.start_sandbox(&world.who, &which).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains(view.id.as_str()), "{error}");
+    assert!(error.to_string().contains(view.id.as_str()), "{error}");
     let after = world.view(&which).await;
     assert_eq!(after.state, SandboxState::Stopped);
     assert!(after.reason.is_some());

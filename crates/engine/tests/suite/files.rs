@@ -132,7 +132,7 @@ async fn a_port_carries_bytes_both_ways_and_half_closes() {
     assert!(received == sent);
     let error = world.engine.connect(&world.who, &which, Target::Tcp(4242)).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::WrongState);
-    assert!(error.message().contains("4242"), "{error}");
+    assert!(error.to_string().contains("4242"), "{error}");
 }
 
 #[tokio::test]

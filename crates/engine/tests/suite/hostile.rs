@@ -33,8 +33,8 @@ async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
         let bad = world.create_named("bad").await.id.into();
         world.backend.be_hostile(hostility, FOR_EVER);
         let error = in_time(world.engine.stat(&world.who, &bad, "/", true)).await.unwrap_err();
-        assert!(is_fitting(error.kind()) && error.message().contains("bad"), "{hostility:?}: {error}");
-        assert!(error.hint().is_some());
+        assert!(is_fitting(error.kind()) && error.to_string().contains("bad"), "{hostility:?}: {error}");
+        assert!(error.next().is_some());
         let error = in_time(world.engine.processes(&world.who, &bad)).await.unwrap_err();
         assert!(is_fitting(error.kind()), "{hostility:?}: {error}");
         let write =

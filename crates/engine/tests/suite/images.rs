@@ -8,7 +8,7 @@ use engine::{
 };
 use sandbox::{ErrorKind, FileIdentity, ImageRef, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
 
-use super::support::{World, bytes, in_time};
+use super::support::{World, advice, bytes, in_time};
 
 async fn with_images() -> World {
     World::with(|config| {
@@ -96,7 +96,7 @@ async fn an_image_stays_while_a_sandbox_is_made_on_it() {
     assert_eq!(world.engine.images(&world.who).await.unwrap()[0].used_by, users);
     let error = world.engine.remove_image(&world.who, "app:1", Force::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongState);
-    assert!(users.iter().all(|user| error.message().contains(user)), "{error}");
+    assert!(users.iter().all(|user| error.to_string().contains(user)), "{error}");
     assert_eq!(world.engine.prune_images(&world.who).await.unwrap().images, []);
 
     // By force only its name goes, and the rest with the last sandbox.
@@ -314,7 +314,7 @@ async fn only_the_operator_reaches_registries_of_the_hosts_own_network() {
         let spec = SandboxSpec { namespace, ..on(&image, "web") };
         let created = in_time(world.engine.create_sandbox(who, spec)).await.unwrap_err();
         assert_eq!(created.kind(), ErrorKind::Denied, "{created}");
-        assert!(created.hint().unwrap().contains("images.registries"), "{created}");
+        assert!(advice(&created).contains("images.registries"), "{created}");
     }
     let dockerfile = DockerfileSource::Text(format!("FROM {image}\n"));
     let (events, _told) = tokio::sync::mpsc::channel(100);

@@ -1,6 +1,6 @@
 use engine::{EntryKind, Follow, Item};
 use futures_util::StreamExt;
-use sandbox::{ErrorKind, EventKind};
+use sandbox::{ErrorKind, EventKind, Next, Thing};
 
 use super::support::{World, in_time, kinds, text};
 
@@ -49,7 +49,7 @@ async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     .await;
     let error = world.engine.exec_view(&world.who, &which, &first.id).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.hint().unwrap().contains("old"), "{error:?}");
+    assert!(error.next() == Some(&Next::List(Thing::Exec)), "{error:?}");
     assert_eq!(world.output(&which, &last.id).await.lines().last(), Some("20000"));
     // What runs keeps its output while others can go.
     let entries = world.entries(&which, &running.id, Follow::No).await;
@@ -113,7 +113,7 @@ async fn a_ledger_that_was_cut_or_deleted_is_not_taken_for_a_whole_one() {
         let errors: Vec<_> = items.iter().filter_map(|item| item.as_ref().err()).collect();
         assert_eq!(errors.len(), 1, "harm {n}: {errors:?}");
         assert_eq!(errors[0].kind(), ErrorKind::Internal);
-        assert!(errors[0].message().contains("missing"), "{errors:?}");
+        assert!(errors[0].to_string().contains("missing"), "{errors:?}");
         assert_eq!(world.output(&which, &other.id).await, "fine\n");
     }
 }
@@ -130,7 +130,8 @@ async fn a_ledger_that_is_cut_while_its_exec_runs_is_told_too() {
     std::fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(32).unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::No).await.unwrap();
     let items: Vec<_> = in_time(entries.collect()).await;
-    let is_told =
-        |item: &sandbox::Result<Item>| item.as_ref().is_err_and(|error| error.message().contains("missing"));
+    let is_told = |item: &sandbox::Result<Item>| {
+        item.as_ref().is_err_and(|error| error.to_string().contains("missing"))
+    };
     assert!(items.iter().any(is_told), "{items:?}");
 }

@@ -22,7 +22,7 @@ fn ended(world: &World, token: &str) -> String {
     match world.engine.open_link(token) {
         Err(LinkRefused::Ended(error)) => {
             assert_eq!(error.kind(), ErrorKind::NotFound);
-            error.message().to_owned()
+            error.to_string()
         }
         other => panic!("{other:?}"),
     }

@@ -11,7 +11,7 @@ use sandbox::{
 };
 use store::PackageJobRecord;
 
-use super::support::{PATIENCE, World, bytes, in_time};
+use super::support::{PATIENCE, World, advice, bytes, in_time};
 
 /// No simulated program is ever a client, so nothing is ever asked of it.
 #[derive(Debug)]
@@ -262,7 +262,7 @@ async fn a_manager_that_prints_without_end_is_told_and_killed() {
     let n_before = world.engine.processes(&world.who, &which).await.unwrap().len();
     let error = world.engine.packages(&world.who, &which, Some(PackageManager::Npm)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("npm printed too much"), "{error}");
+    assert!(error.to_string().contains("npm printed too much"), "{error}");
     in_time(async {
         while world.engine.processes(&world.who, &which).await.unwrap().len() > n_before {
             tokio::task::yield_now().await;
@@ -277,7 +277,7 @@ async fn without_a_gateway_nothing_is_installed() {
     let which = world.create().await;
     let refused = world.engine.install_packages(&world.who, &which, npm(&["left-pad"])).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(refused.hint().unwrap().contains("packages.enabled"));
+    assert!(advice(&refused).contains("packages.enabled"));
 }
 
 #[tokio::test]

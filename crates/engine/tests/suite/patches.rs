@@ -82,8 +82,8 @@ async fn a_patch_that_fails_is_named_and_leaves_nothing() {
         let named = patch.kind();
         let error = refused(&world, patched(vec![text("/srv/a", "first"), patch])).await;
         assert_eq!(error.kind(), kind, "{named}: {error}");
-        let is_total = error.message().contains("bytes of content");
-        assert!(error.message().starts_with("patches[1]") || is_total, "{error}");
+        let is_total = error.to_string().contains("bytes of content");
+        assert!(error.to_string().starts_with("patches[1]") || is_total, "{error}");
     }
     let script =
         SandboxSpec { scripts: BTreeMap::from([("a/b".into(), String::new())]), ..Default::default() };
@@ -103,7 +103,7 @@ async fn what_is_copied_comes_as_a_stream_and_one_that_breaks_off_leaves_nothing
     let breaks = stream::iter([Ok("half".into()), Err(broken())]).boxed();
     let error = refused(&world, request(breaks)).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains("patches[1]") && error.message().contains("is away"), "{error}");
+    assert!(error.to_string().contains("patches[1]") && error.to_string().contains("is away"), "{error}");
     let view = world.engine.create_sandbox(&world.who, request(bytes("whole"))).await.unwrap();
     let which = SandboxRef::from(&view.id);
     assert_eq!(world.read(&which, "/srv/a").await, "whole");
@@ -142,8 +142,8 @@ async fn the_first_program_runs_at_every_start_and_ends_with_the_sandbox() {
 async fn a_first_program_that_is_not_there_makes_no_sandbox() {
     let world = World::new().await;
     let error = refused(&world, begins_with("/no/such", &[])).await;
-    assert!(error.message().starts_with("init could not be started: "), "{error}");
-    assert!(error.message().contains("/no/such"), "{error}");
+    assert!(error.to_string().starts_with("init could not be started: "), "{error}");
+    assert!(error.to_string().contains("/no/such"), "{error}");
     let error = refused(&world, begins_with("", &[])).await;
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
 }

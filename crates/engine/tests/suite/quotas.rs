@@ -1,7 +1,8 @@
 use engine::{Force, Principal, SandboxRef};
 use futures_util::future::join_all;
 use sandbox::{
-    ByteSize, Capabilities, Capability, ErrorKind, KeySpec, Limits, Namespace, RequestId, SandboxSpec,
+    ByteSize, Capabilities, Capability, ErrorKind, KeySpec, Limit, Limits, Namespace, Next, RequestId,
+    SandboxSpec,
 };
 
 use super::support::{World, in_time};
@@ -31,7 +32,7 @@ async fn fifty_at_once_get_exactly_what_the_quota_allows() {
     for error in refused.into_iter().map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::LimitReached);
         assert!(
-            error.message().contains("10") && error.hint().unwrap().contains("--max-sandboxes"),
+            error.to_string().contains("10") && error.next() == Some(&Next::Raise(Limit::KeySandboxes)),
             "{error:?}"
         );
     }
@@ -79,8 +80,8 @@ async fn memory_is_summed_over_all_that_the_key_made() {
     let first = create(ByteSize::mib(600)).await.unwrap();
     let error = create(ByteSize::mib(425)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("1GiB") && error.message().contains("600MiB"), "{error}");
-    assert!(error.hint().unwrap().contains("--max-memory"), "{error:?}");
+    assert!(error.to_string().contains("1GiB") && error.to_string().contains("600MiB"), "{error}");
+    assert!(error.next() == Some(&Next::Raise(Limit::KeyMemory)), "{error:?}");
     create(ByteSize::mib(424)).await.unwrap();
     world.engine.remove_sandbox(&who, &first.id.into(), Force::Yes).await.unwrap();
     create(ByteSize::mib(600)).await.unwrap();
@@ -104,7 +105,7 @@ async fn swap_counts_as_memory_and_so_does_a_tmpfs_that_no_memory_limit_holds() 
     let world = world.restart().await;
     // By default 256 MiB of /tmp and 64 MiB of /dev/shm come on top.
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(705))).await.unwrap_err();
-    assert!(error.message().contains("1025MiB"), "{error}");
+    assert!(error.to_string().contains("1025MiB"), "{error}");
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(704))).await.unwrap();
 }
 
@@ -115,11 +116,11 @@ async fn the_next_daemon_knows_whose_sandboxes_they_are() {
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(512))).await.unwrap();
     let world = world.crash().await;
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(513))).await.unwrap_err();
-    assert!(error.message().contains("512MiB"), "{error}");
+    assert!(error.to_string().contains("512MiB"), "{error}");
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(512))).await.unwrap();
     let world = world.restart().await;
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(4))).await.unwrap_err();
-    assert!(error.message().contains("may have 2 sandboxes and has 2"), "{error}");
+    assert!(error.to_string().contains("may have 2 sandboxes and has 2"), "{error}");
 }
 
 #[tokio::test]

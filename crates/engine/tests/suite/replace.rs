@@ -77,7 +77,7 @@ async fn one_that_cannot_be_made_does_not_cost_the_one_it_would_replace() {
     ] {
         if kind == ErrorKind::LimitReached {
             let what = "no memory is left".to_owned();
-            world.backend.fail_next_create(BackendError::Exhausted { what, hint: None });
+            world.backend.fail_next_create(BackendError::Exhausted { what, next: None });
         }
         assert_eq!(replace(&world, spec).await.unwrap_err().kind(), kind);
         let now = world.view(&reference("web")).await;

@@ -234,13 +234,13 @@ async fn a_snapshot_on_a_directory_of_the_host_is_for_those_who_may_use_that_and
         world.engine.save_snapshot(&world.who, &which("base"), io::sink(), SaveOptions::default()).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.message().contains(root.path().to_str().unwrap()), "{error}");
+    assert!(error.to_string().contains(root.path().to_str().unwrap()), "{error}");
     let place = root.path().to_owned();
     drop(root);
     let refused = world.engine.restore_snapshot(&world.who, &which("base"), Default::default()).await;
     let error = refused.unwrap_err();
     assert!(
-        error.kind() == ErrorKind::NotFound && error.message().contains(place.to_str().unwrap()),
+        error.kind() == ErrorKind::NotFound && error.to_string().contains(place.to_str().unwrap()),
         "{error}"
     );
 }

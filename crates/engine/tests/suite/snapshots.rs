@@ -10,7 +10,7 @@ use engine::{
     DiffSpec, Force, ForkSpec, Principal, Reindexed, RestoreSpec, SandboxRef, SaveOptions, Since,
     SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
 };
-use sandbox::{BackendError, ChangeKind, ErrorKind, EventKind, RootfsSpec, SandboxSpec, SandboxState};
+use sandbox::{BackendError, ChangeKind, ErrorKind, EventKind, Next, RootfsSpec, SandboxSpec, SandboxState};
 
 use super::support::{World, in_time};
 
@@ -126,7 +126,10 @@ async fn stopped_and_paused_sandboxes_stay_as_they_are() {
 async fn a_copy_that_fails_lets_it_go_on_and_leaves_nothing() {
     let world = World::new().await;
     let source = world.create().await;
-    let full = BackendError::Exhausted { what: "no space left".into(), hint: Some("Free some.".into()) };
+    let full = BackendError::Exhausted {
+        what: "no space left".into(),
+        next: Some(Next::Advice("Free some.".into())),
+    };
     world.backend.fail_next_copy(full);
     let error = world.engine.create_snapshot(&world.who, named(&source, "base")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
@@ -216,7 +219,7 @@ async fn removing_what_is_used_is_refused_by_name_and_by_force_it_loses_its_name
     let error = world.engine.remove_snapshot(&world.who, &which("base"), Force::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongState);
     assert!(
-        error.message().contains("sandbox again") && error.message().contains("snapshot child"),
+        error.to_string().contains("sandbox again") && error.to_string().contains("snapshot child"),
         "{error}"
     );
 
@@ -275,12 +278,12 @@ async fn forks_go_apart_and_their_snapshot_goes_with_the_last_of_them() {
 async fn all_forks_or_none() {
     let world = World::new().await;
     let source = world.create().await;
-    let failure = BackendError::Exhausted { what: "no processes left".into(), hint: None };
+    let failure = BackendError::Exhausted { what: "no processes left".into(), next: None };
     world.backend.fail_next_create(failure);
     let spec = ForkSpec { count: Some(4), name_prefix: Some("try".into()), ..ForkSpec::default() };
     let error = world.engine.fork_sandbox(&world.who, &source, spec.clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("3 of 4 forks"), "{error}");
+    assert!(error.to_string().contains("3 of 4 forks"), "{error}");
     assert_eq!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap().len(), 1);
     world.until_no_snapshots().await;
     // A taken name is found before anything is copied.
@@ -300,7 +303,7 @@ async fn a_chain_has_an_end() {
     }
     let error = world.engine.fork_sandbox(&world.who, &at, ForkSpec::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("link-63"), "{error}");
+    assert!(error.to_string().contains("link-63"), "{error}");
 }
 
 #[tokio::test]
@@ -315,7 +318,7 @@ async fn archives_load_elsewhere_with_their_parents() {
 
     let alone = SaveOptions { with_parents: false, ..SaveOptions::default() };
     let error = there.load(here.save("top", alone).await).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.message().contains(&base.digest), "{error}");
+    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(&base.digest), "{error}");
     for plain in [false, true] {
         let archive = here.save("top", SaveOptions { plain, ..SaveOptions::default() }).await;
         let loaded = there.load(archive).await.unwrap();
@@ -380,11 +383,11 @@ async fn a_tree_that_was_touched_is_noticed() {
     };
     touch(&taken.path.join("tree/files.json"));
     let error = world.engine.verify_snapshot(&world.who, &which("base"), false).await.unwrap_err();
-    assert!(error.message().contains("damaged"), "{error}");
+    assert!(error.to_string().contains("damaged"), "{error}");
     let taken = world.snapshot(&source, "other").await;
     touch(&taken.path.join("manifest.json"));
     let error = world.engine.verify_snapshot(&world.who, &which("other"), false).await.unwrap_err();
-    assert!(error.message().contains("manifest"), "{error}");
+    assert!(error.to_string().contains("manifest"), "{error}");
 }
 
 #[tokio::test]

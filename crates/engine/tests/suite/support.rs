@@ -231,3 +231,11 @@ pub(crate) fn assert_numbered(items: &[Item]) {
 pub(crate) fn seq(n: u64) -> String {
     (1..=n).map(|n| format!("{n}\n")).collect()
 }
+
+/// What an error advises, where that reads the same everywhere.
+pub(crate) fn advice(error: &sandbox::Error) -> &str {
+    match error.next() {
+        Some(sandbox::Next::Advice(advice)) => advice,
+        other => panic!("{error:?} advises {other:?}"),
+    }
+}

@@ -1,7 +1,7 @@
 //! Which language is meant, and what a sandbox has where it is not there.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result};
+use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result, Thing};
 
 /// What an absent language means.
 pub(crate) const DEFAULT: Language = Language::Python;
@@ -22,9 +22,8 @@ pub(crate) async fn of_context(
 
 /// Says how to go on with a fork that would have broken something.
 pub(crate) fn unforked(error: Error, hint: &str) -> Error {
-    // With reasons behind the colon; other contexts cannot be forked at all.
-    let has_reasons = error.message().contains("cannot be forked: ");
-    if has_reasons && error.hint().is_none() { error.with_hint(hint) } else { error }
+    let has_reasons = error.kind() == ErrorKind::WrongState && error.is_about(Thing::Context);
+    if has_reasons && error.next().is_none() { error.with_hint(hint) } else { error }
 }
 
 /// The language that a caller means by `text`, by any of its names.
@@ -94,7 +93,7 @@ pub(crate) async fn explain(
     if found.iter().any(|found| found.name == language.as_str()) {
         return error;
     }
-    missing(engine, who, which, language, error.message()).await
+    missing(engine, who, which, language, &error.to_string()).await
 }
 
 fn all() -> String {

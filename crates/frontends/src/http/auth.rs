@@ -100,7 +100,10 @@ mod tests {
         }
         for address in ["0.0.0.0:1", "[::]:1", "192.168.0.1:1", "[fe80::1]:1"] {
             let refused = DevAuth::for_address(address.parse().unwrap()).unwrap_err();
-            assert!(refused.message().contains(address) && refused.hint().is_some(), "{refused}");
+            assert!(
+                refused.to_string().contains(address) && crate::http::error::hint(&refused).is_some(),
+                "{refused}"
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Limit, Next, Thing};
 
 use crate::rest::v1::{ErrorBody, ErrorDetail};
 
@@ -82,15 +82,87 @@ pub(crate) fn http_status(kind: ErrorKind) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
-    ErrorBody {
-        error: ErrorDetail {
-            kind: error.kind(),
-            message: error.message().to_owned(),
-            hint: error.hint().map(str::to_owned),
-            request_id: request_id.to_owned(),
-        },
+/// The next step in words that fit every client of the API: the table of this front end.
+pub(crate) fn hint(error: &Error) -> Option<String> {
+    let hint = match error.next()? {
+        Next::Advice(advice) => advice.clone(),
+        Next::Retry => "Try again in a moment.".to_owned(),
+        Next::Nothing => "Nothing needs to be done: it is so already.".to_owned(),
+        Next::Start(sandbox) => format!("Start sandbox {sandbox} first."),
+        Next::Resume(sandbox) => format!("Resume sandbox {sandbox} first."),
+        Next::Stop(sandbox) => format!("Stop sandbox {sandbox} first."),
+        Next::StopOrForce(sandbox) => format!("Stop sandbox {sandbox} first, or remove it by force."),
+        Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running."),
+        Next::AwaitStopped(sandbox) => format!("Wait until sandbox {sandbox} has stopped."),
+        Next::Restart(sandbox) => {
+            format!("Wait until sandbox {sandbox} has stopped, then start it if it is still there.")
+        }
+        Next::Inspect(sandbox) => format!("Look at sandbox {sandbox} and try again."),
+        Next::Replace(sandbox) => format!("Remove sandbox {sandbox} and create another."),
+        Next::List(Thing::Exec) => {
+            "List the execs of the sandbox; old ones go when its log is full.".to_owned()
+        }
+        Next::List(Thing::PackageJob) => {
+            "List the package jobs of the sandbox; old ones go when there are many.".to_owned()
+        }
+        Next::List(Thing::Image) => {
+            "List images to see which are here, or pull it from its registry.".to_owned()
+        }
+        Next::List(Thing::Volume) => "List volumes to see which there are, or create it.".to_owned(),
+        Next::List(what) => format!("List {} to see which there are.", plural(*what)),
+        Next::Create(what) => {
+            format!("Create the {what} first, or list {} to see which there are.", plural(*what))
+        }
+        Next::Name(_) => {
+            "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
+                .to_owned()
+        }
+        Next::FreeName(what) => format!("Choose another name, or remove the {what} that has it."),
+        Next::Remove(what) => format!("Remove {} that are not needed, then try again.", plural(*what)),
+        Next::Raise(limit) => raise(*limit).to_owned(),
+        Next::Archive(what) => format!("Give an archive that was saved from a {what}."),
+        Next::VolumeSize => "Give a disk a size such as 1GiB; a directory has a quota instead.".to_owned(),
+        Next::VolumeQuota => "Give a directory a quota such as 1GiB; a disk has a size instead.".to_owned(),
+        Next::MakeKey => {
+            "Send the header Authorization: Bearer <key>, the key whole; `warren key create` makes one."
+                .to_owned()
+        }
+        Next::Diagnose => {
+            "`warren doctor` on the daemon's machine tells what is missing and how to mend it.".to_owned()
+        }
+        Next::Recover => {
+            "`warren doctor --recover` on the daemon's machine makes the records anew.".to_owned()
+        }
+        Next::Listen => "Start the daemon with `warren serve`, or with --listen and an address.".to_owned(),
+    };
+    Some(hint)
+}
+
+fn plural(what: Thing) -> String {
+    match what {
+        Thing::Sandbox => "sandboxes".to_owned(),
+        what => format!("{what}s"),
     }
+}
+
+fn raise(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Sandboxes => "Remove sandboxes that are not needed, or raise the daemon's limit.",
+        Limit::KeySandboxes | Limit::KeyMemory => {
+            "Remove a sandbox that is not needed, or use a key with a higher limit."
+        }
+        Limit::VolumeQuota => "Remove files from it, or use a volume with a higher quota.",
+        Limit::Volumes => "Remove volumes that are not needed, or raise the daemon's limit.",
+        Limit::Snapshots => "Remove snapshots that are not needed, or raise the daemon's limit.",
+        Limit::Keys => "Revoke keys that are not needed.",
+        Limit::Execs | Limit::PackageJobs => "Wait for some of them to end, or use another sandbox.",
+        Limit::RequestRate => "Wait as Retry-After says. The daemon's operator sets the rate.",
+        Limit::Streams => "Close one. The daemon's operator sets the limit.",
+    }
+}
+
+pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
+    ErrorBody { error: ErrorDetail::new(error, hint(error), request_id) }
 }
 
 pub(crate) fn render(error: &Error, retry_after: Option<RetryAfter>, request_id: &str) -> Response {

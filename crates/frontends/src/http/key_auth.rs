@@ -13,7 +13,7 @@ use axum::{
 };
 use engine::{Engine, Principal};
 use futures_util::future::{BoxFuture, FutureExt};
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Next, Result};
 
 use super::auth::Authenticate;
 
@@ -75,8 +75,7 @@ fn malformed() -> Error {
 }
 
 fn refusal(message: &str) -> Error {
-    Error::new(ErrorKind::Unauthenticated, message)
-        .with_hint("Send the header Authorization: Bearer <key>. `warren key create` makes a key.")
+    Error::new(ErrorKind::Unauthenticated, message).with_next(Next::MakeKey)
 }
 
 /// The pieces of a query that carry a key, as they came. Who was told to come back by an address alone needs them in it.
@@ -128,8 +127,8 @@ mod tests {
         }
         secret_of(&map, &target.parse().unwrap()).map_err(|error| {
             assert_eq!(error.kind(), ErrorKind::Unauthenticated);
-            assert!(error.hint().unwrap().contains("warren key create"));
-            format!("{} {:?}", error.message(), error.hint())
+            assert!(crate::http::error::hint(&error).unwrap().contains("Bearer"));
+            format!("{error} {:?}", crate::http::error::hint(&error))
         })
     }
 

@@ -16,7 +16,7 @@ mod request;
 mod welcome;
 
 use axum::{http::Request, middleware};
-use sandbox::Error;
+use sandbox::{Error, Thing};
 
 pub use axum::Router;
 
@@ -62,6 +62,7 @@ async fn no_route<B>(request: Request<B>) -> ApiError {
     let path: String = crate::links::shown_path(request.uri().path()).chars().take(256).collect();
     ApiError(
         Error::not_found(format!("no route {} {path}", request.method()))
+            .about(Thing::Route, "")
             .with_hint("GET /v1/openapi.json lists the routes."),
     )
 }

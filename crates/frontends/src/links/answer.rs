@@ -198,11 +198,8 @@ fn exactly(bytes: ByteStream, length: u64) -> ByteStream {
 
 /// For a person in front of a browser.
 fn explained(error: Error) -> Error {
-    match error.message().strip_suffix(": files is not possible now") {
-        Some(state) => {
-            let message = format!("{state}, and a link shows its files only while it runs");
-            Error::new(ErrorKind::WrongState, message).with_hint("Start it and open the link again.")
-        }
-        None => error,
-    }
+    let Some(state) = error.state() else { return error };
+    error
+        .reworded(|_| format!("the sandbox is {state}, and a link shows its files only while it runs"))
+        .with_hint("Start it and open the link again.")
 }

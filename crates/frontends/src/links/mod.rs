@@ -13,7 +13,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 
 use engine::{Engine, LinkTarget, Principal};
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, ExecId, Result, SandboxId};
+use sandbox::{Error, ErrorKind, ExecId, Next, Result, SandboxId};
 
 pub(crate) use self::{answer::answer, changed::ChangedFiles};
 
@@ -157,7 +157,7 @@ impl AskersLinks {
                 ErrorKind::WrongState,
                 "this daemon does not listen on TCP, so a link to it would lead nowhere",
             )
-            .with_hint("Start it with `warren serve`, or with --listen and an address."));
+            .with_next(Next::Listen));
         };
         let ttl = ttl.unwrap_or(self.links.settings.ttl);
         let signed = self.links.engine.sign_link(&self.who, sandbox, target, ttl)?;
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(text.parse::<BaseUrl>().unwrap().0, base);
         }
         for text in ["", "warren.example", "ftp://a", "https://", "https:///x", "http://a?b", "http://a b"] {
-            assert!(text.parse::<BaseUrl>().unwrap_err().message().contains(text), "{text}");
+            assert!(text.parse::<BaseUrl>().unwrap_err().to_string().contains(text), "{text}");
         }
     }
 

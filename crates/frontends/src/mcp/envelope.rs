@@ -163,95 +163,15 @@ impl From<Error> for Failure {
         let kind = error.kind();
         Self {
             code: Cow::Borrowed(kind.as_str()),
-            message: in_tool_words(&error),
-            hint: tool_hint(&error),
+            hint: super::words::hint(&error),
+            message: error.to_string(),
             details: None,
             retryable: kind.is_retryable(),
         }
     }
 }
 
-/// The engine's word for reading files, looking around and measuring is `files`, which says nothing to who asked for one
-/// of the others.
-fn in_tool_words(error: &Error) -> String {
-    let message = error.message();
-    match message.strip_suffix(": files is not possible now") {
-        Some(state) => format!("{state}, and has to run for this"),
-        None => message.to_owned(),
-    }
-}
-
-pub(crate) const START_FIRST: &str = "Call sandbox_start first.";
-const NAME_HINT: &str =
-    "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
 pub(crate) const INTO_ITSELF: &str = "Choose a path for to that does not lie beneath from.";
-/// What a name is of, and which tool lists them.
-const NAMED: [(&str, &str); 3] =
-    [("sandbox name", "sandbox_list"), ("volume name", "volume_list"), ("snapshot name", "snapshot_list")];
-/// How hints of the engine begin that name no tool or no field, and what is told instead.
-const IN_TOOL_WORDS: [(&str, &str); 9] = [
-    ("List snapshots to see", "Call snapshot_list to see which there are."),
-    ("List volumes to see", "Call volume_list to see which there are, or volume_create to make one."),
-    ("Create the volume ", "Call volume_create first, or volume_list to see which there are."),
-    ("List images to see", "Call image_list to see which are here, or image_pull to get one."),
-    ("Give a size such as", "Give sizeMib, such as 1024, or leave kind out for a directory."),
-    ("Give a quota, or the kind", "Give quotaMib instead of sizeMib, or kind: disk."),
-    ("Give a size; it cannot", "Give sizeMib instead of quotaMib: it cannot be passed."),
-    ("A smaller file system has", "Give more as sizeMib of a disk, or as quotaMib of a directory."),
-    ("Give an archive that snapshot save", "Give an archive that snapshot_save wrote."),
-];
-
-/// The next step, told by tool names: the engine's own hints are for people at a terminal.
-fn tool_hint(error: &Error) -> Option<String> {
-    let (message, own) = (error.message(), error.hint().filter(|hint| !hint.contains("`warren")));
-    let told = match error.kind() {
-        ErrorKind::NotFound if message.starts_with("no sandbox") => {
-            Some("Call sandbox_list to see which there are, or sandbox_create to make one.")
-        }
-        ErrorKind::WrongState => state_hint(message),
-        ErrorKind::LimitReached if error.hint().is_some_and(|hint| hint.starts_with("Remove ")) => {
-            Some("Call sandbox_list to see which there are, and sandbox_remove what is not needed.")
-        }
-        ErrorKind::InvalidRequest if own.is_none() && is_into_itself(message) => Some(INTO_ITSELF),
-        ErrorKind::InvalidRequest if own.is_none() => {
-            let (_, lists) = NAMED.iter().find(|(what, _)| message.contains(what))?;
-            return Some(format!("{NAME_HINT} Call {lists} to see which there are."));
-        }
-        // Says only that something is wrong, which the message says better.
-        ErrorKind::InvalidRequest if own == Some("Correct the command and try again.") => {
-            return Some(format!("Correct this and call again: {message}."));
-        }
-        _ => None,
-    };
-    let own = own.map(|own| {
-        let known = IN_TOOL_WORDS.iter().find(|(begin, _)| own.starts_with(begin));
-        known.map_or(own, |(_, instead)| instead)
-    });
-    told.or(own).map(str::to_owned)
-}
-
-/// In the words of the guest, for copies and for moves.
-fn is_into_itself(message: &str) -> bool {
-    message.contains("into itself") || message.contains(", which is to be copied there")
-}
-
-/// For refusals of the lifecycle, which name the state before a colon: what leads to another state.
-fn state_hint(message: &str) -> Option<&'static str> {
-    let (subject, _) = message.split_once(':')?;
-    let (sandbox, state) = subject.rsplit_once(" is ")?;
-    if !sandbox.starts_with("sandbox ") {
-        return None;
-    }
-    match state {
-        "creating" => Some("Call sandbox_status until it is running, then try again."),
-        "paused" => Some("Call sandbox_resume first."),
-        "draining" => Some("Wait with sandbox_wait, then sandbox_start, or use another sandbox."),
-        "stopping" => Some("Wait with sandbox_wait, then sandbox_start."),
-        "stopped" => Some(START_FIRST),
-        "failed" => Some("Call sandbox_inspect for the reason, then sandbox_remove it."),
-        _ => None,
-    }
-}
 
 /// What goes out: the envelope as JSON, and whether it tells of a failure.
 #[derive(Debug, Clone, PartialEq)]
@@ -294,58 +214,5 @@ impl Envelope {
     /// The code of the failure it tells of, for the audit.
     pub(crate) fn error_code(&self) -> Option<&str> {
         self.body.pointer("/error/code").and_then(Value::as_str)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hint(kind: ErrorKind, message: &str, own: Option<&str>) -> Option<String> {
-        let error = Error::new(kind, message);
-        Failure::from(match own {
-            Some(own) => error.with_hint(own),
-            None => error,
-        })
-        .hint
-    }
-
-    #[test]
-    fn hints_name_the_next_tool() {
-        let refused = |state: &str| {
-            let message = format!("sandbox p is {state}: exec is not possible now");
-            hint(ErrorKind::WrongState, &message, Some("Look at it.")).unwrap()
-        };
-        for (state, tool) in [
-            ("creating", "sandbox_status"),
-            ("paused", "sandbox_resume"),
-            ("draining", "sandbox_wait"),
-            ("stopping", "sandbox_wait"),
-            ("stopped", "sandbox_start"),
-            ("failed", "sandbox_inspect"),
-        ] {
-            assert!(refused(state).contains(tool), "{state}: {}", refused(state));
-        }
-        assert_eq!(hint(ErrorKind::WrongState, "/a is stopped: b", None), None);
-        let own = "Remove a sandbox that is not needed, or use a key with a higher --max-sandboxes.";
-        let told = hint(ErrorKind::LimitReached, "k may have 1 sandboxes and has 1", Some(own)).unwrap();
-        assert!(told.contains("sandbox_remove") && !told.contains("--max"), "{told}");
-        let own = Some("Correct the command and try again.");
-        let told = hint(ErrorKind::InvalidRequest, "the command is empty", own).unwrap();
-        assert!(told.contains("the command is empty"), "{told}");
-        assert_eq!(hint(ErrorKind::LimitReached, "full", Some("Try later.")), Some("Try later.".to_owned()));
-        let own = Some("List snapshots to see which there are.");
-        let told = hint(ErrorKind::NotFound, "no snapshot x", own).unwrap();
-        assert!(told.contains("snapshot_list"), "{told}");
-        for (message, tool) in [
-            ("a volume name must not be empty", "volume_list"),
-            ("\"?\" is not a snapshot name: …", "snapshot_list"),
-        ] {
-            let told = hint(ErrorKind::InvalidRequest, message, None).unwrap();
-            assert!(told.contains(tool), "{told}");
-        }
-        assert_eq!(hint(ErrorKind::InvalidRequest, "it is odd", None), None);
-        let inside = "/a/b lies inside /a, which is to be copied there";
-        assert_eq!(hint(ErrorKind::InvalidRequest, inside, None).as_deref(), Some(INTO_ITSELF));
     }
 }

@@ -22,6 +22,7 @@ mod tool;
 mod tools;
 mod toolset;
 mod turns;
+mod words;
 
 use std::{
     sync::{Arc, Weak},

@@ -186,11 +186,11 @@ mod tests {
         assert!(text[0].contains("print(1)") && text[0].contains("Python"), "{text:?}");
         let error = get("run-code-safely", &BTreeMap::new()).unwrap_err();
         assert_eq!(
-            (error.kind(), error.message()),
+            (error.kind(), error.to_string().as_str()),
             (ErrorKind::InvalidRequest, "the prompt run-code-safely needs code")
         );
         let error = get("debug-a-failure", &with(&[("sandbx", "web")])).unwrap_err();
-        assert_eq!(error.hint(), Some("Did you mean sandbox?"));
+        assert_eq!(crate::mcp::words::hint(&error).as_deref(), Some("Did you mean sandbox?"));
         assert_eq!(get("nothing", &BTreeMap::new()).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -152,7 +152,10 @@ mod tests {
         ] {
             let nested = policy(&[(outer, true), (inner, false)], false);
             let error = nested.check().unwrap_err();
-            assert!(error.message().contains(inner) && error.hint().is_some(), "{error:?}");
+            assert!(
+                error.to_string().contains(inner) && crate::mcp::words::hint(&error).is_some(),
+                "{error:?}"
+            );
             assert!(HostPolicy { unrestricted: true, ..nested }.check().is_ok());
         }
         for fine in [&[("data", false), ("data/secret", true)][..], &[("data", true), ("data-2", false)], &[]]

@@ -198,7 +198,9 @@ mod tests {
             assert_eq!(text.parse::<Toolsets>().unwrap().to_string(), text);
         }
         assert_eq!(" files , core".parse::<Toolsets>().unwrap().to_string(), "core,files");
-        assert!("core,cor".parse::<Toolsets>().unwrap_err().hint().unwrap().contains("core"));
+        assert!(
+            crate::mcp::words::hint(&"core,cor".parse::<Toolsets>().unwrap_err()).unwrap().contains("core")
+        );
         assert!(",".parse::<Toolsets>().is_err());
     }
 }

@@ -28,7 +28,7 @@ async fn each_kind_that_a_caller_can_cause_has_its_status() {
     api.get("/v1/sandboxes/box/wait?state=failed&timeoutMs=1").await.expect_error(504, "timed_out");
 
     let fail = |error| api.backend.fail_next_create(error);
-    fail(BackendError::Exhausted { what: "out of processes".to_owned(), hint: None });
+    fail(BackendError::Exhausted { what: "out of processes".to_owned(), next: None });
     let full = api.post("/v1/sandboxes", json!({})).await;
     assert!([429, 503].contains(&full.status.as_u16()), "{full:?}");
     fail(BackendError::Failed { what: "it broke".to_owned(), source: Some("a secret cause".into()) });

@@ -22,6 +22,8 @@ use super::{
 
 /// After this long a search ends with what it has, and says that there may be more: whoever asked waits for it.
 const SEARCH_TIME: Duration = Duration::from_secs(10);
+/// Characters of an expression that are told.
+const MAX_SHOWN_CHARS: usize = 200;
 /// Bytes of a matching line that are told.
 const MAX_LINE_BYTES: usize = 512;
 /// Longest line that is searched; a file with a longer one is left out.
@@ -31,6 +33,13 @@ const MAX_EXPRESSION_BYTES: usize = 4 * 1024 * 1024;
 
 fn invalid(message: impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::InvalidRequest, message.to_string())
+}
+
+/// The parser draws its complaint over several lines; only what it says last is of use in one.
+fn not_an_expression(pattern: &str, complaint: &str) -> Failure {
+    let why = complaint.rsplit_once("error: ").map_or(complaint, |(_, why)| why);
+    let shown: String = pattern.chars().take(MAX_SHOWN_CHARS).collect();
+    invalid(format!("{shown:?} is not a regular expression: {why}"))
 }
 
 fn matcher_of(pattern: &str) -> Answer<GlobMatcher> {
@@ -87,7 +96,7 @@ fn grep_until(end: Instant, query: &Grep, cancel: &Cancel) -> Answer {
         .size_limit(MAX_EXPRESSION_BYTES)
         .dfa_size_limit(MAX_EXPRESSION_BYTES)
         .build(&query.pattern)
-        .map_err(invalid)?;
+        .map_err(|error| not_an_expression(&query.pattern, &error.to_string()))?;
     let mut search = Search {
         expression,
         searcher: SearcherBuilder::new()

@@ -11,7 +11,7 @@ use hyper::{
     body::{Frame, Incoming},
     header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT},
 };
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Thing};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, Target, transport::broken};
@@ -139,8 +139,6 @@ impl Client {
     }
 }
 
-/// How the answer begins to a request that the daemon does not know.
-const NO_ROUTE: &str = "no route ";
 const OLDER_DAEMON: &str = "The daemon is older than this command. `warren version` shows its process id; `kill` that, and the \
     next command starts a new daemon. Sandboxes live on.";
 
@@ -155,14 +153,9 @@ pub(crate) async fn checked(response: Response<Incoming>) -> CommandResult<Respo
         let message = format!("the daemon answered {status} in a form that this command does not know");
         return Err(Error::new(ErrorKind::Internal, message).into());
     };
+    let failed = CommandError::told(detail);
     // Every route that a command asks for is one of a daemon like itself.
-    let is_unknown = detail.kind == ErrorKind::NotFound && detail.message.starts_with(NO_ROUTE);
-    let hint = if is_unknown { Some(OLDER_DAEMON.to_owned()) } else { detail.hint };
-    let mut error = Error::new(detail.kind, detail.message);
-    if let Some(hint) = hint {
-        error = error.with_hint(hint);
-    }
-    Err(CommandError::Failed { error, request_id: Some(detail.request_id) })
+    Err(failed.map(|error| if error.is_about(Thing::Route) { error.with_hint(OLDER_DAEMON) } else { error }))
 }
 
 async fn collect(response: Response<Incoming>) -> CommandResult<Bytes> {

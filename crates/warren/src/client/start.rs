@@ -156,14 +156,14 @@ mod tests {
     async fn a_daemon_that_is_slow_is_not_called_dead() {
         // Says nothing while its stdin is open.
         let (pid, error) = word_of("cat", Instant::now()).await;
-        assert!(error.message().contains(&format!("pid {}", pid.unwrap())), "{error}");
-        assert!(error.message().contains("not ready after 20 s"), "{error}");
-        assert!(error.hint().unwrap().contains("/srv/home/daemon.log"), "{error}");
+        assert!(error.to_string().contains(&format!("pid {}", pid.unwrap())), "{error}");
+        assert!(error.to_string().contains("not ready after 20 s"), "{error}");
+        assert!(crate::error::hint(&error).unwrap().contains("/srv/home/daemon.log"), "{error}");
     }
 
     #[tokio::test]
     async fn a_daemon_that_ended_is_called_so() {
         let (_, error) = word_of("true", Instant::now() + PATIENCE).await;
-        assert!(error.message().contains("ended before"), "{error}");
+        assert!(error.to_string().contains("ended before"), "{error}");
     }
 }

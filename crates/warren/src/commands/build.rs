@@ -122,12 +122,7 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
         match serde_json::from_str(&line).map_err(io::Error::other)? {
             Line::Failed(ErrorBody { error: detail }) => {
                 show.end();
-                let error = Error::new(detail.kind, detail.message);
-                let error = match detail.hint {
-                    Some(hint) => error.with_hint(hint),
-                    None => error,
-                };
-                return Err(CommandError::Failed { error, request_id: Some(detail.request_id) });
+                return Err(CommandError::told(detail));
             }
             Line::Told(event) => {
                 if context.json {

@@ -138,7 +138,7 @@ mod tests {
         let directories = Directories { home: place.path().to_owned(), run: place.path().join("run") };
         let first = Lock::of_home(&directories).unwrap();
         let error = Lock::of_home(&directories).unwrap_err();
-        assert!(error.message().contains(&format!("pid {}", std::process::id())), "{error}");
+        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         Lock::of_home(&directories).unwrap();
     }
@@ -149,10 +149,13 @@ mod tests {
         let of = |home: &str| Directories { home: place.path().join(home), run: place.path().to_owned() };
         let first = Lock::of_run(&of("first")).unwrap();
         let error = Lock::of_run(&of("second")).unwrap_err();
-        assert!(error.message().contains("first") && error.hint().unwrap().contains("--run-dir"), "{error}");
+        assert!(
+            error.to_string().contains("first") && crate::error::hint(&error).unwrap().contains("--run-dir"),
+            "{error}"
+        );
         // The same home again is a daemon that starts or leaves: worth another try.
         let error = Lock::of_run(&of("first")).unwrap_err();
-        assert!(error.message().contains("already serves"), "{error}");
+        assert!(error.to_string().contains("already serves"), "{error}");
         drop(first);
         Lock::of_run(&of("second")).unwrap();
     }

@@ -178,11 +178,7 @@ async fn run(
 
 fn no_records(home: &Path, error: StoreError) -> Error {
     let message = format!("could not open the records in {}", home.display());
-    let told = Error::new(ErrorKind::Unavailable, message);
-    match error.hint() {
-        Some(hint) => told.with_hint(hint).with_source(error),
-        None => told.with_source(error),
-    }
+    Error::new(ErrorKind::Unavailable, message).with_next(error.next()).with_source(error)
 }
 
 fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {

@@ -233,8 +233,7 @@ fn remove(path: &Path) {
 }
 
 fn of_variable(error: Error) -> Error {
-    let hint = error.hint().unwrap_or_default().to_owned();
-    Error::invalid(format!("{} is wrong: {}", env::LISTEN, error.message())).with_hint(hint)
+    error.reworded(|words| format!("{} is wrong: {words}", env::LISTEN))
 }
 
 fn needs_address() -> Error {
@@ -278,7 +277,7 @@ mod tests {
         assert_eq!("[::]:0".parse::<Listen>().unwrap(), at("[::]:0"));
         for wrong in ["", "5555", "127.0.0.1", "example.com:80", "localhost:", "127.0.0.1:99999"] {
             let error = wrong.parse::<Listen>().unwrap_err();
-            assert!(error.message().contains(&format!("{wrong:?}")), "{error}");
+            assert!(error.to_string().contains(&format!("{wrong:?}")), "{error}");
         }
     }
 
@@ -286,14 +285,14 @@ mod tests {
     fn an_open_door_is_for_this_machine_only() {
         let dev = |listen| Plan::new(&NetworkOptions { is_dev: true, ..options(listen) }, false);
         assert!(dev("127.0.0.1:0").unwrap().unwrap().dev.is_some());
-        assert!(dev("0.0.0.0:0").unwrap_err().message().contains("0.0.0.0:0"));
+        assert!(dev("0.0.0.0:0").unwrap_err().to_string().contains("0.0.0.0:0"));
     }
 
     #[test]
     fn what_is_for_tcp_needs_tcp() {
         assert!(Plan::new(&options("none"), false).unwrap().is_none());
         let error = Plan::new(&NetworkOptions { is_dev: true, ..options("none") }, false).unwrap_err();
-        assert!(error.hint().unwrap().contains("--listen"), "{error}");
+        assert!(crate::error::hint(&error).unwrap().contains("--listen"), "{error}");
     }
 
     #[tokio::test]
@@ -307,7 +306,10 @@ mod tests {
         let address = first.url.address.to_string();
         let second = Plan::new(&options(&address), false).unwrap().unwrap();
         let error = second.listen(&directories).await.unwrap_err();
-        assert!(error.message().contains(&address) && error.hint().unwrap().contains("--listen"), "{error}");
+        assert!(
+            error.to_string().contains(&address) && crate::error::hint(&error).unwrap().contains("--listen"),
+            "{error}"
+        );
         first.note.remove();
         assert!(!place.path().join(NOTE_NAME).exists());
     }

@@ -61,10 +61,6 @@ impl Announcer {
 
 fn detail(error: &Error) -> ErrorDetail {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    ErrorDetail {
-        kind: error.kind(),
-        message: format!("{}{cause}", error.message()),
-        hint: error.hint().map(str::to_owned),
-        request_id: format!("daemon-{}", id()),
-    }
+    let whole = error.clone().reworded(|words| format!("{words}{cause}"));
+    ErrorDetail::new(&whole, crate::error::hint(error), &format!("daemon-{}", id()))
 }

@@ -52,7 +52,11 @@ fn home(home: &Path) -> Check {
     let name = "data directory";
     let shown = home.display();
     if let Err(error) = directories::make_private(home) {
-        return Check::missing(name, error.message(), format!("sudo install -d -m 0700 -o $(id -u) {shown}"));
+        return Check::missing(
+            name,
+            error.to_string(),
+            format!("sudo install -d -m 0700 -o $(id -u) {shown}"),
+        );
     }
     let probe = home.join(format!(".doctor-{}", std::process::id()));
     match fs::write(&probe, "x").and_then(|()| fs::remove_file(&probe)) {

@@ -5,15 +5,15 @@ use std::path::Path;
 use sandbox::Result;
 
 use super::Check;
-use crate::{config::Config, directories::Directories, packages::Indexes};
+use crate::{config::Config, directories::Directories, error::in_words, packages::Indexes};
 
 pub(crate) fn check_packages(named: Option<&Path>, directories: &Directories) -> Check {
     let name = "packages";
     match found(named, directories) {
         Ok(detail) => Check::works(name, detail),
         Err(error) => {
-            let hint = error.hint().unwrap_or("Correct the configuration file.").to_owned();
-            Check::weak(name, error.message(), hint)
+            let hint = error.next().map_or_else(|| "Correct the configuration file.".to_owned(), in_words);
+            Check::weak(name, error.to_string(), hint)
         }
     }
 }

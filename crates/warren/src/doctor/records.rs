@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use store::{StoreError, Survey};
 
+use crate::error::in_words;
+
 use super::Check;
 
 const NAME: &str = "records";
@@ -14,7 +16,8 @@ pub(crate) fn check_records(home: &Path) -> Check {
         Ok(survey) => judge(&survey),
         Err(error @ StoreError::Unreadable { .. }) => Check::missing(NAME, error.to_string(), RECOVER),
         Err(error) => {
-            let hint = error.hint().unwrap_or_else(|| "Look at the daemon's log.".to_owned());
+            let hint =
+                error.next().map_or_else(|| "Look at the daemon's log.".to_owned(), |next| in_words(&next));
             Check::weak(NAME, error.to_string(), hint)
         }
     }

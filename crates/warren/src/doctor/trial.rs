@@ -13,7 +13,7 @@ use super::{Check, Scratch};
 use crate::{
     client::{Client, ClientOptions, StartMode},
     directories::Directories,
-    error::{CommandError, CommandResult},
+    error::{CommandError, CommandResult, in_words},
 };
 
 const NAME: &str = "a sandbox";
@@ -30,8 +30,10 @@ pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Iso
             (Check::works(NAME, format!("made, used and removed in {millis:.0} ms")), isolation)
         }
         Err(CommandError::Failed { error, .. }) => {
-            let mend = error.hint().unwrap_or("Mend what is marked above, then try again.").to_owned();
-            (Check::missing(NAME, error.message(), mend), None)
+            let mend = error
+                .next()
+                .map_or_else(|| "Mend what is marked above, then try again.".to_owned(), in_words);
+            (Check::missing(NAME, error.to_string(), mend), None)
         }
         Err(CommandError::BrokenPipe | CommandError::Interrupted(_)) => {
             (Check::missing(NAME, "the trial was cut short", "Try again."), None)

@@ -4,6 +4,8 @@ use sandbox::{Error, ErrorKind};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
+use crate::error::hint;
+
 /// In the range that JSON-RPC leaves to servers.
 const UNAVAILABLE: i32 = -32000;
 const INVALID_REQUEST: i32 = -32600;
@@ -118,8 +120,8 @@ impl Asked {
             return failure(&self.id, UNAVAILABLE, error, retryable);
         }
         let mut told =
-            json!({ "code": error.kind().as_str(), "message": error.message(), "retryable": retryable });
-        if let Some(hint) = error.hint() {
+            json!({ "code": error.kind().as_str(), "message": error.to_string(), "retryable": retryable });
+        if let Some(hint) = hint(error) {
             told["hint"] = hint.into();
         }
         let envelope = json!({ "ok": false, "error": told });
@@ -148,8 +150,8 @@ pub(super) fn too_long(max: usize) -> Vec<u8> {
 }
 
 fn failure(id: &Value, code: i32, error: &Error, retryable: bool) -> Vec<u8> {
-    let data = json!({ "code": error.kind().as_str(), "hint": error.hint(), "retryable": retryable });
-    let error = json!({ "code": code, "message": error.message(), "data": data });
+    let data = json!({ "code": error.kind().as_str(), "hint": hint(error), "retryable": retryable });
+    let error = json!({ "code": code, "message": error.to_string(), "data": data });
     written(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use sandbox::{
-    BackendError, Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Namespace, Result, SnapshotId,
-    SnapshotManifest, SnapshotName, TreeFacts,
+    BackendError, Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Namespace, Next, Result, SnapshotId,
+    SnapshotManifest, SnapshotName, Subject, Thing, TreeFacts,
 };
 use store::SnapshotRecord;
 use tokio::{
@@ -149,7 +149,7 @@ impl Loader {
             Ok(Some(image)) => image,
             Ok(None) => return is_right?.then_some(()).ok_or_else(changed),
             // What does not even begin like one was never sealed.
-            Err(error) if error.message() == NOT_OURS => return Err(error),
+            Err(error) if error.is_about(Thing::Archive) => return Err(error),
             Err(error) => return is_right?.then_some(()).ok_or_else(changed).and(Err(error)),
         };
         match is_right {
@@ -202,7 +202,7 @@ impl Loader {
     fn index(&self, bytes: &[u8]) -> Result<Index> {
         let index: Index = serde_json::from_slice(bytes).map_err(|error| {
             Error::invalid(format!("the archive's index cannot be read: {error}"))
-                .with_hint("Give an archive that snapshot save wrote.")
+                .with_next(Next::Archive(Thing::Snapshot))
         })?;
         if index.format != FORMAT {
             let message = format!("the archive has format {}; this program knows {FORMAT}", index.format);
@@ -241,7 +241,10 @@ impl Loader {
             _ => return Err(Error::invalid("the archive's snapshots are not made on each other")),
         };
         if depth >= MAX_SNAPSHOT_CHAIN {
-            return Err(crate::snapshots::registry::too_deep("the archive's snapshot"));
+            return Err(crate::snapshots::registry::too_deep(&Subject::new(
+                Thing::Snapshot,
+                "in the archive",
+            )));
         }
         Ok(())
     }
@@ -288,11 +291,9 @@ impl Loader {
             core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
                 BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
-                    Error::invalid(message)
-                        .with_hint("Give an archive that snapshot save wrote.")
-                        .with_source(error)
+                    Error::invalid(message).with_next(Next::Archive(Thing::Snapshot)).with_source(error)
                 }
-                other => error::from_backend(other, "the archive's snapshot"),
+                other => error::from_backend(other, &Subject::new(Thing::Snapshot, "in the archive")),
             })
         });
         let fed = feed(members, &prefix, to);
@@ -317,8 +318,7 @@ impl Loader {
             (Some(name), _, true) => {
                 let message =
                     format!("there is a snapshot {name} in the namespace {} already", self.namespace);
-                Err(Error::new(ErrorKind::AlreadyExists, message)
-                    .with_hint("Choose another name, or remove the snapshot that has it."))
+                Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Snapshot)))
             }
             (_, Some(name), _) if is_free(&name) => Ok(Some(name)),
             (_, _, true) => Ok(Some(made_up_name(&manifest.source.sandbox)?)),
@@ -515,10 +515,10 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-const NOT_OURS: &str = "this is no archive of a snapshot, or it was changed after it was saved";
-
 fn not_ours() -> Error {
-    Error::invalid(NOT_OURS).with_hint("Give an archive that snapshot save wrote.")
+    Error::invalid("this is no archive of a snapshot, or it was changed after it was saved")
+        .about(Thing::Archive, "")
+        .with_next(Next::Archive(Thing::Snapshot))
 }
 
 fn changed() -> Error {

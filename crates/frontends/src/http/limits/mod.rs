@@ -182,7 +182,7 @@ mod tests {
         limits.take_request(&ana).unwrap();
         limits.take_request(&ana).unwrap();
         let refused = limits.take_request(&ana).unwrap_err();
-        assert!(refused.error.message().contains("ana") && refused.retry_after.is_some());
+        assert!(refused.error.to_string().contains("ana") && refused.retry_after.is_some());
         limits.take_request(&bob).unwrap();
         let free = Limits::new(LimitSettings { requests_per_second: None, ..Default::default() });
         (0..10_000).for_each(|_| free.take_request(&ana).unwrap());

@@ -295,12 +295,12 @@ mod tests {
         let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
         let (first, _second) = (get(&ana).unwrap(), get(&ana).unwrap());
         let refused = get(&ana).unwrap_err();
-        assert!(refused.error.message().contains("ana has 2 streams"), "{}", refused.error);
+        assert!(refused.error.to_string().contains("ana has 2 streams"), "{}", refused.error);
         assert_eq!(refused.retry_after, Some(RETRY_AFTER));
         // Another one gets the last place of all; then there is none.
         let bob = StreamLease { who: Principal::operator("bob"), ..ana.clone() };
         let _third = get(&bob).unwrap();
-        assert!(get(&bob).unwrap_err().error.message().contains("on this daemon"));
+        assert!(get(&bob).unwrap_err().error.to_string().contains("on this daemon"));
         drop(first);
         let _fourth = get(&bob).unwrap();
         assert_eq!(n_open(&ana), 3);
@@ -312,7 +312,7 @@ mod tests {
         let link = ana.clone().by_link(true);
         let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
         let _held: Vec<_> = (0..MAX_LINK_STREAMS).map(|_| get(&link).unwrap()).collect();
-        assert!(get(&link).unwrap_err().error.message().contains("by links"));
+        assert!(get(&link).unwrap_err().error.to_string().contains("by links"));
         let _own: Vec<_> = (0..2 * MAX_LINK_STREAMS).map(|_| get(&ana).unwrap()).collect();
         assert!(get(&ana).is_err());
     }

@@ -87,7 +87,7 @@ mod tests {
     fn what_is_wrong_names_the_file() {
         let place = tempfile::tempdir().unwrap();
         let (certificate, key) = (place.path().join("cert.pem"), place.path().join("key.pem"));
-        let complaint = || Tls::from_files(&certificate, &key).unwrap_err().message().to_owned();
+        let complaint = || Tls::from_files(&certificate, &key).unwrap_err().to_string();
         assert!(complaint().contains("cert.pem"), "{}", complaint());
         std::fs::write(&certificate, "hello\n").unwrap();
         assert!(

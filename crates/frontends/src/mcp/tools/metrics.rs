@@ -185,7 +185,7 @@ async fn all(call: Call, _: AllArguments) -> ToolResult<BTreeMap<String, Metrics
     for (name, read) in read {
         match read {
             Ok(metrics) => drop(answer.data.insert(name, metrics)),
-            Err(error) => answer.warnings.push(format!("{name} could not be measured: {}.", error.message())),
+            Err(error) => answer.warnings.push(format!("{name} could not be measured: {}.", error)),
         }
     }
     answer.warnings.sort();
@@ -233,7 +233,7 @@ async fn samples(call: Call, arguments: StreamArguments) -> ToolResult<Samples> 
                 Ok(metrics) => samples.push(metrics),
                 Err(error) if samples.is_empty() => return Err(select::refused(error, &view)),
                 Err(error) => {
-                    warning = Some(format!("Ended after {} samples: {}.", samples.len(), error.message()));
+                    warning = Some(format!("Ended after {} samples: {}.", samples.len(), error));
                     break;
                 }
             },

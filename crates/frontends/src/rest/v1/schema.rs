@@ -13,8 +13,40 @@ fn one_of(words: &[&str]) -> Object {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied())).build()
 }
 
+fn text() -> Object {
+    ObjectBuilder::new().schema_type(Type::String).build()
+}
+
+fn whole() -> Object {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+}
+
 pub(super) fn error_kind() -> Object {
     one_of(&ErrorKind::ALL.map(ErrorKind::as_str))
+}
+
+pub(super) fn error_subject() -> Object {
+    ObjectBuilder::new()
+        .property("what", text())
+        .property("name", text())
+        .required("what")
+        .required("name")
+        .build()
+}
+
+pub(super) fn error_limit() -> Object {
+    ObjectBuilder::new()
+        .property("limit", text())
+        .property("most", whole())
+        .property("asked", whole())
+        .required("limit")
+        .required("most")
+        .required("asked")
+        .build()
+}
+
+pub(super) fn error_next() -> Object {
+    ObjectBuilder::new().property("do", text()).property("with", text()).required("do").build()
 }
 
 pub(super) fn sandbox_state() -> Object {

@@ -180,7 +180,7 @@ fn finding(probe: &Probe, seen: Seen) -> Finding {
 /// What went wrong, in a line.
 pub(crate) fn words(error: &CommandError) -> String {
     match error {
-        CommandError::Failed { error, .. } => error.message().to_owned(),
+        CommandError::Failed { error, .. } => error.to_string(),
         CommandError::BrokenPipe => "the connection closed".to_owned(),
         CommandError::Interrupted(signal) => format!("signal {signal}"),
     }

@@ -8,7 +8,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use sandbox::{ContextName, Error, ErrorKind};
+use sandbox::{ContextName, Error, ErrorKind, Thing};
 
 use crate::mcp::{envelope::Failure, tool::Tool};
 
@@ -25,9 +25,9 @@ fn context_name(text: &str) -> Result<ContextName, Failure> {
 
 /// What went wrong with a context, with the tool that leads on.
 fn refused(error: Error) -> Failure {
-    let is_about_context = error.message().contains("context");
+    let is_about_context = error.is_about(Thing::Context) && error.next().is_none();
     let failure = Failure::from(error);
-    match is_about_context && failure.hint.is_none() {
+    match is_about_context {
         true => failure.or_hint(ErrorKind::NotFound, LIST_HINT).or_hint(ErrorKind::WrongState, LIST_HINT),
         false => failure,
     }

@@ -297,7 +297,7 @@ async fn what_a_full_log_has_lost_is_told_and_never_taken_for_something_else() {
     for output in outputs {
         // By now only the end of the log is left, where the second is the first.
         let read = resources::read(&client.call, output["uri"].as_str().unwrap()).await;
-        assert!(read.unwrap_err().message().contains("was full"), "{output}");
+        assert!(read.unwrap_err().to_string().contains("was full"), "{output}");
     }
     // Who asks again reads what is left.
     let again = client.ask("sandbox_run_code", arguments).await;

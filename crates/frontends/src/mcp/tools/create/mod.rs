@@ -10,7 +10,7 @@ mod tests;
 mod turns;
 
 use engine::{CreateRequest, Force, SandboxFilter, SandboxRef, SandboxView};
-use sandbox::{Error, ErrorKind, RequestId, SandboxId};
+use sandbox::{Error, ErrorKind, RequestId, SandboxId, Thing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -141,7 +141,7 @@ fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
         _ => None,
     });
     at_host.unwrap_or_else(|| {
-        let is_patch = error.message().starts_with("patches[");
+        let is_patch = error.is_about(Thing::Patch);
         let failure = Failure::from(error);
         if is_patch {
             return failure;

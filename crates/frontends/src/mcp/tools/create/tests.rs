@@ -376,7 +376,7 @@ async fn host_files_are_copied_where_the_policy_lets_them_and_nothing_is_made_wh
 #[tokio::test]
 async fn a_back_end_that_fails_leaves_nothing_and_the_name_is_free() {
     let client = Client::new().await;
-    let full = BackendError::Exhausted { what: "no memory is left".to_owned(), hint: None };
+    let full = BackendError::Exhausted { what: "no memory is left".to_owned(), next: None };
     client.backend.fail_next_create(full);
     let error = client.error("sandbox_create", json!({ "name": "web" }), "limit_reached").await;
     assert_eq!(error["retryable"], true);

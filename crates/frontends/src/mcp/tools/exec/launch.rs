@@ -8,10 +8,7 @@ use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, Result, SandboxName, SandboxState};
 
 use super::fields::Prepared;
-use crate::mcp::{
-    call::Call,
-    envelope::{Failure, START_FIRST},
-};
+use crate::mcp::{call::Call, envelope::Failure};
 
 /// Times that a sandbox may be stopped under our feet between its start and the exec.
 const MAX_ATTEMPTS: usize = 3;
@@ -63,11 +60,13 @@ pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched,
 
 /// A stopped sandbox has one way more than others to go on.
 fn not_started(error: Error) -> Failure {
-    let mut failure = Failure::from(error);
-    if failure.hint.as_deref() == Some(START_FIRST) {
-        failure.hint = Some("Call sandbox_start first, or set startIfStopped to true.".to_owned());
+    let is_stopped = error.state() == Some(SandboxState::Stopped);
+    let failure = Failure::from(error);
+    if is_stopped {
+        failure.with_hint("Call sandbox_start first, or set startIfStopped to true.")
+    } else {
+        failure
     }
-    failure
 }
 
 /// Starts a sandbox that is stopped; `None` when it runs already. One that is being stopped is waited for: an earlier call

@@ -4,7 +4,7 @@ use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{explained, octal};
+use super::{explained, not_moved, octal};
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -133,7 +133,7 @@ async fn rename(call: Call, arguments: RenameArguments) -> ToolResult<Renamed> {
     let RenameArguments { from, to, replace, .. } = arguments;
     let renamed = call.engine().rename_path(&call.who, &which, &from, &to, replace.unwrap_or(false)).await;
     renamed.map_err(|error| {
-        explained(error)
+        not_moved(error, &from, &to)
             .or_hint(ErrorKind::AlreadyExists, "Set replace to put it in the place of what is there.")
     })?;
     Ok(Answer::new(Renamed { from, to, renamed: true }))

@@ -10,7 +10,7 @@ use sandbox::{Error, ErrorKind, FileEntry, FileKind, Result, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::explained;
+use super::{explained, not_moved};
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -71,7 +71,8 @@ async fn copy(call: Call, arguments: CopyArguments) -> ToolResult<Copied> {
     }
     let is_directory = entry.kind == FileKind::Directory;
     let bytes = if is_same {
-        engine.copy_path(&call.who, &source, &from, &to, is_directory).await.map_err(explained)?;
+        let copied = engine.copy_path(&call.who, &source, &from, &to, is_directory).await;
+        copied.map_err(|error| not_moved(error, &from, &to))?;
         None
     } else if is_directory {
         copy_tree(&call, (&source, &from), (&target, &to)).await?

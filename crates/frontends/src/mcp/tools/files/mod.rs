@@ -26,7 +26,12 @@ pub(super) use self::{
     list::{FsEntry, FsMeta, MAX_LIMIT, listed_entries},
     read::{Part, not_text},
 };
-use crate::mcp::{call::Call, envelope::Failure, octets::from_base64, tool::Tool};
+use crate::mcp::{
+    call::Call,
+    envelope::{Failure, INTO_ITSELF},
+    octets::from_base64,
+    tool::Tool,
+};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {
@@ -121,14 +126,21 @@ pub(super) fn octal(mode: Option<&str>) -> Result<Option<u32>, Failure> {
 
 /// A failure of a file operation, with the next call.
 pub(super) fn explained(error: Error) -> Failure {
-    let is_about_sandbox = error.message().starts_with("no sandbox");
+    let has_next = error.next().is_some();
     let failure = Failure::from(error);
-    if is_about_sandbox || failure.hint.is_some() {
+    if has_next {
         return failure;
     }
     failure
         .or_hint(ErrorKind::NotFound, "Call sandbox_fs_list on the directory above to see what is there.")
         .or_hint(ErrorKind::WrongState, "Call sandbox_fs_stat to see what is at that path.")
+}
+
+/// The same for something that goes to another path.
+pub(super) fn not_moved(error: Error, from: &str, to: &str) -> Failure {
+    let is_into_itself = sandbox::is_beneath(to, from);
+    let failure = explained(error);
+    if is_into_itself { failure.or_hint(ErrorKind::InvalidRequest, INTO_ITSELF) } else { failure }
 }
 
 /// One piece of memory as a stream.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use engine::{GrepMatch, GrepQuery, SandboxRef};
-use sandbox::{Error, ErrorKind};
+use sandbox::ErrorKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +108,12 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
                 limit,
             };
             let found = call.engine().grep(&call.who, &which, query).await;
-            let found = found.map_err(|error| not_an_expression(error, grep))?;
+            let found = found.map_err(|error| {
+                explained(error).or_hint(
+                    ErrorKind::InvalidRequest,
+                    "Set literal: true to look for it as plain text, or correct the expression.",
+                )
+            })?;
             let matches = with_context(&call, &which, found.matches, arguments.context.unwrap_or(0)).await;
             Found { paths: None, matches: Some(matches), truncated: found.truncated }
         }
@@ -120,17 +125,6 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
              pattern, or ask for a larger limit (at most {MAX_LIMIT})."
         )
     })))
-}
-
-/// The parser draws its complaint over several lines; only what it says last is of use in one.
-fn not_an_expression(error: Error, grep: &str) -> Failure {
-    let is_of_it = error.kind() == ErrorKind::InvalidRequest && error.message().contains("regex");
-    if !is_of_it {
-        return explained(error);
-    }
-    let why = error.message().rsplit_once("error: ").map_or(error.message(), |(_, why)| why);
-    Failure::invalid(format!("grep: {:?} is not a regular expression: {why}", shortened(grep)))
-        .with_hint("Set literal: true to look for it as plain text, or correct the expression.")
 }
 
 /// A pattern without a directory means files of that name wherever they are.

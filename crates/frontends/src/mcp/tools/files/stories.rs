@@ -347,6 +347,6 @@ async fn an_expression_that_is_none_is_told_in_one_line() {
     let client = client(&["web"]).await;
     let arguments = json!({ "name": "web", "path": "/", "grep": "foo(" });
     let error = client.error("sandbox_fs_search", arguments, "invalid_request").await;
-    assert_eq!(error["message"], "grep: \"foo(\" is not a regular expression: unclosed group");
+    assert_eq!(error["message"], "\"foo(\" is not a regular expression: unclosed group");
     assert!(error["hint"].as_str().unwrap().contains("literal: true"), "{error}");
 }

@@ -235,7 +235,7 @@ impl Source {
                     warnings.push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
                 }
                 Err(error) => {
-                    warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error.message()));
+                    warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error));
                 }
             }
         }

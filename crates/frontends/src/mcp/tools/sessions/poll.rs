@@ -203,7 +203,7 @@ impl<'a> Poll<'a> {
                 }
             }
             // Told, and what is behind the damage is read on.
-            Some(Err(error)) => self.error = Some(error.message().to_owned()),
+            Some(Err(error)) => self.error = Some(error.to_string()),
             None => self.is_over = true,
         }
     }

@@ -322,7 +322,11 @@ async fn copy(call: Call, arguments: MoveArguments) -> ToolResult<Copied> {
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
     make_way(&call, &which, &source, &target).await?;
     let copied = call.engine().volume_copy_path(&call.who, &which, &source, &target, true).await;
-    copied.map_err(explained)?;
+    copied.map_err(|error| {
+        let is_into_itself = sandbox::is_beneath(&target, &source);
+        let failure = explained(error);
+        if is_into_itself { failure.or_hint(ErrorKind::InvalidRequest, INTO_ITSELF) } else { failure }
+    })?;
     Ok(Answer::new(Copied { name, from, to, copied: true }))
 }
 

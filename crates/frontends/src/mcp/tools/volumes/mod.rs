@@ -62,19 +62,12 @@ fn meant(call: &Call, name: &str) -> Result<VolumeRef, Failure> {
 
 /// What cannot be done, with the next call.
 fn explained(error: Error) -> Failure {
-    let is_about_volume = error.message().starts_with("no volume");
-    let is_limit = error.kind() == ErrorKind::LimitReached;
-    let own = error.hint().map(str::to_owned);
+    let has_next = error.next().is_some();
     let failure = Failure::from(error);
-    if is_about_volume {
-        return failure.with_hint("Call volume_list to see which there are, or volume_create to make one.");
+    if has_next {
+        return failure;
     }
-    match own {
-        // The general hint for limits speaks of sandboxes.
-        Some(own) if is_limit => failure.with_hint(own),
-        Some(_) => failure,
-        None => failure
-            .or_hint(ErrorKind::NotFound, "Call volume_fs_list on the directory above to see what is there.")
-            .or_hint(ErrorKind::WrongState, "Call volume_fs_stat to see what is at that path."),
-    }
+    failure
+        .or_hint(ErrorKind::NotFound, "Call volume_fs_list on the directory above to see what is there.")
+        .or_hint(ErrorKind::WrongState, "Call volume_fs_stat to see what is at that path.")
 }

@@ -1,0 +1,104 @@
+//! The next step after an error, told by tool names: the table of this front end.
+
+use sandbox::{Error, ErrorKind, Limit, Next, Thing};
+
+const NAME_RULE: &str =
+    "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
+
+/// Returns a sentence that names the next call.
+pub(crate) fn hint(error: &Error) -> Option<String> {
+    let Some(next) = error.next() else {
+        return (error.kind() == ErrorKind::InvalidRequest)
+            .then(|| format!("Correct this and call again: {error}."));
+    };
+    let hint = match next {
+        Next::Advice(advice) => return Some(advice.clone()),
+        Next::Retry => "Call it again in a moment.",
+        Next::Nothing => "Nothing needs to be done: it is so already.",
+        Next::Start(_) => "Call sandbox_start first.",
+        Next::Resume(_) => "Call sandbox_resume first.",
+        Next::Stop(_) => "Call sandbox_stop first.",
+        Next::StopOrForce(_) => "Call sandbox_stop first, or set force: true.",
+        Next::AwaitRunning(_) => "Call sandbox_status until it is running, then try again.",
+        Next::AwaitStopped(_) => "Wait with sandbox_wait, then sandbox_start.",
+        Next::Restart(_) => "Wait with sandbox_wait, then sandbox_start, or use another sandbox.",
+        Next::Inspect(_) => "Call sandbox_inspect to see how it is, then try again.",
+        Next::Replace(_) => "Call sandbox_inspect for the reason, then sandbox_remove it.",
+        Next::List(what) | Next::Create(what) => list(*what),
+        Next::Name(what) => return Some(format!("{NAME_RULE} {}", list(*what))),
+        Next::FreeName(Thing::Volume) => "Choose another name, or call volume_inspect to see what is there.",
+        Next::FreeName(_) => "Choose another name, or remove what has it.",
+        Next::Remove(Thing::Sandbox)
+        | Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory) => {
+            "Call sandbox_list to see which there are, and sandbox_remove what is not needed."
+        }
+        Next::Remove(Thing::Volume) | Next::Raise(Limit::Volumes) => {
+            "Call volume_list to see which there are, and volume_remove what is not needed."
+        }
+        Next::Remove(Thing::Snapshot) | Next::Raise(Limit::Snapshots) => {
+            "Call snapshot_list to see which there are, and snapshot_remove what is not needed."
+        }
+        Next::Remove(_) => "Remove some that are not needed.",
+        Next::Raise(Limit::VolumeQuota) => {
+            "Remove files with volume_fs_remove, or use a volume with a higher quota."
+        }
+        Next::Raise(Limit::Execs | Limit::PackageJobs) => {
+            "Call sandbox_exec_list to see what runs, and wait for some to end."
+        }
+        Next::Raise(Limit::Keys | Limit::RequestRate | Limit::Streams) => {
+            "Wait a moment, then call it again."
+        }
+        Next::Archive(_) => "Give an archive that snapshot_save wrote.",
+        Next::VolumeSize => "Give sizeMib, such as 1024, with kind: disk; a directory has quotaMib instead.",
+        Next::VolumeQuota => "Give quotaMib, such as 1024; a disk (kind: disk) has sizeMib instead.",
+        Next::MakeKey => "Ask whoever runs the daemon for a key.",
+        Next::Diagnose | Next::Recover | Next::Listen => "Whoever runs the daemon has to see to it.",
+    };
+    Some(hint.to_owned())
+}
+
+/// The call that shows which there are, and the one that makes another.
+fn list(what: Thing) -> &'static str {
+    match what {
+        Thing::Sandbox => "Call sandbox_list to see which there are, or sandbox_create to make one.",
+        Thing::Volume => "Call volume_list to see which there are, or volume_create to make one.",
+        Thing::Snapshot => "Call snapshot_list to see which there are.",
+        Thing::Image => "Call image_list to see which are here, or image_pull to get one.",
+        Thing::Exec => "Call sandbox_exec_list to see the sessions of a sandbox.",
+        Thing::Context => "Call code_context_list to see the contexts of the sandbox.",
+        Thing::PackageJob => "Call sandbox_package_status to see the jobs of the sandbox.",
+        Thing::File => "Call sandbox_fs_list on the directory above to see what is there.",
+        Thing::Key | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => "Check the name.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::SandboxState;
+
+    use super::*;
+
+    #[test]
+    fn hints_name_the_next_tool() {
+        let name = || "web".to_owned();
+        for (next, tool) in [
+            (Next::Start(name()), "sandbox_start"),
+            (Next::Resume(name()), "sandbox_resume"),
+            (Next::AwaitRunning(name()), "sandbox_status"),
+            (Next::AwaitStopped(name()), "sandbox_wait"),
+            (Next::Replace(name()), "sandbox_inspect"),
+            (Next::List(Thing::Snapshot), "snapshot_list"),
+            (Next::Create(Thing::Volume), "volume_create"),
+            (Next::Name(Thing::Volume), "volume_list"),
+            (Next::Raise(Limit::KeySandboxes), "sandbox_remove"),
+        ] {
+            let error =
+                Error::new(ErrorKind::WrongState, "no").in_state(SandboxState::Stopped).with_next(next);
+            let told = hint(&error).unwrap();
+            assert!(told.contains(tool) && !told.contains("warren"), "{told}");
+        }
+        assert!(hint(&Error::invalid("it is odd")).unwrap().contains("it is odd"));
+        assert_eq!(hint(&Error::new(ErrorKind::Internal, "it broke")), None);
+        assert_eq!(hint(&Error::invalid("full").with_hint("Try later.")), Some("Try later.".to_owned()));
+    }
+}
