@@ -153,7 +153,7 @@ pub struct LoadSnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
     /// The name it was saved under when absent.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length = 63)]
     pub name: Option<SnapshotName>,
 }
 
