@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp rootless cgroup-v2 ## everything CI runs
+test: setup check unit mcp api-fuzz rootless cgroup-v2 ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -30,7 +30,7 @@ mcp: ## MCP clients that others wrote, and the official conformance suite (npm, 
 	tests/mcp-clients/conformance target/debug/warren
 	tests/mcp-clients/run target/debug/warren
 
-api-fuzz: ## requests that schemathesis makes from the OpenAPI document (pip)
+api-fuzz: ## requests that schemathesis makes from the OpenAPI document, for 90 seconds (pip)
 	cargo test --workspace --no-run
 	tests/api-fuzz/run target/debug/warren
 

@@ -2,7 +2,11 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileTypeExt as _, symlink},
+    io::{Read as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileTypeExt as _, symlink},
+    },
     path::Path,
 };
 
@@ -78,6 +82,41 @@ pub(crate) fn host_mounts(arguments: &[String]) -> Report {
         report.must_fail(directory.clone(), fs::read_dir(directory));
     }
     report
+}
+
+/// `read-only-mount DIRECTORY`: a directory of the host, mounted read-only, with a file that everybody may write to.
+pub(crate) fn read_only_mount(arguments: &[String]) -> Report {
+    let Some(directory) = arguments.first().map(Path::new) else { return Report::skip("no directory") };
+    let file = directory.join("file");
+    let Ok(opened) = fs::File::open(&file) else { return Report::skip("the mount cannot be read") };
+    let mut report = Report::new();
+    report.must_fail("open to write", open_to_write(&file));
+    let again = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    report.must_fail("open again to write", open_to_write(again));
+    report.must_fail("truncate", rustix::fs::ftruncate(&opened, 0));
+    report.must_fail("chmod", rustix::fs::fchmod(&opened, Mode::from_raw_mode(0o600)));
+    report.must_fail("make a file", fs::write(directory.join("attack-new"), "x"));
+    report.must_fail("make a link", symlink("/", directory.join("attack-link")));
+    report.must_fail("rename", fs::rename(&file, directory.join("attack-renamed")));
+    report.must_fail("remove", fs::remove_file(&file));
+    report.must_fail("link out", fs::hard_link(&file, "/root/attack-out"));
+    write_through_pipe(&opened);
+    report
+}
+
+/// CVE-2022-0847: a pipe whose pages may be merged takes a page of the file, and what is written next lands in that page. The
+/// calls are all allowed; whether the file changed, the other side sees.
+fn write_through_pipe(file: &fs::File) {
+    const PIPE_BYTES: usize = 65536;
+    let Ok((mut reader, mut writer)) = std::io::pipe() else { return };
+    let mut bytes = vec![0; PIPE_BYTES];
+    if writer.write_all(&bytes).is_err() || reader.read_exact(&mut bytes).is_err() {
+        return;
+    }
+    let spliced = [file.as_raw_fd().into(), 0, writer.as_raw_fd().into(), 0, 1, 0];
+    if numbers(libc::SYS_splice, spliced).is_ok() {
+        writer.write_all(b"overwritten").ok();
+    }
 }
 
 /// Files by handle, past every directory (the "shocker" of CAP_DAC_READ_SEARCH).
@@ -209,7 +248,6 @@ pub(crate) fn join_namespaces() -> Report {
     for kind in ["mnt", "pid", "net", "user", "cgroup", "ipc", "uts"] {
         report.must_fail(format!("open {kind} of the guest"), fs::File::open(format!("/proc/1/ns/{kind}")));
         if let Ok(own) = fs::File::open(format!("/proc/self/ns/{kind}")) {
-            use std::os::fd::AsRawFd as _;
             report.must_fail(format!("setns {kind}"), numbers(libc::SYS_setns, [own.as_raw_fd().into(), 0]));
         }
     }
@@ -239,7 +277,6 @@ pub(crate) fn set_user_id() -> Report {
 pub(crate) fn terminal_input() -> Report {
     let mut report = Report::new();
     let Ok(terminal) = open_to_write("/dev/ptmx") else { return Report::skip("no terminals") };
-    use std::os::fd::AsRawFd as _;
     let mut character = [b'x'; 8];
     let words = [
         Argument::Number(terminal.as_raw_fd().into()),

@@ -1,6 +1,9 @@
-//! Five of each thing that the whole machine shares. What they cost the host, the other side sees.
+//! Five of each thing that the whole machine shares, held while the other side looks at what they cost the host.
 
-use std::{fs, os::fd::AsRawFd as _};
+use std::{
+    fs::{self, File},
+    os::{fd::AsRawFd as _, unix::net::UnixDatagram},
+};
 
 use rustix::fs::inotify;
 
@@ -14,6 +17,8 @@ use crate::{
 
 /// Of each.
 const FEW: usize = 5;
+/// Open files come and go on every machine, so a few would not be seen. No machine has less than some tens of thousands.
+const FILES: usize = 200;
 
 fn number_in(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -39,18 +44,19 @@ pub(crate) fn inotify(arguments: &[String]) -> Report {
 }
 
 /// Contexts of asynchronous I/O, of which the machine has 65,536 events in all.
-pub(crate) fn aio() -> Report {
+pub(crate) fn aio(arguments: &[String]) -> Report {
     let mut report = Report::new();
     for _ in 0..FEW {
         let mut context = [0_u8; 8];
         let words = padded([Argument::Number(64), Argument::Memory(&mut context)]);
         report.must_fail("io_setup", call(libc::SYS_io_setup, words));
     }
+    hold(arguments);
     report
 }
 
 /// Terminals, of which the machine has some thousands in all: the sandbox's own file system of them must have a limit.
-pub(crate) fn ptys() -> Report {
+pub(crate) fn ptys(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let kept: Vec<_> = (0..FEW).filter_map(|_| open_to_write("/dev/ptmx").ok()).collect();
     report.fact("made", kept.len());
@@ -61,15 +67,46 @@ pub(crate) fn ptys() -> Report {
     let machine = number_in("/proc/sys/kernel/pty/max").unwrap_or(4096);
     let is_share = most.is_some_and(|most| most <= machine / 4);
     report.must("terminals of this sandbox", is_share, most.map_or("no limit".to_owned(), |n| n.to_string()));
+    hold(arguments);
     report
 }
 
-pub(crate) fn open_files() -> Report {
+pub(crate) fn open_files(arguments: &[String]) -> Report {
     let mut report = Report::new();
+    let kept: Vec<_> = (0..FILES).filter_map(|_| File::open("/dev/null").ok()).collect();
+    report.fact("made", kept.len());
     report.fact("openFiles", sys::hard_limit(libc::RLIMIT_NOFILE));
     report.fact("machine", number_in("/proc/sys/fs/file-max"));
     report.must_fail("raise the machine's limit", open_to_write("/proc/sys/fs/file-max"));
+    hold(arguments);
     report
+}
+
+/// POSIX message queues, whose bytes the kernel charges to a user.
+pub(crate) fn queues(arguments: &[String]) -> Report {
+    let mut report = Report::new();
+    let n_made = (0..FEW).filter(|n| open_queue(&format!("attack-few-{n}"), NEW_QUEUE).is_ok()).count();
+    report.fact("made", n_made);
+    hold(arguments);
+    report
+}
+
+pub(crate) const NEW_QUEUE: i32 = libc::O_RDWR | libc::O_CREAT;
+
+/// Opens a queue; a new one has the usual size.
+pub(crate) fn open_queue(name: &str, flags: i32) -> Result<i64, i32> {
+    let mut name = text(name);
+    let words = [Argument::Memory(&mut name), Argument::Number(flags.into()), Argument::Number(0o666)];
+    call(libc::SYS_mq_open, padded(words))
+}
+
+/// Whether the user who asks can still make a queue. Nothing of it stays.
+pub fn can_make_queue() -> bool {
+    let name = format!("warren-attack-{}", std::process::id());
+    let Ok(queue) = open_queue(&name, NEW_QUEUE) else { return false };
+    drop(sys::own(queue));
+    let mut name = text(&name);
+    call(libc::SYS_mq_unlink, padded([Argument::Memory(&mut name)])).is_ok()
 }
 
 /// Timers and queued signals are charged to a user.
@@ -87,7 +124,7 @@ pub(crate) fn timers() -> Report {
 }
 
 /// Keyrings belong to users of the host.
-pub(crate) fn keyrings() -> Report {
+pub(crate) fn keyrings(arguments: &[String]) -> Report {
     let mut report = Report::new();
     for _ in 0..FEW {
         let (mut kind, mut name, mut data) = (text("user"), text("attack"), [1_u8; 8]);
@@ -102,36 +139,49 @@ pub(crate) fn keyrings() -> Report {
     }
     report.must_fail("keyctl", numbers(libc::SYS_keyctl, [0, -3, 1]));
     report.must_fail("request_key", numbers(libc::SYS_request_key, [NONSENSE, NONSENSE, 0, -3]));
+    hold(arguments);
     report
 }
 
 /// Socket filters are compiled into memory of which the machine has a fixed amount.
-pub(crate) fn bpf_filters() -> Report {
+pub(crate) fn bpf_filters(arguments: &[String]) -> Report {
     let mut report = Report::new();
+    let mut kept = Vec::new();
     for (name, option) in [("SO_ATTACH_FILTER", 26), ("SO_ATTACH_BPF", 50), ("SO_ATTACH_REUSEPORT_CBPF", 51)]
     {
         for _ in 0..FEW {
-            let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { break };
-            // One instruction: return 0.
-            let mut instruction = [6_u8, 0, 0, 0, 0, 0, 0, 0];
-            let mut program = [0_u8; 16];
-            program[0] = 1;
-            program[8..].copy_from_slice(&(instruction.as_mut_ptr() as u64).to_ne_bytes());
-            let words = [
-                Argument::Number(socket.as_raw_fd().into()),
-                Argument::Number(libc::SOL_SOCKET.into()),
-                Argument::Number(option),
-                Argument::Memory(&mut program),
-                Argument::Number(16),
-            ];
-            report.must_fail(name, call(libc::SYS_setsockopt, padded(words)));
+            let Ok(socket) = UnixDatagram::unbound() else { break };
+            report.must_fail(name, attach_filter(&socket, option));
+            kept.push(socket);
         }
     }
     report.must_fail("bpf", numbers(libc::SYS_bpf, [0, NONSENSE, 0]));
+    hold(arguments);
     report
 }
 
-pub(crate) fn user_namespaces() -> Report {
+fn attach_filter(socket: &UnixDatagram, option: i64) -> Result<i64, i32> {
+    // One instruction: return 0.
+    let mut instruction = [6_u8, 0, 0, 0, 0, 0, 0, 0];
+    let mut program = [0_u8; 16];
+    program[0] = 1;
+    program[8..].copy_from_slice(&(instruction.as_mut_ptr() as u64).to_ne_bytes());
+    let words = [
+        Argument::Number(socket.as_raw_fd().into()),
+        Argument::Number(libc::SOL_SOCKET.into()),
+        Argument::Number(option),
+        Argument::Memory(&mut program),
+        Argument::Number(16),
+    ];
+    call(libc::SYS_setsockopt, padded(words))
+}
+
+/// Whether whoever asks can still have the kernel compile a socket filter.
+pub fn can_attach_filter() -> bool {
+    UnixDatagram::unbound().is_ok_and(|socket| attach_filter(&socket, libc::SO_ATTACH_FILTER.into()).is_ok())
+}
+
+pub(crate) fn user_namespaces(arguments: &[String]) -> Report {
     let mut report = Report::new();
     for _ in 0..FEW {
         let ended =
@@ -142,6 +192,7 @@ pub(crate) fn user_namespaces() -> Report {
     for name in ["max_user_namespaces", "max_mnt_namespaces", "max_net_namespaces"] {
         report.fact(name, number_in(&format!("/proc/sys/user/{name}")));
     }
+    hold(arguments);
     report
 }
 

@@ -10,6 +10,7 @@ mod global;
 mod golden;
 mod guest;
 mod hold;
+pub mod hostile;
 mod memory;
 mod neighbours;
 mod report;
@@ -18,6 +19,7 @@ mod settings;
 mod sys;
 mod syscalls;
 
+pub use global::{can_attach_filter, can_make_queue};
 pub use report::{Attempt, Report};
 pub use sys::owner_of_namespace;
 
@@ -63,13 +65,14 @@ pub const INSIDE: &[Inside] = &[
     inside("exe-of-guest", |_| exe::of_guest()),
     inside("memory", memory::take),
     inside("inotify", global::inotify),
-    inside("aio", |_| global::aio()),
-    inside("ptys", |_| global::ptys()),
-    inside("open-files", |_| global::open_files()),
+    inside("aio", global::aio),
+    inside("ptys", global::ptys),
+    inside("open-files", global::open_files),
+    inside("queues", global::queues),
     inside("timers", |_| global::timers()),
-    inside("keyrings", |_| global::keyrings()),
-    inside("bpf-filters", |_| global::bpf_filters()),
-    inside("user-namespaces", |_| global::user_namespaces()),
+    inside("keyrings", global::keyrings),
+    inside("bpf-filters", global::bpf_filters),
+    inside("user-namespaces", global::user_namespaces),
     inside("watchers", |_| global::watchers()),
     inside("device-locks", neighbours::device_locks),
     inside("device-watches", neighbours::device_watches),
@@ -86,6 +89,7 @@ pub const INSIDE: &[Inside] = &[
     inside("working-directory", escapes::working_directory),
     inside("engine-sockets", |_| escapes::engine_sockets()),
     inside("host-mounts", escapes::host_mounts),
+    inside("read-only-mount", escapes::read_only_mount),
     inside("file-handles", |_| escapes::file_handles()),
     inside("kernel-modules", |_| escapes::kernel_modules()),
     inside("core-pattern", |_| escapes::core_pattern()),

@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, Mode, flock, inotify};
 
 use crate::{
     attempts::{numbers, text},
+    global::{NEW_QUEUE, open_queue},
     hold::hold,
     report::Report,
     settings::padded,
@@ -140,7 +141,7 @@ pub(crate) fn ipc_make(arguments: &[String]) -> Report {
         numbers(libc::SYS_shmget, [KEY, 4096, flags]).is_ok(),
         numbers(libc::SYS_msgget, [KEY, flags]).is_ok(),
         numbers(libc::SYS_semget, [KEY, 1, flags]).is_ok(),
-        open_queue(libc::O_RDWR | libc::O_CREAT).is_ok(),
+        open_queue(NAME, NEW_QUEUE).is_ok(),
         fs::write(format!("/dev/shm/{NAME}"), "x").is_ok(),
         fs::write(format!("/tmp/{NAME}"), "x").is_ok(),
         fs::write(format!("/run/{NAME}"), "x").is_ok(),
@@ -150,23 +151,12 @@ pub(crate) fn ipc_make(arguments: &[String]) -> Report {
     report
 }
 
-fn open_queue(flags: i32) -> Result<i64, i32> {
-    let mut name = text(NAME);
-    let words = [
-        Argument::Memory(&mut name),
-        Argument::Number(flags.into()),
-        Argument::Number(0o666),
-        Argument::Number(0),
-    ];
-    call(libc::SYS_mq_open, padded(words))
-}
-
 pub(crate) fn ipc_look(_: &[String]) -> Report {
     let mut report = Report::new();
     report.must_fail("shared memory by key", numbers(libc::SYS_shmget, [KEY, 0, 0]));
     report.must_fail("messages by key", numbers(libc::SYS_msgget, [KEY, 0]));
     report.must_fail("semaphores by key", numbers(libc::SYS_semget, [KEY, 0, 0]));
-    report.must_fail("queue by name", open_queue(libc::O_RDWR));
+    report.must_fail("queue by name", open_queue(NAME, libc::O_RDWR));
     for directory in ["/dev/shm", "/tmp", "/run"] {
         let path = format!("{directory}/{NAME}");
         report.must_fail(path.clone(), fs::metadata(&path));

@@ -326,7 +326,7 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unauthorized { .. } => (
             ErrorKind::Denied,
-            "Log in to the registry (docker login), or check the name: registries say the same of images that do not exist.",
+            "Check the name: registries say the same of images that do not exist. Or give a username and a password: keys use the daemon's own login only at registries that images.registries lists.",
         ),
         E::Denied { .. } => (
             ErrorKind::Denied,

@@ -30,7 +30,8 @@ pub struct Options {
     /// Registries (`host` or `host:port`) that are spoken to without TLS. Those on loopback always are.
     pub insecure: Vec<String>,
     /// The only registries that pulls with [`Reach::Public`] may ask, wherever they are; any at a public address, where there
-    /// is no such list. Those of `insecure` and the mirrors belong to it.
+    /// is no such list. Those of `insecure` and the mirrors belong to it. Such pulls use the credentials of `auth` only at
+    /// registries of this list.
     pub registries: Option<Vec<String>>,
     /// Certificate authorities (PEM) beyond the system's.
     pub ca_files: Vec<PathBuf>,
@@ -74,6 +75,12 @@ impl Options {
     /// Registries that the operator named, so that they may be at any address.
     pub(crate) fn named_registries(&self) -> impl Iterator<Item = &String> {
         self.insecure.iter().chain(self.registries.iter().flatten())
+    }
+
+    /// Whether pulls with [`Reach::Public`] use the operator's credentials at this registry: only if the operator listed it
+    /// for them. What the operator may read is otherwise not theirs to have.
+    pub(crate) fn lends_login_for(&self, registry: &str) -> bool {
+        self.registries.iter().flatten().any(|listed| listed == registry)
     }
 
     /// Refuses a registry that is not in the operator's list.

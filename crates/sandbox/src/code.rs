@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ContextName;
+use crate::{ContextName, object::only_object};
 
 /// Longest code of one cell. Longer programs are files.
 pub const MAX_CODE_BYTES: usize = 1024 * 1024;
@@ -114,7 +114,7 @@ impl From<Language> for String {
 
 /// The code of one cell and where it runs; the rest of what can be asked (environment, directory, user, time) is the exec's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct CellSpec {
     pub language: Language,
     /// The language's own context when absent; made when it is not there.
@@ -122,6 +122,7 @@ pub struct CellSpec {
     pub context: Option<ContextName>,
     pub code: String,
 }
+only_object!(CellSpec);
 
 impl CellSpec {
     /// The context that it runs in; none for languages that keep no state.

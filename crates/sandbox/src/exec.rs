@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES};
+use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES, object::only_object};
 
 /// Most variables of one environment. With longer ones, [`MAX_EXEC_BYTES`] is reached first.
 pub const MAX_VARIABLES: usize = 4096;
@@ -41,10 +41,12 @@ pub enum InvalidExec {
 
 /// Size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct TerminalSize {
     pub rows: u16,
     pub cols: u16,
 }
+only_object!(TerminalSize);
 
 impl Default for TerminalSize {
     fn default() -> Self {
@@ -54,11 +56,13 @@ impl Default for TerminalSize {
 
 /// A limit for the processes of one exec, by its `ulimit`/`setrlimit` name in lower case (`nofile`, `cpu`, `core`…).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Rlimit {
     pub resource: String,
     pub soft: u64,
     pub hard: u64,
 }
+only_object!(Rlimit);
 
 /// What a limit can be set on.
 pub const RLIMIT_RESOURCES: [&str; 16] = [

@@ -17,6 +17,7 @@ mod key;
 mod limits;
 mod mount;
 mod name;
+mod object;
 mod package;
 mod patch;
 mod plan;

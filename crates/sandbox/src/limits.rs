@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ByteSize;
+use crate::{ByteSize, object::only_object};
 
 /// A share of processors in thousandths, so that it can be compared and stored exactly: 1500 is one and a half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,7 @@ impl fmt::Display for CpuCount {
 
 /// What was asked. What is absent gets the daemon's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
@@ -84,6 +84,7 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm: Option<ByteSize>,
 }
+only_object!(Limits);
 
 /// What was decided: every limit has a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName};
+use crate::{
+    ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName,
+    object::only_object,
+};
 
 const MAX_IMAGE_BYTES: usize = 512;
 
@@ -123,7 +126,7 @@ pub enum OnExpiry {
 
 /// How long a sandbox lives: from its start, and without work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Lifetime {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "ttlMs")]
     pub ttl: Option<Duration>,
@@ -133,10 +136,11 @@ pub struct Lifetime {
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }
+only_object!(Lifetime);
 
 /// A program that runs from each start of a sandbox on, beside whatever else is run in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct InitSpec {
     /// Looked for in `PATH` where it has no slash.
     pub path: String,
@@ -146,6 +150,7 @@ pub struct InitSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
+only_object!(InitSpec);
 
 impl InitSpec {
     pub fn exec(&self) -> ExecSpec {

@@ -45,7 +45,7 @@ pub struct DiffQuery {
 pub struct DiffReport {
     /// By path.
     pub changes: Vec<Change>,
-    /// There are more than were asked for.
+    /// There are more than were asked for, or there was no time to look for more.
     pub changes_cut: bool,
     /// As `diff -u` writes it, for `patch -p1`; text files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

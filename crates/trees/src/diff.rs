@@ -12,6 +12,7 @@ mod patch;
 use std::{
     ffi::{CStr, CString},
     os::fd::BorrowedFd,
+    time::Instant,
 };
 
 use rustix::fs::Stat;
@@ -47,6 +48,8 @@ pub struct DiffOptions {
     pub with_patch: bool,
     pub max_changes: usize,
     pub max_patch_bytes: usize,
+    /// Then it ends with what it has, as if there were too many changes.
+    pub until: Option<Instant>,
     /// Files that were put there by nobody inside, as path and content: no change while they are so.
     pub given_files: Vec<(Vec<u8>, Vec<u8>)>,
     /// The same of directories, as path and mode. What is in them is told.
@@ -57,7 +60,7 @@ pub struct DiffOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
     pub changes: Vec<Change>,
-    /// There are more.
+    /// There are more, or there was no time to look for more.
     pub changes_cut: bool,
     /// As `diff -u` writes it, for `patch -p1`; names and empty files as git has them.
     pub patch: Option<String>,
@@ -130,6 +133,10 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
     Ok(told.diff)
 }
 
+fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 /// What was found so far.
 struct Told<'a> {
     diff: Diff,
@@ -197,6 +204,7 @@ impl Comparison<'_, '_, '_> {
         // The tops of all layers are one directory, whatever marks they have.
         let mut frames = vec![self.frame(new.collect(), old.collect())?];
         while let Some(frame) = frames.last_mut() {
+            self.told.diff.changes_cut |= is_past(self.told.options.until);
             if self.told.diff.changes_cut {
                 return Ok(());
             }
@@ -277,9 +285,10 @@ impl Comparison<'_, '_, '_> {
         if new.kind() != old.kind() {
             return Ok(Some(false));
         }
-        match compare_contents(&mut self.layers, &self.path, name, new, old)? {
+        let until = self.told.options.until;
+        match compare_contents(&mut self.layers, &self.path, name, new, old, until)? {
             Same::No => return Ok(Some(false)),
-            Same::Gone => return Ok(None),
+            Same::Gone | Same::Unknown => return Ok(None),
             Same::Yes => {}
         }
         let is_same = is_same_metadata(&mut self.layers, &mut self.told.reader, &self.path, name, new, old)?;

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use attack::hostile::{HostileTree, lay_tree, plant_of};
 use proptest::{
     prelude::*,
     sample::select,
@@ -132,59 +133,6 @@ fn tmpfs(at: &str) -> MountPlan {
     MountPlan { guest_path, source, readonly: false, noexec: false, quota: None, volume: None }
 }
 
-/// Where cages mount, mask, set or write something, and what lies on the way.
-const PLACES: [&str; 24] = [
-    "dev",
-    "dev/null",
-    "dev/pts",
-    "dev/shm",
-    "proc",
-    "proc/kcore",
-    "proc/pressure",
-    "proc/self",
-    "proc/sys",
-    "proc/sys/net/ipv4/ip_unprivileged_port_start",
-    "sys",
-    "sys/class/net/lo",
-    "sys/firmware",
-    "sys/devices/virtual/block",
-    "run",
-    "tmp",
-    "usr",
-    "etc",
-    "etc/hostname",
-    "var/run",
-    "data",
-    "data/in",
-    "home",
-    "q",
-];
-/// `@` stands for a directory outside.
-const TARGETS: [&str; 15] = [
-    "@",
-    "@/null",
-    "@/sys",
-    "../../../../../../../../..@",
-    "sys/class/net/lo/../../../../../..@",
-    "sys/class/net/lo/../../../../../q",
-    "/proc/self/root@",
-    "/proc/1/cwd",
-    "proc/self/root/..@",
-    "proc",
-    "/sys",
-    "loop",
-    "/",
-    ".",
-    "nowhere",
-];
-
-#[derive(Debug, Clone, Copy)]
-enum Plant {
-    Link(&'static str),
-    File,
-    Directory,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Root {
     /// A snapshot's tree over image `host`.
@@ -195,39 +143,11 @@ enum Root {
     Directory,
 }
 
-fn plants() -> impl Strategy<Value = Vec<(&'static str, Plant)>> {
-    let plant = prop_oneof![
-        6 => select(&TARGETS[..]).prop_map(Plant::Link),
-        1 => Just(Plant::File),
-        3 => Just(Plant::Directory),
-    ];
-    proptest::collection::vec((select(&PLACES[..]), plant), 1..8)
+fn plants() -> impl Strategy<Value = HostileTree> {
+    proptest::collection::vec(any::<u64>().prop_map(plant_of), 1..8)
 }
 
-/// Makes it, unless a link or a file is in the way: the test itself must not follow what it planted.
-fn make_plant(top: &Path, at: &str, plant: Plant, canary: &Path) {
-    let mut here = top.to_owned();
-    let (parents, name) = at.rsplit_once('/').unwrap_or(("", at));
-    for part in parents.split('/').filter(|part| !part.is_empty()) {
-        here.push(part);
-        match fs::symlink_metadata(&here) {
-            Err(_missing) => fs::create_dir(&here).unwrap(),
-            Ok(found) if found.is_dir() => {}
-            Ok(_in_the_way) => return,
-        }
-    }
-    let at = here.join(name);
-    if fs::symlink_metadata(&at).is_ok() {
-        return;
-    }
-    match plant {
-        Plant::Link(to) => symlink(to.replace('@', canary.to_str().unwrap()), at).unwrap(),
-        Plant::File => fs::write(at, "planted").unwrap(),
-        Plant::Directory => fs::create_dir(at).unwrap(),
-    }
-}
-
-async fn plan_on(world: &World, root: Root, plants: &[(&str, Plant)], canary: &Path) -> SandboxPlan {
+async fn plan_on(world: &World, root: Root, mut plants: HostileTree, canary: &Path) -> SandboxPlan {
     let mut plan = SandboxPlan { mounts: vec![tmpfs("/data/in")], ..world.plan() };
     let (tree, upper) = new_tree(world);
     let top = match root {
@@ -248,9 +168,8 @@ async fn plan_on(world: &World, root: Root, plants: &[(&str, Plant)], canary: &P
             symlink(format!("usr/{name}"), top.join(name)).unwrap();
         }
     }
-    for (at, plant) in plants.iter().filter(|(at, _)| is_host || *at != "usr") {
-        make_plant(&top, at, *plant, canary);
-    }
+    plants.retain(|(at, _)| is_host || *at != "usr");
+    lay_tree(&top, &plants, canary).unwrap();
     match root {
         Root::Own => {}
         Root::Snapshot => plan.above = vec![tree],
@@ -261,7 +180,7 @@ async fn plan_on(world: &World, root: Root, plants: &[(&str, Plant)], canary: &P
 }
 
 /// Makes a sandbox on such a root. Either that fails or all of its walls stand, and nothing outside changes.
-async fn is_contained(world: &World, root: Root, plants: &[(&str, Plant)]) -> Result<(), TestCaseError> {
+async fn is_contained(world: &World, root: Root, plants: HostileTree) -> Result<(), TestCaseError> {
     let canary = Canary::new();
     let before = canary.facts();
     let plan = plan_on(world, root, plants, canary.path()).await;
@@ -285,7 +204,7 @@ pub(crate) async fn random_trees_touch_nothing_outside(world: Arc<World>) {
         let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
         let roots = select(vec![Root::Snapshot, Root::Own, Root::Layers, Root::Directory]);
         TestRunner::new(config)
-            .run(&(roots, plants()), |(root, plants)| handle.block_on(is_contained(&world, root, &plants)))
+            .run(&(roots, plants()), |(root, plants)| handle.block_on(is_contained(&world, root, plants)))
     };
     tokio::task::block_in_place(cases).unwrap();
 }

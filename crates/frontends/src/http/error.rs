@@ -165,8 +165,13 @@ pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
     ErrorBody { error: ErrorDetail::new(error, hint(error), request_id) }
 }
 
-pub(crate) fn render(error: &Error, retry_after: Option<RetryAfter>, request_id: &str) -> Response {
-    let mut response = (http_status(error.kind()), Json(body(error, request_id))).into_response();
+pub(crate) fn render(
+    status: StatusCode,
+    error: &Error,
+    retry_after: Option<RetryAfter>,
+    request_id: &str,
+) -> Response {
+    let mut response = (status, Json(body(error, request_id))).into_response();
     let headers = response.headers_mut();
     if error.kind() == ErrorKind::Unauthenticated {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"warren\""));

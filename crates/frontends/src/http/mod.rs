@@ -15,7 +15,10 @@ mod listen;
 mod request;
 mod welcome;
 
-use axum::{http::Request, middleware};
+use axum::{
+    http::{Request, StatusCode},
+    middleware,
+};
 use sandbox::{Error, Thing};
 
 pub use axum::Router;
@@ -48,7 +51,7 @@ pub fn app(routes: Router, gate: Gate) -> Router {
     let routes = if is_on_network { routes.merge(welcome::routes()) } else { routes };
     let app = routes
         .fallback(no_route)
-        .method_not_allowed_fallback(no_route)
+        .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn_with_state(gate.clone(), gate::pass))
         .layer(middleware::from_fn_with_state(gate.engine().clone(), audit::audit))
         .layer(middleware::from_fn(request::frame));
@@ -65,4 +68,9 @@ async fn no_route<B>(request: Request<B>) -> ApiError {
             .about(Thing::Route, "")
             .with_hint("GET /v1/openapi.json lists the routes."),
     )
+}
+
+/// A path that exists, asked with a method that it does not have: 405, and `Allow`, which the router adds, lists the others.
+async fn no_method<B>(request: Request<B>) -> (StatusCode, ApiError) {
+    (StatusCode::METHOD_NOT_ALLOWED, no_route(request).await)
 }

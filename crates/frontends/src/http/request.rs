@@ -11,7 +11,10 @@ use std::{
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, HeaderValue, header::SERVER},
+    http::{
+        HeaderMap, HeaderValue,
+        header::{ALLOW, SERVER},
+    },
     middleware::Next,
     response::Response,
 };
@@ -67,8 +70,10 @@ pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     if let Some(Failure(failure)) = response.extensions_mut().remove::<Failure>() {
         log_failure(&failure, &id, method.as_str(), &path);
         let retry_after = response.extensions_mut().remove::<RetryAfter>();
-        response = error::render(&failure, retry_after, &id.0);
+        let allow = headers.remove(ALLOW);
+        response = error::render(response.status(), &failure, retry_after, &id.0);
         headers.clear();
+        headers.extend(allow.map(|methods| (ALLOW, methods)));
     }
     tracing::debug!(
         request = id.0,

@@ -168,10 +168,14 @@ impl Registry {
 
     /// Calls a tool, shown or not. Whatever goes wrong is in the envelope.
     pub(crate) async fn call(&self, name: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
-        match self.find(name) {
-            Some(tool) => (tool.run)(call, arguments).await,
-            None => Envelope::failed(&self.no_such_tool(name)),
+        let Some(tool) = self.find(name) else { return Envelope::failed(&self.no_such_tool(name)) };
+        // The engine refuses changes. A call that happens to change nothing would get through, so the tool's kind decides.
+        if !tool.hints.read_only
+            && let Err(error) = call.who.may_change()
+        {
+            return Envelope::failed(&error.into());
         }
+        (tool.run)(call, arguments).await
     }
 
     fn no_such_tool(&self, name: &str) -> Failure {
@@ -186,7 +190,24 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use engine::{Access, Principal};
+    use serde_json::json;
+
     use super::*;
+    use crate::mcp::testing::Client;
+
+    #[tokio::test]
+    async fn whoever_may_only_look_is_refused_before_a_tool_that_changes_looks_at_anything() {
+        let mut client = Client::new().await;
+        client.data("sandbox_create", json!({ "name": "box" })).await;
+        client.call.who = Principal { access: Access::ReadOnly, ..Principal::developer("reader") };
+        for tool in Registry::get().all().iter().filter(|tool| !tool.hints.read_only) {
+            client.error(tool.name, json!({}), "denied").await;
+        }
+        // Nothing would change, and it is refused all the same.
+        client.error("sandbox_start", json!({ "name": "box" }), "denied").await;
+        client.data("toolset_enable", json!({ "toolsets": ["all"] })).await;
+    }
 
     #[test]
     fn names_are_unique_and_plain() {

@@ -1,5 +1,7 @@
 //! From a request's parts to values, with refusals of our own shape.
 
+use std::borrow::Cow;
+
 use axum::{
     Extension, RequestPartsExt,
     body::Body,
@@ -287,10 +289,40 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for J
                 Error::invalid("the body is not what this route takes: it must be a JSON object").into()
             );
         }
-        serde_json::from_slice(&bytes)
+        serde_json::from_slice(&whole_numbers(&bytes))
             .map(Self)
             .map_err(|error| Error::invalid(format!("the body is not what this route takes: {error}")).into())
     }
+}
+
+/// JSON has one kind of number, so `30.0` is as good as `30` (Python's division writes it), but serde takes only the latter
+/// for an integer. Fractions that are zero are left out.
+fn whole_numbers(json: &[u8]) -> Cow<'_, [u8]> {
+    let mut short = Vec::new();
+    let (mut copied, mut at, mut in_text) = (0, 0, false);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            b'.' if !in_text => {
+                let rest = json.get(at + 1..).unwrap_or_default();
+                let n_zeros = rest.iter().take_while(|byte| **byte == b'0').count();
+                let goes_on = rest.get(n_zeros).is_some_and(|byte| matches!(byte, b'1'..=b'9' | b'e' | b'E'));
+                if n_zeros > 0 && !goes_on {
+                    short.extend_from_slice(json.get(copied..at).unwrap_or_default());
+                    at += n_zeros;
+                    copied = at + 1;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(json);
+    }
+    short.extend_from_slice(json.get(copied..).unwrap_or_default());
+    Cow::Owned(short)
 }
 
 async fn read_bounded(body: Body, max: usize) -> Result<Bytes, ApiError> {
@@ -310,4 +342,23 @@ async fn read_bounded(body: Body, max: usize) -> Result<Bytes, ApiError> {
 pub(super) fn byte_stream(body: Body) -> ByteStream {
     let ended = |error| Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error);
     body.into_data_stream().map(move |piece| piece.map_err(ended)).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_numbers;
+
+    #[test]
+    fn a_fraction_of_zero_is_left_out_except_in_texts() {
+        for (json, short) in [
+            (r#"{"a": 30.0, "b":[1.00,-2.0]}"#, r#"{"a": 30, "b":[1,-2]}"#),
+            ("30.0", "30"),
+            ("[1.5, 1.05, 1.0e3, 10.01, 1.]", "[1.5, 1.05, 1.0e3, 10.01, 1.]"),
+            (r#"{"1.0": "2.0 \" 3.0", "\\": 4.0}"#, r#"{"1.0": "2.0 \" 3.0", "\\": 4}"#),
+            ("\"1.0", "\"1.0"),
+            ("", ""),
+        ] {
+            assert_eq!(std::str::from_utf8(&whole_numbers(json.as_bytes())), Ok(short));
+        }
+    }
 }

@@ -60,7 +60,8 @@ async fn make(
 /// is for people.
 #[utoipa::path(get, path = "/links/{token}/{name}", tag = "links",
     params(("token" = String, Path), ("name" = String, Path)), security(()),
-    responses((status = 200, body = Vec<u8>), (status = 206, body = Vec<u8>), (status = 304), (status = 416)))]
+    responses((status = 200, body = Vec<u8>, content_type = "*/*"), (status = 206, body = Vec<u8>, content_type = "*/*"),
+        (status = 304), (status = 416)))]
 async fn open(
     State(rest): State<Rest>,
     link: Option<Extension<OpenLink>>,

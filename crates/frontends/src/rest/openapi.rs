@@ -1,11 +1,9 @@
 //! The OpenAPI document, made from the code.
 
+mod failures;
 mod rules;
 
-use utoipa::{
-    OpenApi,
-    openapi::{Content, RefOr, Response, schema::Ref},
-};
+use utoipa::OpenApi;
 
 use super::v1;
 
@@ -14,7 +12,7 @@ use super::v1;
     info(
         title = "Warren",
         description = "Sandboxes for AI agents. A sandbox in a path is its id or its name; a failure has one shape, and its \
-                       `kind` decides the status."
+                       `kind` decides the status (a method that a path does not have is `not_found` with 405)."
     ),
     components(schemas(v1::ErrorBody, v1::ArchiveFormat))
 )]
@@ -24,23 +22,27 @@ pub(super) fn head() -> utoipa::openapi::OpenApi {
     Head::openapi()
 }
 
-/// The whole document. Every operation may answer with an error, so that answer is added here, once.
+/// The whole document.
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = super::routes().into_openapi();
-    let mut failure = Response::new("A failure; its `kind` says which.");
-    failure.content.insert(
-        "application/json".to_owned(),
-        RefOr::T(Content::new(Some(RefOr::Ref(Ref::from_schema_name("ErrorBody"))))),
-    );
+    name_operations(&mut document);
+    failures::describe(&mut document);
+    rules::apply(&mut document);
+    document
+}
+
+/// Operations are named for their handlers, of which every noun has a `list`; with the noun in front the names are unique.
+fn name_operations(document: &mut utoipa::openapi::OpenApi) {
     for item in document.paths.paths.values_mut() {
         for operation in
             [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
         {
-            operation.responses.responses.insert("default".to_owned(), RefOr::T(failure.clone()));
+            let noun = operation.tags.iter().flatten().next();
+            if let (Some(noun), Some(name)) = (noun, &operation.operation_id) {
+                operation.operation_id = Some(format!("{noun}_{name}"));
+            }
         }
     }
-    rules::apply(&mut document);
-    document
 }
 
 #[cfg(test)]

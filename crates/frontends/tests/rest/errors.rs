@@ -13,8 +13,16 @@ async fn routes_that_are_not_there_are_json_too() {
     for target in ["/", "/v1", "/v1/", "/v1/nope", "/v2/sandboxes", "/v1/sandboxes/a/b/c"] {
         api.get(target).await.expect_error(404, "not_found");
     }
-    let error = api.delete("/v1/health").await.expect_error(404, "not_found");
-    assert!(error["message"].as_str().unwrap().contains("DELETE /v1/health"), "{error}");
+    for (target, methods) in [
+        ("/v1/health", "GET,HEAD"),
+        ("/v1/sandboxes/a/stop", "POST"),
+        ("/v1/sandboxes/a/files/content", "GET,HEAD,PUT"),
+    ] {
+        let answer = api.delete(target).await;
+        assert_eq!(answer.headers[header::ALLOW], methods, "{target}");
+        let error = answer.expect_error(405, "not_found");
+        assert!(error["message"].as_str().unwrap().contains(&format!("DELETE {target}")), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -76,6 +84,10 @@ async fn bodies_are_bounded_strict_and_json() {
         assert!(error["message"].as_str().unwrap().contains(named), "{body:?}: {error}");
     }
     assert!(api.backend.live().is_empty());
+    // Python writes whole numbers like this after a division.
+    let asked = json!({ "lifetime": { "ttlMs": 30000.0 }, "limits": { "cpus": 1.0 } });
+    let made = api.post("/v1/sandboxes", asked).await.expect(201).json();
+    assert_eq!(made["lifetime"]["ttlMs"], 30000);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 
 mod audit;
 mod code;
+mod conformance;
 mod contexts;
 mod entries;
 mod errors;

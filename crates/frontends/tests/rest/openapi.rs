@@ -29,16 +29,21 @@ async fn the_committed_document_is_the_generated_one() {
 #[test]
 fn every_operation_is_described_and_may_fail() {
     let document = document();
-    let mut n_operations = 0;
+    let mut names = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         assert!(path.starts_with("/v1/"), "{path}");
         for (method, operation) in item.as_object().unwrap() {
-            n_operations += 1;
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name), "two operations are called {name}");
             assert!(operation["summary"].is_string(), "{method} {path} has no words");
-            assert!(operation["responses"]["default"].is_object(), "{method} {path} cannot fail");
+            for status in ["400", "401", "403", "429", "500", "503"] {
+                assert!(operation["responses"][status].is_object(), "{method} {path} never answers {status}");
+            }
+            let named = operation["responses"].as_object().unwrap().contains_key("404");
+            assert!(named || !path.contains('{'), "{method} {path} names something and always finds it");
         }
     }
-    assert!(n_operations > 40, "{n_operations}");
+    assert!(names.len() > 40, "{}", names.len());
 }
 
 /// The shapes in `v1::schema` are written by hand; each must have exactly the fields that a full value has.

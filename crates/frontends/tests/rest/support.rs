@@ -21,6 +21,8 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::conformance;
+
 /// The user that owns the daemon in these tests.
 pub(crate) const OWNER: u32 = 1000;
 /// A test that waits longer than this has found a bug.
@@ -140,7 +142,10 @@ impl Api {
     /// The answer's head; its body streams.
     pub(crate) async fn open(&self, mut request: Request<Body>) -> axum::response::Response {
         request.extensions_mut().insert(self.peer);
-        self.router.clone().oneshot(request).await.unwrap()
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        conformance::check(&method, &path, &response);
+        response
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {

@@ -1,6 +1,11 @@
 //! What is there: `Stat` and `List`.
 
-use std::{ffi::CStr, os::fd::AsFd, path::Path};
+use std::{
+    ffi::CStr,
+    os::fd::AsFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use guest_protocol::{EntryKind, FileEntry, Response};
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
@@ -11,6 +16,8 @@ use super::{
     walk::{Flow, Trouble, Visit, Walked, walk},
 };
 
+/// After this long a listing or a search ends with what it has, and says that there may be more: whoever asked waits for it.
+pub(super) const LOOK_TIME: Duration = Duration::from_secs(10);
 /// Entries, paths or matches in one answer at most.
 pub(super) const MAX_ITEMS: usize = 50_000;
 /// Bytes of JSON in one answer at most; below the longest frame.
@@ -58,10 +65,17 @@ pub(crate) fn stat(path: &str, follow: bool) -> Answer {
 }
 
 pub(crate) fn list(path: &str, recursive: bool, limit: u32, cancel: &Cancel) -> Answer {
+    list_until(Instant::now() + LOOK_TIME, path, recursive, limit, cancel)
+}
+
+fn list_until(end: Instant, path: &str, recursive: bool, limit: u32, cancel: &Cancel) -> Answer {
     let path = absolute(path)?;
     let root = open_directory(&path)?;
     let (mut entries, mut room) = (Vec::new(), Room::new(limit));
     let walked = walk(root, &path, Trouble::Skip, cancel, |item| {
+        if Instant::now() >= end {
+            return Ok(Flow::Stop);
+        }
         if item.visit == Visit::Leave {
             return Ok(Flow::Into);
         }
@@ -108,6 +122,19 @@ pub(super) fn entry(path: &Path, stat: &Stat, target: Option<&CStr>) -> FileEntr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listing_whose_time_is_up_says_that_there_may_be_more() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("a"), "").unwrap();
+        let listed = |end| match list_until(end, place.path().to_str().unwrap(), true, 10, &Cancel::default())
+        {
+            Ok(Response::Entries { entries, truncated }) => (entries.len(), truncated),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(listed(Instant::now()), (0, true));
+        assert_eq!(listed(Instant::now() + LOOK_TIME), (1, false));
+    }
 
     #[test]
     fn room_is_never_less_than_what_json_takes() {

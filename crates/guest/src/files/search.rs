@@ -1,10 +1,6 @@
 //! `Glob` and `Grep`.
 
-use std::{
-    io,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{io, path::Path, time::Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -14,14 +10,12 @@ use rustix::fs::FileType;
 
 use super::{
     Answer, Cancel, absolute, failure,
-    list::Room,
+    list::{LOOK_TIME, Room},
     named,
     place::{kind_of, open_directory, open_readable, open_regular_at},
     walk::{Flow, Trouble, Visit, Walked, walk},
 };
 
-/// After this long a search ends with what it has, and says that there may be more: whoever asked waits for it.
-const SEARCH_TIME: Duration = Duration::from_secs(10);
 /// Characters of an expression that are told.
 const MAX_SHOWN_CHARS: usize = 200;
 /// Bytes of a matching line that are told.
@@ -48,7 +42,7 @@ fn matcher_of(pattern: &str) -> Answer<GlobMatcher> {
 }
 
 pub(crate) fn glob(root: &str, pattern: &str, limit: u32, cancel: &Cancel) -> Answer {
-    glob_until(Instant::now() + SEARCH_TIME, root, pattern, limit, cancel)
+    glob_until(Instant::now() + LOOK_TIME, root, pattern, limit, cancel)
 }
 
 fn glob_until(end: Instant, root: &str, pattern: &str, limit: u32, cancel: &Cancel) -> Answer {
@@ -83,7 +77,7 @@ pub(crate) struct Grep {
 }
 
 pub(crate) fn grep(query: &Grep, cancel: &Cancel) -> Answer {
-    grep_until(Instant::now() + SEARCH_TIME, query, cancel)
+    grep_until(Instant::now() + LOOK_TIME, query, cancel)
 }
 
 fn grep_until(end: Instant, query: &Grep, cancel: &Cancel) -> Answer {
@@ -270,7 +264,7 @@ mod tests {
             literal: true,
             limit: 10,
         };
-        let (past, later) = (Instant::now(), Instant::now() + SEARCH_TIME);
+        let (past, later) = (Instant::now(), Instant::now() + LOOK_TIME);
         for (end, n_found) in [(past, 0), (later, 1)] {
             let Ok(Response::Paths { paths, truncated }) =
                 glob_until(end, root, "*.txt", 10, &Cancel::default())

@@ -61,11 +61,12 @@ impl Registries {
 
     /// Begins to ask for an image. `credentials` are for its registry alone and go before configured ones.
     pub(crate) fn session(&self, reference: &Reference, asked: &PullOptions) -> Result<Session> {
-        let (client, guard) = match asked.reach {
-            Reach::Everywhere => (&self.client, None),
+        let (client, guard, uses_login) = match asked.reach {
+            Reach::Everywhere => (&self.client, None, true),
             Reach::Public => {
                 self.options.check_allowed(reference.registry())?;
-                (&self.guarded_client, Some(Arc::clone(&self.guard)))
+                let uses_login = self.options.lends_login_for(reference.registry());
+                (&self.guarded_client, Some(Arc::clone(&self.guard)), uses_login)
             }
         };
         let mut places = Vec::new();
@@ -79,6 +80,7 @@ impl Registries {
             options: Arc::clone(&self.options),
             repository: reference.repository().to_owned(),
             places,
+            uses_login,
             authorizations: Mutex::default(),
         })
     }
@@ -143,6 +145,8 @@ pub(crate) struct Session {
     options: Arc<Options>,
     repository: String,
     places: Vec<Place>,
+    /// Whether the operator's own credentials ([`Options::auth`]) may be shown to the registry.
+    uses_login: bool,
     /// By place: what it accepted last.
     authorizations: Mutex<HashMap<usize, HeaderValue>>,
 }

@@ -50,6 +50,7 @@ impl Session {
         let place = &self.places[place];
         match &place.secret {
             Some(secret) => Ok(Some(secret.clone())),
+            None if !self.uses_login => Ok(None),
             None => credentials::find(&self.options.auth, &place.name, self.timeouts().request).await,
         }
     }

@@ -1,6 +1,6 @@
 //! Pulls for people who do not run the daemon: nothing of the host's own network is reached for them.
 
-use images::{Error, Images, Mirror, Options, Progress, PullOptions, Reach};
+use images::{Auth, Credentials, Error, Images, Mirror, Options, Progress, PullOptions, Reach};
 
 use crate::{
     fixture::{options, small_image},
@@ -92,6 +92,26 @@ async fn a_token_service_is_not_inside() {
         assert_eq!(server.requests().len(), 1, "what the token service said was passed on");
     }
     assert!(hidden.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_login_is_lent_only_to_registries_of_the_list() {
+    let server = Server::of(&small_image("x"), |request| {
+        let is_known = request.headers.contains_key("authorization");
+        (!is_known).then(|| Answer::status(401).header("WWW-Authenticate", "Basic realm=\"private\""))
+    });
+    let password = Credentials { username: "operator".to_owned(), password: "secret".to_owned() };
+    let name = server.address().to_string();
+    let auth = Auth::Given([(name.clone(), password.clone())].into());
+    let named = Options { auth, ..naming(&server) };
+    let refused = pull_from(&server, named.clone(), public()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unauthorized { .. }), "{refused:?}");
+    assert!(server.requests().iter().all(|request| !request.headers.contains_key("authorization")));
+
+    let own = PullOptions { credentials: Some(password), ..public() };
+    pull_from(&server, named.clone(), own).await.unwrap();
+    pull_from(&server, named.clone(), PullOptions::default()).await.unwrap();
+    pull_from(&server, Options { registries: Some(vec![name]), ..named }, public()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,15 @@
 //! Whether two files are one and the same to whoever reads them.
 
-use std::{ffi::CStr, os::fd::AsFd as _, os::fd::OwnedFd};
+use std::{
+    ffi::CStr,
+    os::fd::{AsFd as _, OwnedFd},
+    time::Instant,
+};
 
 use rustix::io::Errno;
 
 use super::{
-    FileKind,
+    FileKind, is_past,
     merge::{Layers, Node, failed},
 };
 use crate::{
@@ -20,6 +24,8 @@ pub(super) enum Same {
     No,
     /// One of them is not there any more.
     Gone,
+    /// There was no time to read them to their ends.
+    Unknown,
 }
 
 impl From<bool> for Same {
@@ -35,6 +41,7 @@ pub(super) fn compare_contents(
     name: &CStr,
     new: &Node,
     old: &Node,
+    until: Option<Instant>,
 ) -> Result<Same> {
     match new.kind() {
         FileKind::File => {}
@@ -52,27 +59,29 @@ pub(super) fn compare_contents(
         return Ok(Same::Gone);
     };
     let size = u64::try_from(new.stat().st_size).unwrap_or_default();
-    let is_same = is_same(&one, &other, size).map_err(|errno| failed("read", path, Some(name), errno))?;
-    Ok(is_same.into())
+    same_bytes(&one, &other, size, until).map_err(|errno| failed("read", path, Some(name), errno))
 }
 
 /// Only what is written in either is read.
-fn is_same(one: &OwnedFd, other: &OwnedFd, size: u64) -> Result<bool, Errno> {
+fn same_bytes(one: &OwnedFd, other: &OwnedFd, size: u64, until: Option<Instant>) -> Result<Same, Errno> {
     let piece = usize::try_from(PIECE_BYTES.min(size)).unwrap_or_default();
     let (mut left, mut right) = (vec![0; piece], vec![0; piece]);
     let mut at = 0;
     while at < size {
+        if is_past(until) {
+            return Ok(Same::Unknown);
+        }
         at = content::next_written(one, at, size)?.min(content::next_written(other, at, size)?);
         let read = content::read_piece(one.as_fd(), at, &mut left)?;
         if content::read_piece(other.as_fd(), at, &mut right)? != read || left[..read] != right[..read] {
-            return Ok(false);
+            return Ok(Same::No);
         }
         if read == 0 {
             break;
         }
         at += read as u64;
     }
-    Ok(true)
+    Ok(Same::Yes)
 }
 
 /// Owner, mode and attributes; times are no change by themselves.

@@ -12,6 +12,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 use tempfile::TempDir;
@@ -24,6 +25,7 @@ const EVERYTHING: DiffOptions = DiffOptions {
     with_patch: true,
     max_changes: 10_000,
     max_patch_bytes: 1 << 20,
+    until: None,
     given_files: Vec::new(),
     given_directories: Vec::new(),
 };
@@ -230,6 +232,8 @@ fn only_what_is_asked_about_and_only_so_much() {
     assert_eq!(told(&found), [""; 0]);
     let found = diff(&at, 1, &DiffOptions { max_changes: 5, ..EVERYTHING });
     assert_eq!((found.changes.len(), found.changes_cut), (5, true));
+    let found = diff(&at, 1, &DiffOptions { until: Some(Instant::now()), ..EVERYTHING });
+    assert_eq!((found.changes.len(), found.changes_cut), (0, true));
     let found = diff(&at, 1, &DiffOptions { max_patch_bytes: 200, ..EVERYTHING });
     assert!(found.patch_cut && found.patch.unwrap().len() <= 200);
     assert_eq!(found.changes.len(), 23);

@@ -72,7 +72,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         ));
     }
     if diff.changes_cut {
-        output::warn("There are more changes; name a path to see the rest.");
+        output::warn(
+            "There are more changes, or looking for them took too long; name a path to see the rest.",
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -31,13 +31,13 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     backend::BackendChoice,
-    network::{Listen, NetworkOptions, TlsFiles},
+    network::{Listen, NetworkOptions, Note, TlsFiles},
     ready::Readiness,
     recover::{Recovered, recover},
 };
 use self::{
     backend::Running,
-    network::{Network, Note, Plan},
+    network::{Network, Plan},
     ready::Announcer,
     socket::Socket,
 };

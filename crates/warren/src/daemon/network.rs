@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use engine::{Engine, Principal};
@@ -15,7 +16,7 @@ use frontends::http::{
 };
 use frontends::links::BaseUrl;
 use sandbox::{Error, ErrorKind, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use crate::{directories::Directories, env};
@@ -24,6 +25,9 @@ use crate::{directories::Directories, env};
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5555);
 /// In the run directory: where to find the daemon on TCP.
 const NOTE_NAME: &str = "http.json";
+/// How long a daemon that was just started may take to listen, and how often its note is looked for.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Where to listen on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,11 +186,11 @@ impl fmt::Display for Url {
 
 /// The file that tells where the daemon is. Removed at the end.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(crate) struct Note {
     path: PathBuf,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct NoteBody {
     url: String,
     pid: u32,
@@ -203,6 +207,27 @@ impl Note {
         let text = serde_json::to_vec(&body).map_err(|error| failed(error.into()))?;
         replace(&path, &text).map_err(failed)?;
         Ok(Self { path })
+    }
+
+    /// The daemon's address on TCP, from the note in its run directory. Waits for a daemon that has just been started.
+    pub(crate) async fn wait_for_address(run: &Path) -> Result<SocketAddr> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(address) = Self::address(run) {
+                return Ok(address);
+            }
+            if Instant::now() >= deadline {
+                let message = format!("the daemon in {} does not listen on TCP", run.display());
+                return Err(Error::new(ErrorKind::TimedOut, message)
+                    .with_hint("Run `warren doctor` to see what this host lacks."));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn address(run: &Path) -> Option<SocketAddr> {
+        let body: NoteBody = serde_json::from_slice(&fs::read(run.join(NOTE_NAME)).ok()?).ok()?;
+        body.url.split_once("://")?.1.parse().ok()
     }
 
     /// Called under the lock: what is there belongs to a daemon that died.
@@ -303,6 +328,7 @@ mod tests {
         let first = first.listen(&directories).await.unwrap();
         let text = fs::read_to_string(place.path().join(NOTE_NAME)).unwrap();
         assert!(text.contains(&format!("{{\"url\":\"{}\"", first.url)), "{text}");
+        assert_eq!(Note::wait_for_address(place.path()).await.unwrap(), first.url.address);
         let address = first.url.address.to_string();
         let second = Plan::new(&options(&address), false).unwrap().unwrap();
         let error = second.listen(&directories).await.unwrap_err();

@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use jail::Failure;
@@ -17,6 +18,8 @@ use sandbox::{Change, ChangeKind, DiffQuery, DiffReport, FileKind, TreeCopy, Tre
 use serde::{Deserialize, Serialize};
 use trees::{Error, Result, UnpackLimits};
 
+/// After this long a comparison ends with what it has: whoever asked waits for it.
+const DIFF_TIME: Duration = Duration::from_secs(10);
 /// The overlays that a sandbox can have.
 const PARTS: [&str; 2] = ["root", "usr"];
 
@@ -195,6 +198,7 @@ fn diff(job: &DiffJob) -> Result<DiffReport> {
         with_patch: query.patch,
         max_changes: query.max_changes,
         max_patch_bytes: query.max_patch_bytes,
+        until: Some(Instant::now() + DIFF_TIME),
         given_files: job.given_files.iter().map(|(path, text)| (bytes(path), bytes(text))).collect(),
         given_directories: job.given_directories.iter().map(|(path, mode)| (bytes(path), *mode)).collect(),
     };

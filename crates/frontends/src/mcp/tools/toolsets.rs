@@ -29,7 +29,8 @@ pub(super) fn tools() -> Vec<Tool> {
             "toolset_enable",
             "Show more tools",
             "Show the tools of further toolsets from now on.",
-            Hints::SETS,
+            // It changes what this session lists and nothing else, so read-only keys may call it.
+            Hints::READS,
             enable,
         )
         .core()

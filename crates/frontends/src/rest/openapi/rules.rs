@@ -3,29 +3,63 @@
 
 use serde_json::Value;
 use utoipa::openapi::{
-    OpenApi, RefOr, Schema,
+    Content, KnownFormat, OpenApi, RefOr, Required, Schema,
     path::Parameter,
-    schema::{ArrayItems, Object, SchemaFormat, SchemaType, Type},
+    schema::{
+        AdditionalProperties, Array, ArrayItems, Object, ObjectBuilder, SchemaFormat, SchemaType, Type,
+    },
 };
 
 const NAME: Rule = Rule::Text { pattern: "^[A-Za-z0-9][A-Za-z0-9._-]*$", longest: 63 };
+/// A name, or a digest or the beginning of one.
+const SNAPSHOT: Rule = Rule::Text {
+    pattern: "^(sha256:[0-9a-f]{6,64}|[0-9a-f]{64}|[A-Za-z0-9][A-Za-z0-9._-]{0,62})$",
+    longest: 71,
+};
 /// Beneath an absolute path anything goes but NUL.
 const PATH: Rule = Rule::Text { pattern: "^/[^\\u0000]*$", longest: 4095 };
 const SOME_TEXT: Rule = Rule::Text { pattern: "^[^\\u0000]+$", longest: 4095 };
+const CODE: Rule = Rule::Matches("^[^\\u0000]*$");
 const MODE: Rule = Rule::Text { pattern: "^[0-7]{1,4}$", longest: 4 };
+/// As OCI registries have them: host, path, tag and digest.
+const REFERENCE: Rule = Rule::Text {
+    pattern: "^([A-Za-z0-9]+([.-][A-Za-z0-9]+)*(:[0-9]{1,5})?/)?[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$",
+    longest: 255,
+};
+const PLATFORM: Rule = Rule::Text { pattern: "^[A-Za-z0-9]+/[A-Za-z0-9]+(/[A-Za-z0-9]+)?$", longest: 255 };
 const MANAGER: Rule = Rule::OneOf(&["pip", "npm", "apt"]);
 const WRITE: Rule = Rule::OneOf(&["replace", "append", "createNew"]);
 const STATE: Rule = Rule::OneOf(&["creating", "running", "paused", "stopping", "stopped", "failed"]);
 /// An hour, in milliseconds.
 const GRACE: Rule = Rule::Within(0, 3_600_000);
+const SOME_TIME: Rule = Rule::Within(1, usize::MAX);
+/// A week, in seconds.
+const LINK_TIME: Rule = Rule::Within(1, 604_800);
 
 /// Of parameters in paths and queries.
 const PARAMETERS: &[(&str, Rule)] = &[
     ("namespace", NAME),
     ("sandbox", NAME),
     ("volume", NAME),
+    ("snapshot", SNAPSHOT),
+    ("since", SNAPSHOT),
     ("path", PATH),
     ("root", PATH),
+    ("pattern", SOME_TEXT),
+    (
+        "label",
+        Rule::Text {
+            pattern: "^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}(=[^\\u0000-\\u001f\\u007f-\\u009f]*)?$",
+            longest: 255,
+        },
+    ),
+    ("package", SOME_TEXT),
+    ("reference", REFERENCE),
+    ("tag", REFERENCE),
+    ("platform", PLATFORM),
+    ("pull", Rule::OneOf(&["always", "if-missing", "never"])),
+    ("network", Rule::OneOf(&["default", "none"])),
+    ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
     ("mode", MODE),
     ("manager", MANAGER),
     ("state", STATE),
@@ -46,22 +80,49 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("*", "rows", Rule::Within(1, u16::MAX as usize)),
     ("*", "cols", Rule::Within(1, u16::MAX as usize)),
     ("*", "signal", Rule::Within(1, 64)),
-    ("*", "timeoutMs", Rule::Within(1, usize::MAX)),
+    ("*", "timeoutMs", SOME_TIME),
     ("*", "requestId", Rule::Text { pattern: "^[A-Za-z0-9][A-Za-z0-9._-]*$", longest: 128 }),
+    ("*", "user", SOME_TEXT),
+    ("*", "context", NAME),
+    ("*", "code", CODE),
+    ("*", "platform", PLATFORM),
+    ("*", "env", Rule::Map { keys: "^[^=\\u0000]+$", values: "^[^\\u0000]*$" }),
+    (
+        "*",
+        "labels",
+        Rule::Map {
+            keys: "^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$",
+            values: "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+        },
+    ),
     ("ContextRequest", "name", NAME),
     ("ForkRequest", "into", NAME),
+    ("ForkSandboxRequest", "count", Rule::Within(1, engine::MAX_FORKS)),
+    ("ForkSandboxRequest", "names", Rule::Each("^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")),
+    ("ForkSandboxRequest", "namePrefix", NAME),
+    ("KeyRequest", "label", NAME),
+    ("KeyRequest", "expiresInMs", SOME_TIME),
+    ("Lifetime", "ttlMs", SOME_TIME),
+    ("Lifetime", "idleMs", SOME_TIME),
+    ("LinkRequest", "ttlSeconds", LINK_TIME),
+    ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
+    ("PullRequest", "reference", REFERENCE),
     ("RestoreRequest", "name", NAME),
+    ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
+    ("SandboxSpec", "image", REFERENCE),
     ("SandboxSpec", "name", NAME),
     ("SandboxSpec", "hostname", NAME),
     ("SnapshotRequest", "name", NAME),
     ("SnapshotRequest", "sandbox", NAME),
     ("SymlinkRequest", "target", SOME_TEXT),
+    ("TagRequest", "target", REFERENCE),
     ("VolumeRequest", "name", NAME),
     ("VolumeRequest", "kind", Rule::OneOf(&["directory", "disk"])),
 ];
 
-/// Schemas that only requests have: what is sent back may be older than a rule.
+/// Schemas that only requests have, or that only say what a request once asked for.
 const BODIES: &[&str] = &[
+    "CellSpec",
     "ChmodRequest",
     "ChownRequest",
     "CodeRequest",
@@ -71,17 +132,22 @@ const BODIES: &[&str] = &[
     "ForkRequest",
     "ForkSandboxRequest",
     "KeyRequest",
+    "Lifetime",
+    "Limits",
     "LinkRequest",
     "MkdirRequest",
     "PackageRequest",
+    "PullRequest",
     "RemoveRequest",
     "RenameRequest",
     "ResizeRequest",
     "RestoreRequest",
+    "Rlimit",
     "SandboxSpec",
     "SignalRequest",
     "SnapshotRequest",
     "SymlinkRequest",
+    "TagRequest",
     "TerminalSize",
     "VolumeRequest",
 ];
@@ -95,25 +161,53 @@ enum Rule {
     },
     OneOf(&'static [&'static str]),
     Within(usize, usize),
+    /// Of any length.
+    Matches(&'static str),
+    Map {
+        keys: &'static str,
+        values: &'static str,
+    },
+    /// Of the items of a list.
+    Each(&'static str),
 }
 
 /// Puts the rules into the document.
 pub(super) fn apply(document: &mut OpenApi) {
     for item in document.paths.paths.values_mut() {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-        for parameter in operations.into_iter().flatten().filter_map(|one| one.parameters.as_mut()).flatten()
+        for operation in
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
         {
-            if let RefOr::T(parameter) = parameter {
-                rule_parameter(parameter);
+            for parameter in operation.parameters.iter_mut().flatten() {
+                if let RefOr::T(parameter) = parameter {
+                    rule_parameter(parameter);
+                }
+            }
+            if let Some(RefOr::T(body)) = &mut operation.request_body
+                && tell_bytes(&mut body.content)
+            {
+                // No bytes are as good as any: an empty file, an empty archive.
+                body.required = Some(Required::False);
+            }
+            for response in operation.responses.responses.values_mut() {
+                if let RefOr::T(response) = response {
+                    tell_bytes(&mut response.content);
+                }
             }
         }
     }
     let Some(components) = &mut document.components else { return };
     for body in BODIES {
         let Some(RefOr::T(Schema::Object(schema))) = components.schemas.get_mut(*body) else { continue };
+        for member in schema.properties.values_mut() {
+            if let RefOr::T(Schema::Object(member)) = member {
+                tell_width(member);
+            }
+        }
         for (_, name, rule) in MEMBERS.iter().filter(|(only, ..)| only == body || *only == "*") {
-            if let Some(RefOr::T(Schema::Object(member))) = schema.properties.get_mut(*name) {
-                rule.put_into(member);
+            match schema.properties.get_mut(*name) {
+                Some(RefOr::T(Schema::Object(member))) => rule.put_into(member),
+                Some(RefOr::T(Schema::Array(list))) => rule.put_into_items(list),
+                _ => {}
             }
         }
     }
@@ -131,10 +225,38 @@ fn rule_parameter(parameter: &mut Parameter) {
         },
         _ => return,
     };
+    tell_not_null(schema);
     tell_width(schema);
     if let Some((_, rule)) = PARAMETERS.iter().find(|(name, _)| *name == parameter.name) {
         rule.put_into(schema);
     }
+}
+
+/// A parameter is there or it is not; it cannot be null.
+fn tell_not_null(schema: &mut Object) {
+    if let SchemaType::Array(types) = &mut schema.schema_type {
+        types.retain(|one| *one != Type::Null);
+        if let [only] = types.as_slice() {
+            schema.schema_type = SchemaType::Type(only.clone());
+        }
+    }
+}
+
+/// Bytes are sent as they are; the library describes `Vec<u8>` as a JSON list of numbers. Whether there were any.
+fn tell_bytes<'a>(contents: impl IntoIterator<Item = (&'a String, &'a mut RefOr<Content>)>) -> bool {
+    let mut found = false;
+    for (media_type, content) in contents {
+        if let RefOr::T(content) = content
+            && media_type != "application/json"
+            && matches!(content.schema, Some(RefOr::T(Schema::Array(_))))
+        {
+            let binary = SchemaFormat::KnownFormat(KnownFormat::Binary);
+            let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(binary)).build();
+            content.schema = Some(RefOr::T(Schema::Object(bytes)));
+            found = true;
+        }
+    }
+    found
 }
 
 /// Our numbers have no sign, and the formats that the library writes for them end at half of what is taken.
@@ -143,10 +265,19 @@ fn tell_width(schema: &mut Object) {
     let (format, most) = match format.as_ref().and_then(Value::as_str) {
         Some("int32") => ("uint32", u32::MAX as usize),
         Some("int64") => ("uint64", usize::MAX),
+        None if is(schema, &Type::Integer) => ("uint64", usize::MAX),
         _ => return,
     };
     schema.format = Some(SchemaFormat::Custom(format.to_owned()));
     schema.maximum = Some(most.into());
+}
+
+fn is(schema: &Object, wanted: &Type) -> bool {
+    match &schema.schema_type {
+        SchemaType::Type(one) => one == wanted,
+        SchemaType::Array(several) => several.contains(wanted),
+        SchemaType::AnyValue => false,
+    }
 }
 
 impl Rule {
@@ -158,8 +289,7 @@ impl Rule {
                 schema.max_length = Some(longest);
             }
             Self::OneOf(words) => {
-                let may_be_null =
-                    matches!(&schema.schema_type, SchemaType::Array(types) if types.contains(&Type::Null));
+                let may_be_null = is(schema, &Type::Null);
                 let words = words.iter().map(|word| Value::from(*word));
                 schema.enum_values = Some(words.chain(may_be_null.then_some(Value::Null)).collect());
             }
@@ -167,6 +297,23 @@ impl Rule {
                 schema.minimum = Some(least.into());
                 schema.maximum = Some(most.into());
             }
+            Self::Matches(pattern) => schema.pattern = Some(pattern.to_owned()),
+            Self::Map { keys, values } => {
+                schema.property_names = Some(Box::new(text_like(keys)));
+                let values = AdditionalProperties::RefOr(RefOr::T(text_like(values)));
+                schema.additional_properties = Some(Box::new(values));
+            }
+            Self::Each(_) => {}
         }
     }
+
+    fn put_into_items(self, list: &mut Array) {
+        if let Self::Each(pattern) = self {
+            list.items = ArrayItems::RefOrSchema(Box::new(RefOr::T(text_like(pattern))));
+        }
+    }
+}
+
+fn text_like(pattern: &str) -> Schema {
+    Schema::Object(ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build())
 }

@@ -77,27 +77,35 @@ pub(super) fn capabilities() -> Schema {
 /// What was asked of a new sandbox. Everything may be left out.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 pub struct SandboxSpec {
     /// Made up when absent. Letters, digits, `-`, `_` and `.`, at most 63.
     pub name: Option<String>,
-    #[schema(default = "default")]
-    pub namespace: Option<String>,
+    #[schema(default = "default", required = false)]
+    pub namespace: String,
     /// `host`, or an OCI reference.
-    #[schema(default = "host")]
-    pub image: Option<String>,
+    #[schema(default = "host", required = false)]
+    pub image: String,
     /// When the registry is asked.
-    pub pull: Option<PullPolicy>,
+    #[schema(required = false)]
+    pub pull: PullPolicy,
     /// In place of an image.
     pub rootfs: Option<RootfsSpec>,
-    pub mounts: Option<Vec<MountSpec>>,
+    #[schema(required = false)]
+    pub mounts: Vec<MountSpec>,
     /// Applied in their order before anything runs; one that fails makes no sandbox.
-    pub patches: Option<Vec<Patch>>,
+    #[schema(required = false)]
+    pub patches: Vec<Patch>,
     /// Programs for `/usr/local/bin`: name and text.
-    pub scripts: Option<BTreeMap<String, String>>,
-    pub limits: Option<Limits>,
+    #[schema(required = false)]
+    pub scripts: BTreeMap<String, String>,
+    #[schema(required = false)]
+    pub limits: Limits,
     /// For every exec that does not ask for another of the same resource.
-    pub rlimits: Option<Vec<Rlimit>>,
-    pub env: Option<BTreeMap<String, String>>,
+    #[schema(required = false)]
+    pub rlimits: Vec<Rlimit>,
+    #[schema(required = false)]
+    pub env: BTreeMap<String, String>,
     /// Absolute.
     pub cwd: Option<String>,
     /// `name`, `uid`, `name:group` or `uid:gid`: the user of execs that name none.
@@ -105,11 +113,14 @@ pub struct SandboxSpec {
     /// What reads command lines where none is named; the image's, or `sh`, when absent.
     pub shell: Option<String>,
     /// In place of the image's entry point, and of its command.
-    pub entrypoint: Option<Vec<String>>,
+    #[schema(required = false)]
+    pub entrypoint: Vec<String>,
     pub init: Option<InitSpec>,
     pub hostname: Option<String>,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub lifetime: Option<Lifetime>,
+    #[schema(required = false)]
+    pub labels: BTreeMap<String, String>,
+    #[schema(required = false)]
+    pub lifetime: Lifetime,
     /// The same id again returns the first sandbox instead of making a second one.
     pub request_id: Option<String>,
 }
@@ -138,10 +149,13 @@ pub enum RootfsSpec {
 
 /// A program that runs from each start of a sandbox on, beside whatever else is run in it.
 #[derive(Debug, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct InitSpec {
     pub path: String,
-    pub args: Option<Vec<String>>,
-    pub env: Option<BTreeMap<String, String>>,
+    #[schema(required = false)]
+    pub args: Vec<String>,
+    #[schema(required = false)]
+    pub env: BTreeMap<String, String>,
 }
 
 /// Something mounted inside.
@@ -157,8 +171,10 @@ pub struct MountSpec {
     pub host_path: Option<String>,
     /// Bytes of a `tmpfs`.
     pub size: Option<u64>,
-    pub readonly: Option<bool>,
-    pub noexec: Option<bool>,
+    #[schema(required = false)]
+    pub readonly: bool,
+    #[schema(required = false)]
+    pub noexec: bool,
 }
 
 #[derive(Debug, ToSchema)]
@@ -173,6 +189,7 @@ pub enum MountKind {
 /// One change of a new sandbox's files. Which fields it has is told by `kind`.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 pub struct Patch {
     pub kind: PatchKind,
     /// Absolute, inside.
@@ -188,7 +205,8 @@ pub struct Patch {
     /// Permission bits.
     pub mode: Option<u32>,
     /// Whether something that is there may be overwritten.
-    pub replace: Option<bool>,
+    #[schema(required = false)]
+    pub replace: bool,
 }
 
 #[derive(Debug, ToSchema)]
@@ -207,12 +225,14 @@ pub enum PatchKind {
 /// Limits that were asked for. What is absent gets the daemon's default.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Bytes.
     pub memory: Option<u64>,
     /// Bytes of swap on top of memory.
     pub swap: Option<u64>,
     /// Processors; 0.5 is half of one.
+    #[schema(minimum = 0.001, maximum = 4096)]
     pub cpus: Option<f64>,
     pub pids: Option<u32>,
     pub open_files: Option<u32>,
@@ -243,13 +263,15 @@ pub struct LimitsPlan {
 /// How long a sandbox lives.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 pub struct Lifetime {
     /// From its start.
     pub ttl_ms: Option<u64>,
     /// Without a request and without a living process of the workload.
     pub idle_ms: Option<u64>,
     /// What happens then.
-    pub on_expiry: Option<OnExpiry>,
+    #[schema(required = false)]
+    pub on_expiry: OnExpiry,
 }
 
 #[derive(Debug, ToSchema)]
@@ -289,18 +311,23 @@ pub struct LimitStatement {
 /// What was asked of one exec.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 pub struct ExecSpec {
     /// Program and arguments; a program without a slash is looked for in `PATH`. Left out where `cell` is given.
-    pub command: Option<Vec<String>>,
+    #[schema(required = false)]
+    pub command: Vec<String>,
     /// Added to the sandbox's own environment.
-    pub env: Option<BTreeMap<String, String>>,
+    #[schema(required = false)]
+    pub env: BTreeMap<String, String>,
     pub cwd: Option<String>,
     pub user: Option<String>,
-    pub rlimits: Option<Vec<Rlimit>>,
+    #[schema(required = false)]
+    pub rlimits: Vec<Rlimit>,
     /// Present: the exec gets a terminal of this size, and stderr joins stdout.
     pub terminal: Option<TerminalSize>,
     /// Whether stdin stays open for writing.
-    pub stdin: Option<bool>,
+    #[schema(required = false)]
+    pub stdin: bool,
     /// After this long the whole process group is killed.
     pub timeout_ms: Option<u64>,
     /// The same id again returns the first exec instead of starting a second one.
@@ -308,7 +335,8 @@ pub struct ExecSpec {
     /// Code instead of a command.
     pub cell: Option<CellSpec>,
     /// Whether to tell which files beneath the working directory it made or changed.
-    pub track_files: Option<bool>,
+    #[schema(required = false)]
+    pub track_files: bool,
 }
 
 /// A piece of code and where it runs.

@@ -153,7 +153,7 @@ pub struct LoadSnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
     /// The name it was saved under when absent.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length = 63)]
     pub name: Option<SnapshotName>,
 }
 
@@ -237,7 +237,7 @@ pub struct DiffQuery {
 pub struct Diff {
     /// By path.
     pub changes: Vec<FileChange>,
-    /// There are more.
+    /// There are more, or there was no time to look for them: a path narrows the question.
     pub changes_cut: bool,
     /// As `diff -u` writes it, for `patch -p1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ mod stdio;
 use std::{
     fs, io,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -26,12 +26,13 @@ use super::{
 };
 use crate::{
     client::{Client, ClientOptions, StartMode},
+    daemon::Note,
     directories::Directories,
     env,
     error::CommandResult,
 };
 
-/// How long the daemon may take to listen.
+/// How long the daemon may take to leave.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of so many calls of a crowd's client one is a command; the others look at a file or the list.
 const CALLS_PER_COMMAND: usize = 10;
@@ -84,7 +85,7 @@ impl McpBench {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let address = listening(&directories.run).await?;
+        let address = Note::wait_for_address(&directories.run).await?;
         let client_options =
             ClientOptions { directories: directories.clone(), namespace: None, start: StartMode::Never };
         let client = Client::connect(client_options).await?;
@@ -298,24 +299,6 @@ fn expect(answer: &Value, pointer: &str, value: &Value) -> CommandResult<()> {
 fn unexpected(answer: &Value) -> crate::error::CommandError {
     let shown: String = answer.to_string().chars().take(400).collect();
     Error::new(ErrorKind::Internal, format!("an answer that the bench did not expect: {shown}")).into()
-}
-
-async fn listening(run: &Path) -> CommandResult<SocketAddr> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let told = fs::read(run.join("http.json")).ok();
-        let told = told.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let url = told.as_ref().and_then(|told| told.get("url")?.as_str());
-        if let Some(address) =
-            url.and_then(|url| url.strip_prefix("http://")?.trim_end_matches('/').parse().ok())
-        {
-            return Ok(address);
-        }
-        if Instant::now() >= deadline {
-            return Err(Error::new(ErrorKind::TimedOut, "the bench's daemon does not listen").into());
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 fn mib(bytes: u64) -> f64 {

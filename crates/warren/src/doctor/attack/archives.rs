@@ -1,11 +1,8 @@
 //! Hostile trees and archives, held against canaries on the host: snapshots, layers of images, contexts of builds, tars of files.
 
-use std::{
-    fs,
-    os::unix::fs::{FileTypeExt as _, symlink},
-    path::Path,
-};
+use std::{fs, os::unix::fs::FileTypeExt as _, path::Path};
 
+use attack::hostile::{Plant, lay_tree, random_tree};
 use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::{StreamExt as _, stream};
@@ -14,7 +11,7 @@ use serde_json::json;
 use super::{
     Seen, inside,
     secrets::contains,
-    stage::{CANARY_TEXT, OURS, Stage},
+    stage::{CANARY_TEXT, OURS, Stage, random_number},
     words,
 };
 use crate::{
@@ -25,68 +22,94 @@ use crate::{
 /// What archives try to leave outside.
 const EVIL: &str = "attack-evil";
 
-/// One thing that lies in a hostile tree. `@` stands for the canary's directory.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Lies {
-    Directory(&'static str),
-    Link(&'static str, &'static str),
-    File(&'static str),
-    Pipe(&'static str),
-}
-
-/// The tree of a stopped sandbox is changed as only an archive can, saved, loaded with the same bytes and restored. No file of
-/// the host may change, and a sandbox that comes of it must have all its walls.
-pub(super) async fn snapshot(stage: &Stage, name: &'static str, tree: &[Lies]) -> CommandResult<Seen> {
-    let source = stage.create(json!({ "name": format!("{name}-src"), "namespace": OURS })).await?;
-    stage.operator.act_with_grace(source.id.as_str(), "stop", None).await?;
-    let upper = stage.home().join("sandboxes").join(source.id.as_str()).join("fs/root/upper");
-    if let Err(error) = lay(&upper, tree, &stage.canary.path()) {
-        return Ok(Seen::untried(format!("the tree cannot be made without root: {error}")));
+/// A tree of the attacker's own making, as only an archive can bring it.
+pub(super) async fn snapshot(
+    stage: &Stage,
+    name: &'static str,
+    tree: &[(&'static str, Plant)],
+) -> CommandResult<Seen> {
+    let source = Source::make(stage, name).await?;
+    let tried = source.try_tree(stage, name, tree).await;
+    stage.remove(&source.id).await;
+    match tried? {
+        Ok(Restored { breaches, held, .. }) => Ok(Seen::unless(&breaches, held)),
+        Err(error) => Ok(Seen::untried(format!("the tree cannot be made without root: {error}"))),
     }
-    let came = restore(stage, name, source.id.as_str()).await;
-    let mut breaches = stage.canary.changes();
-    let held = match came {
-        Ok(restored) => {
-            breaches.extend(weak_walls(stage, &restored).await?);
-            stage.remove(&restored).await;
-            "restored with all its walls, nothing written outside".to_owned()
-        }
-        Err(error) => format!("refused: {}", words(&error)),
-    };
-    breaches.extend(stage.canary.changes());
-    breaches.dedup();
-    stage.remove(source.id.as_str()).await;
-    Ok(Seen::unless(&breaches, held))
 }
 
-fn lay(upper: &Path, tree: &[Lies], canary: &str) -> std::io::Result<()> {
-    for lies in tree {
-        match lies {
-            Lies::Directory(path) => fs::create_dir_all(upper.join(path))?,
-            Lies::Link(path, to) => {
-                clear(&upper.join(path))?;
-                symlink(to.replace('@', canary), upper.join(path))?;
+/// Random trees, which nobody thought of before.
+const RANDOM_TREES: u64 = 20;
+
+pub(super) async fn random_snapshots(stage: &Stage, name: &'static str) -> CommandResult<Seen> {
+    let seed = random_number()?;
+    let (mut breaches, mut n_made) = (Vec::new(), 0);
+    for n in 0..RANDOM_TREES {
+        let tree = random_tree(seed.wrapping_add(n));
+        let source = Source::make(stage, name).await?;
+        let tried = source.try_tree(stage, name, &tree).await;
+        stage.remove(&source.id).await;
+        match tried? {
+            Ok(restored) => {
+                n_made += usize::from(restored.is_made);
+                breaches.extend(restored.breaches.iter().map(|breach| format!("{breach} by {tree:?}")));
             }
-            Lies::File(path) => {
-                clear(&upper.join(path))?;
-                fs::write(upper.join(path), "in the way")?;
-            }
-            Lies::Pipe(path) => {
-                clear(&upper.join(path))?;
-                let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-                rustix::fs::mknodat(rustix::fs::CWD, upper.join(path), rustix::fs::FileType::Fifo, mode, 0)?;
+            Err(error) => {
+                return Ok(Seen::untried(format!("the tree cannot be made without root: {error}")));
             }
         }
     }
-    Ok(())
+    let n_refused = RANDOM_TREES as usize - n_made;
+    Ok(Seen::unless(
+        &breaches,
+        format!("{n_made} restored with all their walls, {n_refused} refused (seed {seed})"),
+    ))
 }
 
-/// Takes away what lies there already.
-fn clear(path: &Path) -> std::io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(_) => Ok(()),
+/// A stopped sandbox whose tree becomes a snapshot.
+struct Source {
+    id: String,
+}
+
+/// What came of restoring a hostile tree.
+struct Restored {
+    is_made: bool,
+    breaches: Vec<String>,
+    held: String,
+}
+
+impl Source {
+    async fn make(stage: &Stage, name: &str) -> CommandResult<Self> {
+        let made = stage.create(json!({ "name": format!("{name}-src"), "namespace": OURS })).await?;
+        stage.operator.act_with_grace(made.id.as_str(), "stop", None).await?;
+        Ok(Self { id: made.id.to_string() })
+    }
+
+    /// The tree is laid, saved, loaded with the same bytes and restored. No file of the host may change, and a sandbox that
+    /// comes of it must have all its walls. The inner error: the tree could not be laid.
+    async fn try_tree(
+        &self,
+        stage: &Stage,
+        name: &str,
+        tree: &[(&'static str, Plant)],
+    ) -> CommandResult<std::io::Result<Restored>> {
+        let upper = stage.home().join("sandboxes").join(&self.id).join("fs/root/upper");
+        if let Err(error) = lay_tree(&upper, tree, &stage.canary.directory) {
+            return Ok(Err(error));
+        }
+        let came = restore(stage, name, &self.id).await;
+        let mut breaches = stage.canary.changes();
+        let is_made = came.is_ok();
+        let held = match came {
+            Ok(restored) => {
+                breaches.extend(weak_walls(stage, &restored).await);
+                stage.remove(&restored).await;
+                "restored with all its walls, nothing written outside".to_owned()
+            }
+            Err(error) => format!("refused: {}", words(&error)),
+        };
+        breaches.extend(stage.canary.changes());
+        breaches.dedup();
+        Ok(Ok(Restored { is_made, breaches, held }))
     }
 }
 
@@ -127,18 +150,18 @@ fn message(body: &[u8]) -> String {
 }
 
 /// Walls that a sandbox made from a hostile tree lacks.
-async fn weak_walls(stage: &Stage, sandbox: &str) -> CommandResult<Vec<String>> {
+async fn weak_walls(stage: &Stage, sandbox: &str) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["proc-masks", "proc-writes", "sys-writes", "mount-flags"] {
-        let Ok(report) = inside::run_anew(stage, sandbox, name).await else {
+        let Ok(report) = inside::run(stage, sandbox, name, &[]).await else {
             // Its own tree keeps programs from running; what can be read through the API is looked at instead.
-            return Ok(unmasked(stage, sandbox).await);
+            return unmasked(stage, sandbox).await;
         };
         found.extend(
             report.breaches.iter().take(2).map(|breach| format!("{name}: {} {}", breach.what, breach.answer)),
         );
     }
-    Ok(found)
+    found
 }
 
 /// A tar whose names are what they are told to be: libraries refuse the ones that matter here.
@@ -303,17 +326,24 @@ pub(super) async fn image_root(stage: &Stage, name: &'static str) -> CommandResu
     Ok(Seen::unless(&breaches, held))
 }
 
-/// Masked files that can be read through the file API, where there is no program to look.
+/// What the file API shows where there is no program to look: `/proc` must be the kernel's, and masked.
 async fn unmasked(stage: &Stage, sandbox: &str) -> Vec<String> {
     let mut found = Vec::new();
+    if !can_be_read(stage, sandbox, "/proc/self/status").await {
+        found.push("/proc is not the kernel's".to_owned());
+    }
     for path in ["/proc/timer_list", "/proc/keys", "/proc/kcore"] {
-        let Ok(stream) = stage.operator.read_file(Within::Sandbox(sandbox), path).await else { continue };
-        let first: Vec<_> = stream.take(1).collect().await;
-        if first.iter().flatten().any(|bytes| !bytes.is_empty()) {
+        if can_be_read(stage, sandbox, path).await {
             found.push(format!("{path} can be read"));
         }
     }
     found
+}
+
+async fn can_be_read(stage: &Stage, sandbox: &str, path: &str) -> bool {
+    let Ok(stream) = stage.operator.read_file(Within::Sandbox(sandbox), path).await else { return false };
+    let first: Vec<_> = stream.take(1).collect().await;
+    first.iter().flatten().any(|bytes| !bytes.is_empty())
 }
 
 /// A context with names that lead out, and a copy of a link that leads to the host.

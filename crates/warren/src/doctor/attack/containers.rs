@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     Seen,
     inside::{self, report_of},
-    stage::{OURS, PROGRAM, Stage},
+    stage::{OURS, Stage},
     words,
 };
 use crate::{
@@ -62,7 +62,7 @@ async fn volume(stage: &Stage, name: &str) -> CommandResult<()> {
     }
 }
 
-/// CVE-2021-30465: a mount's place lies beneath another mount, in which a link leads out.
+/// CVE-2021-30465, CVE-2024-45310: a mount's place lies beneath another mount, in which a link leads out.
 pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
     volume(stage, "attack-links").await?;
     volume(stage, "attack-upper").await?;
@@ -81,6 +81,7 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
         "/vol/plain",
         "/vol/canary",
         "/vol/canary/etc",
+        "/vol/canary/made-by-a-mount",
         "/vol/proc/sys",
         "/vol/root/proc/sys",
         "/vol/guest/etc",
@@ -94,7 +95,7 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
         let id = made.id.to_string();
         n_made += 1;
         for name in ["proc-masks", "proc-writes", "mount-flags"] {
-            let report = inside::run_anew(stage, &id, name).await?;
+            let report = inside::run(stage, &id, name, &[]).await?;
             breaches.extend(report.breaches.iter().map(|breach| format!("{place}: {}", breach.what)));
         }
         stage.remove(&id).await;
@@ -103,7 +104,39 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
     if n_made == 0 {
         return Ok(Seen::untried("not even a mount at a plain directory of a volume was made"));
     }
-    Ok(Seen::unless(&breaches, format!("{n_made} of 7 mounts made, all inside; the others refused")))
+    Ok(Seen::unless(&breaches, format!("{n_made} of 8 mounts made, all inside; the others refused")))
+}
+
+/// CVE-2021-43784: places of mounts so long and many that a length which is kept in too few bits begins anew, and flags of the
+/// attacker's choice take the place of ours.
+pub(super) async fn long_mounts(stage: &Stage) -> CommandResult<Seen> {
+    let place = |n: usize| format!("/m{n}{}", format!("/{}", "x".repeat(200)).repeat(15));
+    let mount = |n: usize| json!({ "kind": "tmpfs", "guestPath": place(n), "size": 1 << 20 });
+    let (mut breaches, mut n_made) = (Vec::new(), 0);
+    let tries = [4, 24];
+    for n_mounts in tries {
+        let mounts: Vec<_> = (0..n_mounts).map(mount).collect();
+        let Ok(made) = stage.create(json!({ "namespace": OURS, "mounts": mounts })).await else { continue };
+        n_made += 1;
+        for name in ["mount-flags", "proc-masks", "capabilities"] {
+            let report = inside::run(stage, made.id.as_str(), name, &[]).await?;
+            breaches.extend(report.breaches.iter().map(|breach| format!("{name}: {}", breach.what)));
+        }
+        stage.remove(made.id.as_str()).await;
+    }
+    Ok(Seen::unless(&breaches, format!("{n_made} of {} sandboxes made, all walls stand", tries.len())))
+}
+
+/// A directory of the host that the operator mounted read-only stays as it is, page cache included (CVE-2022-0847).
+pub(super) async fn read_only_mounts(stage: &Stage) -> CommandResult<Seen> {
+    let mounts = json!([{
+        "kind": "bind", "hostPath": stage.canary.path(), "guestPath": "/canary", "readonly": true,
+    }]);
+    let made = stage.create(json!({ "namespace": OURS, "mounts": mounts })).await?.id.to_string();
+    let report = inside::run(stage, &made, "read-only-mount", &["/canary".to_owned()]).await;
+    stage.remove(&made).await;
+    let changes = stage.canary.changes();
+    Ok(if changes.is_empty() { inside::judge(&report?) } else { Seen::unless(&changes, "") })
 }
 
 /// CVE-2024-21626: a working directory that is a descriptor somebody left open.
@@ -147,7 +180,7 @@ pub(super) async fn system_files(stage: &Stage) -> CommandResult<Seen> {
 /// The guest still serves after everything that was sent to it.
 pub(super) async fn guest_signals(stage: &Stage) -> CommandResult<Seen> {
     let seen = inside::seen(stage, "guest-signals").await?;
-    let ran = stage.exec(&stage.sandbox, ExecSpec::argv([PROGRAM, "probe", "seccomp-mode"])).await?;
+    let ran = stage.exec(&stage.sandbox, inside::argv("seccomp-mode", &[])).await?;
     Ok(if ran.exec.exit_code == Some(0) { seen } else { Seen::open("the guest serves no more") })
 }
 

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Request,
     client::conn::http1,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, UPGRADE},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -44,6 +44,10 @@ impl Caller {
             Request::builder().method(method).uri(target).header(HOST, self.address.to_string());
         if let Some(key) = key {
             request = request.header(AUTHORIZATION, format!("Bearer {key}"));
+        }
+        // A route that becomes a byte stream looks at nothing else unless it is asked to.
+        if target.split('?').next().is_some_and(|path| path.ends_with("/connect")) {
+            request = request.header(CONNECTION, "upgrade").header(UPGRADE, "warren-stream");
         }
         let (kind, bytes) = body.unwrap_or_default();
         if !kind.is_empty() {

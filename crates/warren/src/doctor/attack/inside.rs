@@ -6,14 +6,14 @@ use attack::Report;
 use frontends::rest::v1;
 use sandbox::{Error, ErrorKind, ExecSpec};
 
-use super::{
-    Seen, listed,
-    stage::{PROGRAM, Stage},
-};
+use super::{Seen, listed, stage::Stage};
 use crate::{
     client::{Target, Within},
     error::CommandResult,
 };
+
+/// The guest's own binary, as its workload sees it: nothing has to be put into a sandbox.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// Tries one thing in the sandbox, and says what came of it.
 pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
@@ -57,16 +57,6 @@ pub(super) async fn run(
         Error::new(ErrorKind::Unavailable, format!("the probe did not report: {outcome} {}", said.trim()))
             .into()
     })
-}
-
-/// The same in a sandbox that has no program yet: the guest's own binary will do, if it can be run.
-pub(super) async fn run_anew(stage: &Stage, sandbox: &str, name: &str) -> CommandResult<Report> {
-    let own = ExecSpec::argv(["/proc/self/exe", "probe", name]);
-    if let Some(report) = stage.exec(sandbox, own).await.ok().as_ref().and_then(report_of) {
-        return Ok(report);
-    }
-    stage.put_program(sandbox).await?;
-    run(stage, sandbox, name, &[]).await
 }
 
 pub(super) fn report_of(ran: &v1::ExecResult) -> Option<Report> {

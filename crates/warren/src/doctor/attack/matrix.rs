@@ -1,9 +1,12 @@
 //! Every route and every tool, asked with the key of another namespace and with one that may only look.
 
+use bytes::Bytes;
+use futures_util::stream;
 use serde_json::{Map, Value, json};
 
 use super::{
     Seen,
+    archives::Tar,
     secrets::contains,
     stage::{FILE_SECRET, OURS, Stage},
 };
@@ -12,18 +15,6 @@ use crate::{
     error::CommandResult,
 };
 
-/// Routes that would send requests to registries and indexes of the world; those are looked at in other probes.
-const REACHES_OUT: &[&str] = &[
-    "/v1/images/pull",
-    "/v1/images/build",
-    "/v1/sandboxes/{sandbox}/packages",
-    "/v1/images/load",
-    "/v1/images/import",
-];
-/// Tools of the same kind.
-const TOOLS_REACH_OUT: &[&str] = &["image_pull", "image_build", "sandbox_package_install", "image_load"];
-/// Tools that have nothing to do here, and say so: the sandbox runs, and nothing is to be installed.
-const TOOLS_DO_NOTHING: &[&str] = &["sandbox_start", "sandbox_resume", "runtime_install"];
 /// Requests that change nothing although they are sent by POST.
 const LOOKS: &[&str] = &["/v1/snapshots/{snapshot}/verify", "/v1/sandboxes/{sandbox}/links"];
 
@@ -33,6 +24,9 @@ pub(super) struct Belongings {
     exec: String,
     volume: String,
     snapshot: String,
+    /// One that is here, and one that its registry may be asked for and does not have.
+    image: String,
+    missing_image: String,
 }
 
 impl Belongings {
@@ -47,11 +41,16 @@ impl Belongings {
         stage.operator.act_with_grace(source.id.as_str(), "stop", None).await?;
         let snapshot = json!({ "sandbox": source.id, "name": "attack-matrix", "namespace": OURS });
         let snapshot: Value = stage.operator.post_json(Target::new(&["snapshots"]), &snapshot).await?;
+        let image = "attack/matrix:1".to_owned();
+        let layer = stream::iter([Ok(Bytes::from(Tar::default().file("file", "text").end()))]);
+        stage.operator.import_image(&image, None, None, layer).await?;
         Ok(Self {
             sandbox: stage.sandbox.clone(),
             exec: exec.id.to_string(),
             volume: "attack-matrix".to_owned(),
             snapshot: snapshot["id"].as_str().unwrap_or_default().to_owned(),
+            image,
+            missing_image: stage.decoys.missing_image(),
         })
     }
 
@@ -63,9 +62,10 @@ impl Belongings {
             "volume" => self.volume.clone(),
             "snapshot" => self.snapshot.clone(),
             "number" => "0".to_owned(),
+            "port" => "80".to_owned(),
             "state" => "running".to_owned(),
             "pattern" => "*".to_owned(),
-            "reference" => "attack/none:1".to_owned(),
+            "reference" | "image" => self.image.clone(),
             "path" | "root" | "from" | "to" => "/root/secret".to_owned(),
             _ => "none".to_owned(),
         }
@@ -106,9 +106,6 @@ async fn operations(stage: &Stage, of: &Belongings) -> CommandResult<Vec<Operati
     let mut found = Vec::new();
     let paths = document["paths"].as_object().cloned().unwrap_or_default();
     for (path, methods) in &paths {
-        if REACHES_OUT.contains(&path.as_str()) {
-            continue;
-        }
         for (method, about) in methods.as_object().into_iter().flatten() {
             found.push(operation(&document, path, method, about, of));
         }
@@ -122,8 +119,8 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
     for parameter in about["parameters"].as_array().into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default();
         if parameter["in"] == "path" {
-            target = target.replace(&format!("{{{name}}}"), &of.named(name));
-        } else if parameter["required"] == true {
+            target = target.replace(&format!("{{{name}}}"), &of.named(name).replace('/', "%2F"));
+        } else if parameter["required"] == true || name == "port" {
             query.push(format!("{name}={}", of.named(name)));
         }
     }
@@ -140,7 +137,10 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
         Some(json) => {
             ("application/json", sample(document, &json["schema"], "", of).to_string().into_bytes())
         }
-        None => ("application/octet-stream", b"attack".to_vec()),
+        None => {
+            let file = format!("FROM {}\n", of.missing_image);
+            ("application/octet-stream", Tar::default().file("Dockerfile", &file).end())
+        }
     });
     Operation { method: method.to_uppercase(), path: path.to_owned(), target, body }
 }
@@ -173,6 +173,7 @@ fn sample(document: &Value, schema: &Value, name: &str, of: &Belongings) -> Valu
         "array" => match schema["minItems"].as_u64() {
             Some(1..) => json!([sample(document, &schema["items"], name, of)]),
             _ if name == "command" => json!(["true"]),
+            _ if name == "packages" => json!(["attack"]),
             _ => json!([]),
         },
         "integer" | "number" => json!(schema["minimum"].as_u64().unwrap_or(1).max(1)),
@@ -200,6 +201,7 @@ fn word(name: &str, of: &Belongings) -> String {
         "sandbox" | "name" | "source" => of.sandbox.clone(),
         "volume" => of.volume.clone(),
         "snapshot" => of.snapshot.clone(),
+        "reference" => of.missing_image.clone(),
         "exec" | "execId" | "session_id" | "sessionId" => of.exec.clone(),
         "namespace" => OURS.to_owned(),
         "path" | "from" | "to" | "guest_path" => "/root/secret".to_owned(),
@@ -219,6 +221,9 @@ async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
         Ok(state) => found.push(format!("the sandbox is {state}")),
         Err(_) => found.push("the sandbox is gone".to_owned()),
     }
+    if stage.operator.save_images(std::slice::from_ref(&of.image), "oci").await.is_err() {
+        found.push("its image is gone".to_owned());
+    }
     if stage.operator.look(Within::Sandbox(&stage.sandbox), "/root/secret").await.is_err() {
         found.push("its file is gone".to_owned());
     }
@@ -229,37 +234,56 @@ async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
     found
 }
 
-/// Why requests were refused. One that is refused for its form, or not answered, says nothing about rights.
-#[derive(Default)]
+/// Why requests were refused. One that is refused for its form, or not answered, says nothing about rights: then the matrix does
+/// not know how to ask for a new route or tool.
 struct Tally {
+    /// Refusals that are about rights. Things of another namespace do not exist for a key; to one that may only look, they do.
+    by_right: &'static [&'static str],
     n_by_right: usize,
     unsaid: Vec<String>,
 }
 
 impl Tally {
+    fn foreign() -> Self {
+        Self {
+            by_right: &["401", "403", "404", "denied", "host_path_denied", "not_found"],
+            n_by_right: 0,
+            unsaid: Vec::new(),
+        }
+    }
+
+    fn read_only() -> Self {
+        Self { by_right: &["403", "denied"], n_by_right: 0, unsaid: Vec::new() }
+    }
+
     fn count(&mut self, operation: &Operation, status: Option<u16>) {
+        let what = format!("{} {}", operation.method, operation.path);
         match status {
-            Some(401 | 403 | 404) => self.n_by_right += 1,
             Some(200..300) => {}
-            _ => self.unsaid.push(format!("{} {}", operation.method, operation.path)),
+            Some(status) => self.count_refusal(what, &status.to_string()),
+            None => self.count_refusal(what, "no answer"),
         }
     }
 
     /// The same for a tool, by the code of its error; none where it did what it was asked.
     fn count_tool(&mut self, tool: &Value, code: Option<&str>) {
-        match code {
-            Some("not_found" | "denied" | "host_path_denied") => self.n_by_right += 1,
-            None => {}
-            Some(_) => self.unsaid.push(tool["name"].as_str().unwrap_or_default().to_owned()),
+        if let Some(code) = code {
+            self.count_refusal(tool["name"].as_str().unwrap_or_default().to_owned(), code);
         }
     }
 
-    fn text(&self, n: usize, what: &str) -> String {
-        let told = format!("{n} {what}, {} refused by right", self.n_by_right);
-        match self.unsaid.len() {
-            0 => told,
-            n => format!("{told}, {n} for another reason ({})", super::listed(&self.unsaid)),
+    fn count_refusal(&mut self, what: String, reason: &str) {
+        match self.by_right.contains(&reason) {
+            true => self.n_by_right += 1,
+            false => self.unsaid.push(format!("{what} ({reason})")),
         }
+    }
+
+    fn seen(&self, breaches: &[String], n: usize, what: &str) -> Seen {
+        if breaches.is_empty() && !self.unsaid.is_empty() {
+            return Seen::untried(format!("not refused by right: {}", super::listed(&self.unsaid)));
+        }
+        Seen::unless(breaches, format!("{n} {what}, {} refused by right", self.n_by_right))
     }
 }
 
@@ -267,7 +291,7 @@ impl Tally {
 pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations = operations(stage, of).await?;
-    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
+    let (mut breaches, mut tally) = (Vec::new(), Tally::foreign());
     for operation in &operations {
         let asked =
             stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await;
@@ -279,7 +303,7 @@ pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
+    Ok(tally.seen(&breaches, operations.len(), "routes"))
 }
 
 /// Routes that change something for a key that may only look.
@@ -287,7 +311,7 @@ pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations: Vec<_> =
         operations(stage, of).await?.into_iter().filter(|operation| !operation.is_read()).collect();
-    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
+    let (mut breaches, mut tally) = (Vec::new(), Tally::read_only());
     for operation in &operations {
         let (method, target) = (operation.method.as_str(), operation.target.as_str());
         let asked = stage.ask(&stage.read_only_key, method, target, operation.body.clone()).await;
@@ -298,7 +322,7 @@ pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(Seen::unless(&breaches, tally.text(operations.len(), "routes")))
+    Ok(tally.seen(&breaches, operations.len(), "routes"))
 }
 
 /// Routes without a key: only two answer, with nothing about anybody.
@@ -322,18 +346,18 @@ pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
 
 async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
     let (answer, _) = stage.caller.mcp(key, "tools/list", json!({})).await?;
-    let tools = answer.pointer("/result/tools").and_then(Value::as_array).cloned().unwrap_or_default();
-    let reaches_out = |tool: &Value| TOOLS_REACH_OUT.contains(&tool["name"].as_str().unwrap_or_default());
-    Ok(tools.into_iter().filter(|tool| !reaches_out(tool)).collect())
+    Ok(answer.pointer("/result/tools").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
 /// Fields that tools take beyond what their schema requires: what belongs to the first namespace, and consent.
 fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
-    // Some make a sandbox and are told what to call it.
+    // Some make something and are told what to call it.
     let name = match tool {
-        "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" => "attack-new",
-        volume if volume.starts_with("volume_") => of.volume.as_str(),
-        _ => of.sandbox.as_str(),
+        "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" | "volume_create" => {
+            format!("new-{}", tool.replace('_', "-"))
+        }
+        volume if volume.starts_with("volume_") => of.volume.clone(),
+        _ => of.sandbox.clone(),
     };
     vec![
         ("name", json!(name)),
@@ -343,8 +367,12 @@ fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
         ("snapshot", json!(of.snapshot)),
         ("pathOrName", json!(of.snapshot)),
         ("execSessionId", json!(of.exec)),
-        ("reference", json!("attack/none:1")),
+        ("jobId", json!(of.exec)),
+        ("reference", json!(of.missing_image)),
         ("data", json!("attack")),
+        ("glob", json!("*")),
+        ("packages", json!(["attack"])),
+        ("ttlSecs", json!(60)),
         ("edits", json!([{ "oldText": FILE_SECRET, "newText": "attack" }])),
         ("confirm", json!(true)),
     ]
@@ -380,7 +408,7 @@ pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
     if tools.is_empty() {
         return Ok(Seen::untried("no tools are listed"));
     }
-    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
+    let (mut breaches, mut tally) = (Vec::new(), Tally::foreign());
     for tool in &tools {
         let Ok((failure, answer)) = call(stage, &stage.other_key, tool, of).await else {
             tally.count_tool(tool, Some("unanswered"));
@@ -392,7 +420,7 @@ pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(Seen::unless(&breaches, tally.text(tools.len(), "tools")))
+    Ok(tally.seen(&breaches, tools.len(), "tools"))
 }
 
 pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
@@ -401,7 +429,7 @@ pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
     if tools.is_empty() {
         return Ok(Seen::untried("no tools are listed"));
     }
-    let (mut breaches, mut tally) = (Vec::new(), Tally::default());
+    let (mut breaches, mut tally) = (Vec::new(), Tally::read_only());
     let is_read = |tool: &&Value| tool.pointer("/annotations/readOnlyHint") == Some(&json!(true));
     let changing: Vec<&Value> = tools.iter().filter(|tool| !is_read(tool)).collect();
     for tool in &changing {
@@ -410,14 +438,12 @@ pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
             continue;
         };
         tally.count_tool(tool, failure.as_deref());
-        let name = tool["name"].as_str().unwrap_or_default();
-        // Which tools are listed is the session's own business.
-        if failure.is_none() && !name.starts_with("toolset_") && !TOOLS_DO_NOTHING.contains(&name) {
-            breaches.push(format!("{name} did what it was asked"));
+        if failure.is_none() {
+            breaches.push(format!("{} did what it was asked", tool["name"].as_str().unwrap_or_default()));
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(Seen::unless(&breaches, tally.text(changing.len(), "tools")))
+    Ok(tally.seen(&breaches, changing.len(), "tools"))
 }
 
 /// Wrong keys from one address do not lock out a right one.

@@ -1,13 +1,12 @@
 //! The list: every probe once, with the promise that it holds up.
 
+use attack::hostile::Plant;
 use futures_util::future::BoxFuture;
 
 use super::{
     Probe,
     Run::{self, Inside, Staged},
-    Seen, Stage,
-    archives::{self, Lies},
-    containers, matrix, memory, neighbours, resources, secrets, ssrf,
+    Seen, Stage, archives, containers, matrix, memory, neighbours, resources, secrets, ssrf,
 };
 use crate::error::CommandResult;
 
@@ -116,15 +115,15 @@ pub(crate) const PROBES: &[Probe] = &[
             stage,
             "snapshot-proc-link",
             &[
-                Lies::Directory("sys/class/net"),
-                Lies::Directory("d1/d2/d3/d4/d5/d6"),
-                Lies::Directory("d1/q"),
-                Lies::Directory("q/sys/net/ipv4"),
-                Lies::Link("sys/class/net/lo", "../../../d1/d2/d3/d4/d5/d6"),
-                Lies::Link("proc", "sys/class/net/lo/../../../../../q"),
-                Lies::Link(
+                ("sys/class/net", Plant::Directory),
+                ("d1/d2/d3/d4/d5/d6", Plant::Directory),
+                ("d1/q", Plant::Directory),
+                ("q/sys/net/ipv4", Plant::Directory),
+                ("sys/class/net/lo", Plant::Link("../../../d1/d2/d3/d4/d5/d6")),
+                ("proc", Plant::Link("sys/class/net/lo/../../../../../q")),
+                (
                     "q/sys/net/ipv4/ip_unprivileged_port_start",
-                    "@/sys/net/ipv4/ip_unprivileged_port_start",
+                    Plant::Link("@/sys/net/ipv4/ip_unprivileged_port_start"),
                 ),
             ],
         ))
@@ -133,36 +132,39 @@ pub(crate) const PROBES: &[Probe] = &[
         Box::pin(archives::snapshot(
             stage,
             "snapshot-kernel-links",
-            &[Lies::Link("proc", "@"), Lies::Link("sys", "@"), Lies::Link("dev", "@")],
+            &[("proc", Plant::Link("@")), ("sys", Plant::Link("@")), ("dev", Plant::Link("@"))],
         ))
     }),
     archive("snapshot-system-links", SNAPSHOT_PROMISE, |stage| {
         Box::pin(archives::snapshot(
             stage,
             "snapshot-system-links",
-            &[Lies::Link("usr", "@"), Lies::Link("etc", "@/etc")],
+            &[("usr", Plant::Link("@")), ("etc", Plant::Link("@/etc"))],
         ))
     }),
     archive("snapshot-scratch-links", SNAPSHOT_PROMISE, |stage| {
         Box::pin(archives::snapshot(
             stage,
             "snapshot-scratch-links",
-            &[Lies::Link("tmp", "@"), Lies::Link("run", "@/etc")],
+            &[("tmp", Plant::Link("@")), ("run", Plant::Link("@/etc"))],
         ))
     }),
     archive("snapshot-files-for-directories", SNAPSHOT_PROMISE, |stage| {
         Box::pin(archives::snapshot(
             stage,
             "snapshot-files-for-directories",
-            &[Lies::File("proc"), Lies::Pipe("sys"), Lies::File("dev"), Lies::Pipe("tmp")],
+            &[("proc", Plant::File), ("sys", Plant::Pipe), ("dev", Plant::File), ("tmp", Plant::Pipe)],
         ))
     }),
     archive("snapshot-loops", SNAPSHOT_PROMISE, |stage| {
         Box::pin(archives::snapshot(
             stage,
             "snapshot-loops",
-            &[Lies::Link("proc", "sys"), Lies::Link("sys", "proc"), Lies::Link("dev", "dev")],
+            &[("proc", Plant::Link("sys")), ("sys", Plant::Link("proc")), ("dev", Plant::Link("dev"))],
         ))
+    }),
+    archive("snapshot-random", SNAPSHOT_PROMISE, |stage| {
+        Box::pin(archives::random_snapshots(stage, "snapshot-random"))
     }),
     archive("layer-parent", "Names with `..` or from the root stay in their layer", |stage| {
         Box::pin(archives::layer(stage, "layer-parent"))
@@ -250,11 +252,42 @@ pub(crate) const PROBES: &[Probe] = &[
         "The daemon keeps no environment without a bound",
         Staged(|stage| Box::pin(resources::environment(stage))),
     ),
-    probe(RESOURCES, "aio", "No context of asynchronous I/O can be made", Inside("aio")),
-    probe(RESOURCES, "ptys", "A sandbox has a limit of terminals", Inside("ptys")),
-    probe(RESOURCES, "keyrings", "No key of the kernel can be made", Inside("keyrings")),
-    probe(RESOURCES, "bpf-filters", "No BPF program can be loaded", Inside("bpf-filters")),
-    probe(RESOURCES, "user-namespaces", "No namespace can be made", Inside("user-namespaces")),
+    probe(
+        RESOURCES,
+        "aio",
+        "No context of asynchronous I/O can be made",
+        Staged(|stage| Box::pin(resources::aio(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "queues",
+        "One sandbox takes its share of message queues",
+        Staged(|stage| Box::pin(resources::queues(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "ptys",
+        "A sandbox has a limit of terminals, and they end with it",
+        Staged(|stage| Box::pin(resources::ptys(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "keyrings",
+        "No key of the kernel can be made",
+        Staged(|stage| Box::pin(resources::keyrings(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "bpf-filters",
+        "No BPF program can be loaded",
+        Staged(|stage| Box::pin(resources::bpf_filters(stage))),
+    ),
+    probe(
+        RESOURCES,
+        "user-namespaces",
+        "No namespace can be made",
+        Staged(|stage| Box::pin(resources::user_namespaces(stage))),
+    ),
     probe(RESOURCES, "watchers", "fanotify, userfaultfd, perf and io_uring are refused", Inside("watchers")),
     probe(
         NEIGHBOURS,
@@ -277,7 +310,7 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         NEIGHBOURS,
         "abstract-sockets",
-        "Abstract sockets of the host are out of reach",
+        "Abstract sockets of the host are out of reach (CVE-2020-15257)",
         Staged(|stage| Box::pin(neighbours::abstract_sockets(stage))),
     ),
     probe(
@@ -339,14 +372,26 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         ESCAPES,
         "kernel-mounts",
-        "Nothing is mounted over the kernel's places (CVE-2019-16884)",
+        "Nothing is mounted over the kernel's places (CVE-2019-16884, CVE-2019-19921)",
         Staged(|stage| Box::pin(containers::kernel_mounts(stage))),
     ),
     probe(
         ESCAPES,
         "mounts-through-links",
-        "Mount points are found inside the root (CVE-2021-30465)",
+        "Mount points are found and made inside the root (CVE-2021-30465, CVE-2024-45310)",
         Staged(|stage| Box::pin(containers::mounts_through_links(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "long-mounts",
+        "Long and many mounts change no other setting (CVE-2021-43784)",
+        Staged(|stage| Box::pin(containers::long_mounts(stage))),
+    ),
+    probe(
+        ESCAPES,
+        "read-only-mounts",
+        "A read-only directory of the host stays as it is (CVE-2022-0847)",
+        Staged(|stage| Box::pin(containers::read_only_mounts(stage))),
     ),
     probe(
         ESCAPES,
@@ -375,11 +420,21 @@ pub(crate) const PROBES: &[Probe] = &[
         "Handlers on the host cannot be set (CVE-2025-52881)",
         Inside("core-pattern"),
     ),
-    probe(ESCAPES, "release-agent", "No cgroup hierarchy can be mounted", Inside("release-agent")),
+    probe(
+        ESCAPES,
+        "release-agent",
+        "No cgroup hierarchy can be mounted (CVE-2022-0492)",
+        Inside("release-agent"),
+    ),
     probe(ESCAPES, "uevent-helper", "No helper of uevents can be set", Inside("uevent-helper")),
     probe(ESCAPES, "binfmt-misc", "No interpreter can be registered", Inside("binfmt-misc")),
     probe(ESCAPES, "device-nodes", "Device nodes cannot be made or used", Inside("device-nodes")),
-    probe(ESCAPES, "cgroup-writes", "Limits cannot be changed from inside", Inside("cgroup-writes")),
+    probe(
+        ESCAPES,
+        "cgroup-writes",
+        "Limits cannot be changed from inside (CVE-2023-25809)",
+        Inside("cgroup-writes"),
+    ),
     probe(ESCAPES, "join-namespaces", "Namespaces cannot be joined", Inside("join-namespaces")),
     probe(ESCAPES, "kernel-log", "The kernel's log cannot be read", Inside("kernel-log")),
     probe(ESCAPES, "terminal-input", "Nothing can be typed into a terminal", Inside("terminal-input")),
@@ -388,6 +443,24 @@ pub(crate) const PROBES: &[Probe] = &[
         "ssrf-pull",
         "Pulls of a key reach no private address",
         Staged(|stage| Box::pin(ssrf::pull(stage))),
+    ),
+    probe(
+        REQUESTS,
+        "ssrf-tool",
+        "The same holds for pulls by an MCP tool",
+        Staged(|stage| Box::pin(ssrf::tool(stage))),
+    ),
+    probe(
+        REQUESTS,
+        "ssrf-redirect",
+        "A registry's redirects lead to no private address",
+        Staged(|stage| Box::pin(ssrf::redirect(stage))),
+    ),
+    probe(
+        REQUESTS,
+        "ssrf-realm",
+        "A registry's token service is at no private address",
+        Staged(|stage| Box::pin(ssrf::realm(stage))),
     ),
     probe(
         REQUESTS,

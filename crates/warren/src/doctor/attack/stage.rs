@@ -4,34 +4,32 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read as _},
-    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::stream;
-use sandbox::{Enforcement, Error, ErrorKind, ExecSpec, LimitKind};
+use sandbox::{Enforcement, ExecSpec, LimitKind};
 use serde_json::{Value, json};
 use tokio::{
     process::{Child, Command},
     sync::OnceCell,
 };
 
-use super::{super::Scratch, http::Caller, matrix::Belongings};
+use super::{super::Scratch, http::Caller, matrix::Belongings, ssrf::Decoys};
 use crate::{
     client::{Client, ClientOptions, StartMode, Target},
+    daemon::Note,
     directories::Directories,
     env,
-    error::{CommandError, CommandResult},
+    error::CommandResult,
 };
 
-/// Where the program to run lies inside.
-pub(super) const PROGRAM: &str = "/root/warren-probe";
 /// Namespaces of the two keys.
 pub(super) const OURS: &str = "attack-ours";
 pub(super) const THEIRS: &str = "attack-theirs";
@@ -39,10 +37,11 @@ pub(super) const THEIRS: &str = "attack-theirs";
 pub(super) const MEMORY_LIMIT: u64 = 32 << 20;
 /// Written to a file of the sandbox that others must not read.
 pub(super) const FILE_SECRET: &str = "attack-content-of-a-neighbour";
-/// How long the daemon may take to listen, and to leave.
+/// How long the daemon may take to leave.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long an exec inside may take.
 const EXEC_TIME: Duration = Duration::from_secs(15);
+const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 /// Answers that are kept to be searched for secrets, in bytes.
 const MAX_SAID: usize = 16 << 20;
 
@@ -67,6 +66,8 @@ pub(crate) struct Stage {
     pub(super) secret: String,
     /// A file and a directory that nothing may touch.
     pub(super) canary: Canary,
+    /// Servers that the daemon may be led to.
+    pub(super) decoys: Decoys,
     /// Made when first needed.
     pub(super) belongings: OnceCell<Belongings>,
     /// What the daemon answered to strangers.
@@ -82,20 +83,29 @@ impl Stage {
         let Directories { home, run } = scratch.directories.clone();
         // In a group of its own, so that Ctrl-C reaches us alone: sandboxes are removed before their daemon goes.
         let log = fs::File::create(home.join("attack.log"))?;
-        let daemon = Command::new(std::env::current_exe()?)
+        let decoys = Decoys::listen().await?;
+        let config = home.join("attack.toml");
+        fs::write(&config, format!("[images]\ninsecure = [{:?}]\n", decoys.registry))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
             .arg0("warren")
             .env(env::HOME_DIRECTORY, &home)
             .env(env::RUN_DIRECTORY, &run)
             .env("WARREN_ATTACK_SECRET", &secret)
-            .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "0"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "0", "--config"])
+            .arg(config)
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let address = listening(&run).await?;
+            .kill_on_drop(true);
+        // Behind a proxy it would be the proxy's walls that are tried.
+        for name in PROXY_VARIABLES {
+            command.env_remove(name).env_remove(name.to_lowercase());
+        }
+        let daemon = command.spawn()?;
+        let address = Note::wait_for_address(&run).await?;
         let options = ClientOptions {
             directories: scratch.directories.clone(),
             namespace: None,
@@ -119,12 +129,13 @@ impl Stage {
             limits: (0, 0),
             secret,
             canary,
+            decoys,
             belongings: OnceCell::new(),
             said: Mutex::default(),
         })
     }
 
-    /// Makes keys and sandboxes, and puts the program into them.
+    /// Makes keys and sandboxes.
     pub(super) async fn furnish(&mut self) -> CommandResult<()> {
         self.key = self.make_key(OURS, false).await?;
         self.other_key = self.make_key(THEIRS, false).await?;
@@ -141,9 +152,6 @@ impl Stage {
             .await?
             .id
             .to_string();
-        for sandbox in [&self.sandbox, &self.neighbour, &self.small] {
-            self.put_program(sandbox).await?;
-        }
         self.write(&self.sandbox, "/root/secret", FILE_SECRET).await
     }
 
@@ -159,12 +167,6 @@ impl Stage {
 
     pub(super) async fn create(&self, spec: Value) -> CommandResult<v1::Sandbox> {
         self.operator.post_json(Target::new(&["sandboxes"]), &spec).await
-    }
-
-    pub(super) async fn put_program(&self, sandbox: &str) -> CommandResult<()> {
-        let program = tokio::fs::File::open(std::env::current_exe()?).await?;
-        let bytes = tokio_util::io::ReaderStream::with_capacity(program, 1 << 20);
-        self.operator.write_file(sandbox, PROGRAM, Some(v1::Octal(0o755)), bytes).await.map(drop)
     }
 
     pub(super) async fn write(&self, sandbox: &str, path: &str, text: &str) -> CommandResult<()> {
@@ -282,28 +284,16 @@ impl Stage {
 /// Name of the file in the daemon's directory that holds the secret.
 pub(super) const SECRET_FILE: &str = "attack-secret-file";
 
+pub(super) fn random_number() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 fn random_word() -> io::Result<String> {
     let mut bytes = [0; 12];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-async fn listening(run: &Path) -> CommandResult<SocketAddr> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let told = fs::read(run.join("http.json")).ok();
-        let told = told.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let url = told.as_ref().and_then(|told| told.get("url")?.as_str());
-        let address = url.and_then(|url| url.strip_prefix("http://")?.trim_end_matches('/').parse().ok());
-        if let Some(address) = address {
-            return Ok(address);
-        }
-        if Instant::now() >= deadline {
-            let error = Error::new(ErrorKind::TimedOut, "the throw-away daemon does not listen");
-            return Err(CommandError::from(error.with_hint("`warren doctor` tells what is missing.")));
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Files outside every sandbox, as attackers would like to change them.

@@ -3,11 +3,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt::Write,
+    time::Duration,
 };
 
 use sandbox::{FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::explained;
 use crate::mcp::{
@@ -22,6 +24,8 @@ const MAX_DEPTH: u32 = 32;
 /// Entries in one tree when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 400;
 const MAX_LIMIT: u32 = 5000;
+/// After this long directories are shown closed: whoever asked waits for the tree.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![Tool::new(
@@ -60,10 +64,11 @@ async fn tree(call: Call, arguments: TreeArguments) -> ToolResult<Tree> {
     let depth = arguments.depth.unwrap_or(DEFAULT_DEPTH);
     let mut left = arguments.limit.unwrap_or(DEFAULT_LIMIT);
     let mut found = Found::default();
+    let end = Instant::now() + MAX_TIME;
     // Level by level, so that a limit cuts what is deep before what is near.
     let mut queue = VecDeque::from([(root.clone(), 1)]);
     while let Some((directory, level)) = queue.pop_front() {
-        if left == 0 {
+        if left == 0 || Instant::now() >= end {
             found.closed.push(directory);
             continue;
         }

@@ -109,7 +109,7 @@ pub(super) struct Diff {
     name: String,
     since: String,
     changes: Vec<Changed>,
-    /// There are more.
+    /// There are more, or there was no time to look for them.
     more_changes: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
@@ -169,6 +169,11 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
         let n = report.patch_left_out;
         format!("The patch leaves out {n} changed files or links: they are no text, or too long.")
     });
+    let cut = report.changes_cut.then(|| {
+        "There are more changes than are told, or looking for them took too long: give path to compare less, or a \
+         larger limit."
+            .to_owned()
+    });
     Ok(Answer::new(Diff {
         name: arguments.name,
         since: arguments.since.unwrap_or_else(|| IMAGE.to_owned()),
@@ -177,5 +182,6 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
         patch: report.patch,
         patch_cut: report.patch_cut,
     })
-    .warn_all(left_out))
+    .warn_all(left_out)
+    .warn_all(cut))
 }
