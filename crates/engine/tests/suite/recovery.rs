@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use engine::{Engine, SandboxRef, Store, VolumeRef};
+use engine::{Engine, ForkSpec, SandboxRef, Store, VolumeRef};
 use sandbox::{ErrorKind, SandboxSpec, SandboxState, VolumeSpec};
 use serde_json::json;
 
@@ -267,6 +267,26 @@ async fn a_manifest_that_cannot_be_read_keeps_its_files_from_the_homes_own_datab
     let world = world.restart().await;
     assert!(directories.iter().all(|path| path.exists()));
     assert_eq!(world.warnings().matches("its manifest cannot be read").count(), 2, "{}", world.warnings());
+}
+
+#[tokio::test]
+async fn a_snapshot_stays_while_one_without_a_record_may_be_made_on_it() {
+    let world = World::new().await;
+    let source = world.create().await;
+    let fork = world.engine.fork_sandbox(&world.who, &source, ForkSpec::default()).await.unwrap().remove(0);
+    let tree = fork.plan.above[0].clone();
+    assert!(tree.exists());
+    // As of a daemon that wrote no manifests.
+    let manifest = world.directory(&fork).join("manifest.json");
+    let lose_both = |home: &Path| {
+        lose(home);
+        fs::remove_file(manifest).unwrap();
+    };
+    let world = world.with_database(lose_both).await;
+    assert!(world.warnings().contains(fork.id.as_str()), "{}", world.warnings());
+    world.remove(&source).await;
+    let world = world.restart().await;
+    assert!(tree.exists() && world.backend.live() == [fork.id]);
 }
 
 #[tokio::test]
