@@ -305,7 +305,10 @@ fn a_guest_whose_run_directory_is_gone_is_ended_by_the_next_daemon() {
     let pid = fs::read_to_string(daemon.run_directory().join(&id).join("pid")).unwrap();
     let title = fs::read(format!("/proc/{}/cmdline", pid.split(' ').next().unwrap())).unwrap();
     let title = text(&title).trim_end_matches('\0').to_owned();
-    daemon.sh_ok("found", &format!("nohup bash -c 'exec -a \"{title}\" sleep 1000' > /dev/null 2>&1 &"));
+    // An argument would stand behind the title and spoil it.
+    let pretend = format!("exec -a \"{title}\" cat <> /tmp/pipe");
+    daemon.sh_ok("found", &format!("mkfifo /tmp/pipe && nohup bash -c '{pretend}' > /dev/null 2>&1 &"));
+    until("it pretends", || guests_of(&id) == 1 + 1);
     daemon.kill();
     fs::remove_dir_all(daemon.run_directory().join(&id)).unwrap();
     // As a removal that was cut short leaves it.
@@ -318,7 +321,7 @@ fn a_guest_whose_run_directory_is_gone_is_ended_by_the_next_daemon() {
     // One that pretends, and one guest.
     until("one guest is left", || guests_of(&id) == 1 + 1);
     until("what the removal left is gone", || !ghost.exists());
-    assert_eq!(daemon.sh_ok("found", "pgrep -c sleep"), "1");
+    assert_eq!(daemon.sh_ok("found", "pgrep -c cat"), "1");
     daemon.ok(["rm", "--force", "lost", "found"]);
     until("nothing is left", || daemon.leftovers().is_empty() && guests_of(&id) == 0);
 }
