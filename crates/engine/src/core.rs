@@ -401,6 +401,11 @@ impl Core {
         self.corrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the records tell of every sandbox. Where they do not, any image or snapshot may be in use.
+    pub(crate) fn knows_all_sandboxes(&self) -> bool {
+        self.corrupt().is_empty() && self.recovery.unknown.is_empty()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         // Every change in there is one insert or remove; a panic elsewhere leaves it whole.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)

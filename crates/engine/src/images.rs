@@ -171,9 +171,9 @@ struct Records(Weak<Core>);
 
 impl Users for Records {
     fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
-        // Without the engine, or with records that cannot be read, nobody can tell.
+        // Without the engine, or while a sandbox is not known, nobody can tell.
         let core = self.0.upgrade()?;
-        core.corrupt().is_empty().then(|| core.image_users())
+        core.knows_all_sandboxes().then(|| core.image_users())
     }
 }
 
@@ -196,10 +196,6 @@ pub(crate) fn user_gone(core: &Arc<Core>, shared: &Shared) {
 
 /// Takes away whatever has no name and no user any more, while nobody waits for it.
 pub(crate) fn collect_behind(core: &Arc<Core>) {
-    if !core.recovery.unknown.is_empty() {
-        // Which images those use that have no record nobody knows.
-        return;
-    }
     let Some(images) = core.images.opened.get().cloned() else { return };
     let closing = core.closing.clone();
     core.drivers.spawn(async move {

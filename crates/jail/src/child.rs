@@ -456,4 +456,47 @@ mod tests {
         assert_eq!(parse_stat(line), Some((42, 98765)));
         assert_eq!(parse_stat("42"), None);
     }
+
+    /// A child on its way, with a directory in the place of its `/proc`.
+    fn child_with_proc<'a>(proc: &std::path::Path, filter: &'a Filter) -> Child<'a> {
+        Child {
+            reply: None,
+            handoff: None,
+            from_spawner: None,
+            pidfd: None,
+            layers: Vec::new(),
+            mounts_from_spawner: None,
+            n_mounts: 0,
+            mounts: Vec::new(),
+            held: vec![(MountName::Proc, mounts::open(proc).unwrap())],
+            sys_is_empty: false,
+            empty: None,
+            pid: (0, 0),
+            filter,
+        }
+    }
+
+    #[test]
+    fn a_wall_whose_place_is_missing_or_a_link_is_an_error() {
+        let (proc, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(host.path().join("setting"), "kept").unwrap();
+        std::os::unix::fs::symlink(host.path(), proc.path().join("directory")).unwrap();
+        std::os::unix::fs::symlink(host.path().join("setting"), proc.path().join("setting")).unwrap();
+        let filter = Filter::workload();
+        let child = child_with_proc(proc.path(), &filter);
+        for path in ["missing", "missing/setting", "directory", "directory/setting", "setting"] {
+            let at = MountPath::new(MountName::Proc, path);
+            assert!(child.find_to_mask(&at, Missing::Fails).is_err(), "mask {path}");
+            assert!(child.make_read_only(&at).is_err(), "make {path} read-only");
+            assert!(child.set(&at, "0").is_err(), "set {path}");
+            assert!(child.find_to_mask(&at, Missing::IsFine).unwrap().is_none(), "{path}");
+        }
+        assert_eq!(fs::read_to_string(host.path().join("setting")).unwrap(), "kept");
+        // What is there is found and set.
+        fs::write(proc.path().join("real"), "").unwrap();
+        let at = MountPath::new(MountName::Proc, "real");
+        assert!(child.find_to_mask(&at, Missing::Fails).unwrap().is_some());
+        child.set(&at, "0").unwrap();
+        assert_eq!(fs::read_to_string(proc.path().join("real")).unwrap(), "0");
+    }
 }

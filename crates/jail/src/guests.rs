@@ -92,9 +92,12 @@ mod tests {
     fn a_process_that_only_calls_itself_a_guest_is_not_found() {
         use std::os::unix::process::CommandExt as _;
         let mark = format!("warren-{:016x}", std::process::id());
-        let mut pretender = std::process::Command::new("sleep");
-        pretender.arg0(title("sbx-1", &mark)).arg("1000");
+        // Without arguments, which would stand behind the title and spoil it. It waits for input.
+        let mut pretender = std::process::Command::new("cat");
+        pretender.arg0(title("sbx-1", &mark)).stdin(std::process::Stdio::piped());
         let mut child = pretender.spawn().unwrap();
+        let shown = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+        assert_eq!(name_in(&shown, &mark).as_deref(), Some("sbx-1"), "{shown}");
         let found = find_guests(&mark, |_standing| true);
         child.kill().unwrap();
         child.wait().unwrap();

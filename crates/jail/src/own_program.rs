@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, memfd_create},
     net::RecvFlags,
     process::geteuid,
 };
@@ -67,6 +67,8 @@ fn sealed_copy() -> io::Result<OwnedFd> {
     };
     let mut copy = File::from(copy);
     io::copy(&mut File::open(RUNNING)?, &mut copy)?;
+    // The kernel makes it writable for everybody, and seals hold its content only.
+    fchmod(&copy, Mode::from_raw_mode(0o555))?;
     fcntl_add_seals(&copy, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(copy.into())
 }

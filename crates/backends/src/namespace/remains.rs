@@ -85,4 +85,29 @@ mod tests {
         assert_eq!(found[..4], expected);
         assert_eq!(found[4..], [sandboxes.join(".deep-1-1")]);
     }
+
+    #[test]
+    fn what_is_left_of_the_dead_keeps_no_layer() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
+        for number in 0..=KEPT_SKELETONS {
+            let layer = directories.layers().join(format!("host-{number}"));
+            fs::create_dir_all(&layer).unwrap();
+            let made = SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64);
+            fs::File::open(layer).unwrap().set_modified(made).unwrap();
+        }
+        let oldest = directories.layers().join("host-0");
+        assert_eq!(find(&directories), [oldest.as_path()]);
+        // As a removal that was cut short leaves it: nothing tells which layer it had.
+        let names = directories.place(&sandbox::SandboxId::from_random([7; 8]));
+        fs::create_dir_all(&names.run).unwrap();
+        assert_eq!(find(&directories), [oldest.as_path()]);
+        fs::write(names.pid(), "1 1\n").unwrap();
+        assert_eq!(find(&directories), [oldest.as_path()]);
+        // One that lives may have any.
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let (pid, start_time) = jail::parse_stat(&stat).unwrap();
+        fs::write(names.pid(), format!("{pid} {start_time}\n")).unwrap();
+        assert_eq!(find(&directories), Vec::<PathBuf>::new());
+    }
 }

@@ -1,12 +1,20 @@
 //! From creation to the end, and what stays behind: nothing.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use backends::namespace::{Directories, NamespaceBackend};
 use guest_protocol::{Request, Response};
 use sandbox::{Backend as _, BackendError, ByteSize, Limits, SandboxId, SandboxSpec};
 
-use crate::world::{Client, World, sh};
+use crate::world::{Client, World, fresh_id, sh};
 
 pub(crate) async fn a_sandbox_is_made_runs_a_command_and_goes(world: Arc<World>) {
     let plan = world.plan();
@@ -209,14 +217,19 @@ pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<
 
 pub(crate) async fn a_guest_without_a_run_directory_is_found_and_ended(world: Arc<World>) {
     let (home, backend) = second(&world).await;
-    let (started, swept) = (plan_in(&world, home.path()), plan_in(&world, home.path()));
-    for plan in [&started, &swept] {
+    let [started, restarted, swept] = [0, 1, 2].map(|_| plan_in(&world, home.path()));
+    for plan in [&started, &restarted, &swept] {
         drop(backend.create(plan).await.unwrap());
     }
     let mark = fs::read(format!("/proc/{}/cmdline", pid_of(&world, &started.id))).unwrap();
     let title = String::from_utf8(mark).unwrap().trim_end_matches('\0').to_owned();
     assert!(title.starts_with(&format!("warren: {} warren-", started.id)), "{title}");
-    for id in [&started.id, &swept.id] {
+    let stranger = fresh_id();
+    let pretender = pretend(&title.replace(started.id.as_str(), stranger.as_str()));
+    while pretender.is_some() && guests_of(&stranger) == 0 {
+        tokio::task::yield_now().await;
+    }
+    for id in [&started.id, &restarted.id, &swept.id] {
         fs::remove_dir_all(world.run_directory(id)).unwrap();
     }
     drop(backend);
@@ -226,13 +239,31 @@ pub(crate) async fn a_guest_without_a_run_directory_is_found_and_ended(world: Ar
     assert_eq!((guests_of(&started.id), guests_of(&swept.id)), (0, 1));
     let again = next.create(&started).await.unwrap();
     assert_eq!(guests_of(&started.id), 1);
-    let known = [started.id.clone(), swept.id.clone()];
-    let removed = next.sweep(std::slice::from_ref(&started.id), &known).await.unwrap();
+    // This one counts as stopped, so nobody looks for its guest before it is started.
+    drop(next.create(&restarted).await.unwrap());
+    assert_eq!(guests_of(&restarted.id), 1);
+    let alive = [started.id.clone(), restarted.id.clone()];
+    let known = [started.id.clone(), restarted.id.clone(), swept.id.clone()];
+    let removed = next.sweep(&alive, &known).await.unwrap();
     assert_eq!(removed, std::slice::from_ref(&swept.id));
     assert_eq!(guests_of(&swept.id), 0);
     assert_eq!(sh(&*again, "echo alive").await.stdout, "alive\n");
     next.sweep(&[], &[]).await.unwrap();
     assert_eq!((guests_of(&started.id), guests_of(&swept.id)), (0, 0));
+    if let Some(mut pretender) = pretender {
+        assert_eq!(guests_of(&stranger), 1, "what is not ours was ended");
+        pretender.kill().unwrap();
+        pretender.wait().unwrap();
+    }
+}
+
+/// A process of the host's that looks like a guest of ours in all but where it stands. Only root can make one: an ordinary
+/// user's guests are known by their user where there are no cgroups.
+fn pretend(title: &str) -> Option<Child> {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "bash", "-c", "exec -a \"$0\" cat", title]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    rustix::process::geteuid().is_root().then(|| command.spawn().unwrap())
 }
 
 fn pid_of(world: &World, id: &SandboxId) -> String {

@@ -93,8 +93,8 @@ async fn take_away(core: &Arc<Core>, snapshot: &Snapshot) -> Result<()> {
 
 /// Takes away whatever has no name and no user. Removing one may free the one beneath.
 pub(crate) async fn collect(core: &Arc<Core>) {
-    // A sandbox whose record cannot be read may use any of them.
-    if !core.corrupt().is_empty() {
+    // A sandbox that is not known may use any of them.
+    if !core.knows_all_sandboxes() {
         return;
     }
     loop {

@@ -262,3 +262,28 @@ async fn a_renewal_that_is_answered_holds() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_renewal_waits_for_a_start_that_is_on_its_way() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(lifetime(Some(MINUTE), None, OnExpiry::Stop)).await.id.into();
+    world.stop(&which).await;
+    world.backend.delay_starts(Duration::from_millis(100));
+    for does_start in [false, true] {
+        if !does_start {
+            let what = "it broke".to_owned();
+            world.backend.fail_next_create(sandbox::BackendError::Failed { what, source: None });
+        }
+        let (engine, who, name) = (world.engine.clone(), world.who.clone(), which.clone());
+        let start = tokio::spawn(async move { engine.start_sandbox(&who, &name).await });
+        world.wait_for(&which, SandboxState::Creating).await;
+        let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
+        let renewal = in_time(world.engine.renew_sandbox(&world.who, &which, renewed)).await;
+        assert_eq!(in_time(start).await.unwrap().is_ok(), does_start);
+        // Whoever is told that it is renewed finds it running.
+        match renewal {
+            Ok(view) => assert!(does_start && view.state == SandboxState::Running, "{view:?}"),
+            Err(error) => assert!(!does_start && error.kind() == ErrorKind::WrongState, "{error}"),
+        }
+    }
+}

@@ -123,6 +123,25 @@ async fn an_image_stays_while_a_sandbox_is_made_on_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_image_stays_while_one_without_a_record_may_be_made_on_it() {
+    let world = with_images().await;
+    import(&world, "app:1", ImageConfig::default()).await;
+    let lost = world.engine.create_sandbox(&world.who, on("app:1", "lost")).await.unwrap();
+    world.engine.create_sandbox(&world.who, on("app:1", "web")).await.unwrap();
+    world.engine.remove_image(&world.who, "app:1", Force::Yes).await.unwrap();
+    world.store.remove_sandbox(lost.id.clone()).await.unwrap();
+    let manifest = world.directory(&lost).join("manifest.json");
+    let world = world.with_database(|_| std::fs::write(manifest, "{}").unwrap()).await;
+    assert_eq!(world.engine.images(&world.who).await.unwrap().len(), 1);
+    // The last user that is known goes.
+    let which: SandboxRef = "web".parse().unwrap();
+    world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
+    // It ends what it does behind before it is over.
+    let world = world.restart().await;
+    assert_eq!(world.engine.images(&world.who).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_cap_never_takes_what_a_sandbox_or_a_snapshot_uses() {
     // An image is its manifest, its configuration, its blob and one file: a bit more than 6 KiB. Four fit, five do not.
     let world = World::with(|config| {

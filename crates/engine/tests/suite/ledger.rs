@@ -135,3 +135,47 @@ async fn a_ledger_that_is_cut_while_its_exec_runs_is_told_too() {
     };
     assert!(items.iter().any(is_told), "{items:?}");
 }
+
+#[tokio::test]
+async fn an_end_that_was_taken_from_the_ledger_says_how_long_that_was() {
+    let world = World::new().await;
+    let view = world.create_named("dev").await;
+    let which = view.id.clone().into();
+    let exec = world.run(&which, "seq 2000").await;
+    world.event(EventKind::ExecEnded).await;
+    // The daemon dies between the ledger's entry and the record.
+    let record = world.store.exec(exec.id.clone()).await.unwrap().unwrap();
+    let (state, last_entry) = (sandbox::ExecState::Running, None);
+    let unfinished = store::ExecRecord { state, outcome: None, ended_at: None, last_entry, ..record };
+    world.store.update_exec(unfinished).await.unwrap();
+    let world = world.crash().await;
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+    let segment = world.directory(&view).join("logs").join(exec.id.as_str()).join("00000000000000000001.seg");
+    let cut = |_home: &std::path::Path| {
+        std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(32).unwrap();
+    };
+    let world = world.restart().await.with_database(cut).await;
+    let items = read_all(&world, &which, &exec.id).await;
+    assert!(items.iter().any(Result::is_err), "{items:?}");
+}
+
+#[tokio::test]
+async fn output_that_only_the_ledger_had_is_told_as_lost_when_that_is_cut() {
+    let world = World::new().await;
+    let view = world.create_named("dev").await;
+    let which = view.id.clone().into();
+    let exec = world.start_exec(&which, "seq 2000; late 0.3 afterwards").await;
+    let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
+    in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
+    // By then the guest was told that it is written down, and has forgotten it.
+    let segment = world.directory(&view).join("logs").join(exec.id.as_str()).join("00000000000000000001.seg");
+    let cut = |_home: &std::path::Path| {
+        std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(32).unwrap();
+    };
+    let world = world.with_database(cut).await;
+    let items = read_all(&world, &which, &exec.id).await;
+    let errors: Vec<_> = items.iter().filter_map(|item| item.as_ref().err()).collect();
+    assert!(errors.len() == 1 && errors[0].to_string().contains("lost"), "{errors:?}");
+    let items: Vec<_> = items.into_iter().flatten().collect();
+    assert!(text(&items, EntryKind::Stdout).ends_with("afterwards\n"), "{items:?}");
+}

@@ -4,6 +4,7 @@ use sandbox::{
     ByteSize, Capabilities, Capability, ErrorKind, KeySpec, Limit, Limits, Namespace, Next, RequestId,
     SandboxSpec,
 };
+use serde_json::json;
 
 use super::support::{World, in_time};
 
@@ -107,6 +108,30 @@ async fn swap_counts_as_memory_and_so_does_a_tmpfs_that_no_memory_limit_holds() 
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(705))).await.unwrap_err();
     assert!(error.to_string().contains("1025MiB"), "{error}");
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(704))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tmpfs_that_is_mounted_is_no_larger_than_memory_and_counts_where_no_limit_holds_it() {
+    let world = World::new().await;
+    let capabilities = world.engine.capabilities().clone();
+    let has = capabilities.has.iter().copied().filter(|one| *one != Capability::MemoryLimit).collect();
+    world.backend.set_capabilities(Capabilities { has, ..capabilities });
+    let world = world.restart().await;
+    let who = holder(&world, None, Some(ByteSize::gib(1))).await;
+    let create = async |memory: u64, size: u64| {
+        let mounts = json!([{ "kind": "tmpfs", "guestPath": "/a", "size": ByteSize::mib(size).bytes() }]);
+        let mounts = serde_json::from_value(mounts).unwrap();
+        let spec = SandboxSpec { mounts, ..of_memory(ByteSize::mib(memory)) };
+        world.engine.create_sandbox(&who, spec).await
+    };
+    let error = create(352, 353).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    assert!(error.to_string().contains("353MiB") && error.to_string().contains("352MiB"), "{error}");
+    // By default 256 MiB of /tmp and 64 MiB of /dev/shm come on top.
+    let error = create(353, 352).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("1025MiB"), "{error}");
+    create(352, 352).await.unwrap();
 }
 
 #[tokio::test]

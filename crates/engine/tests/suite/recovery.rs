@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use engine::{Engine, SandboxRef, Store, VolumeRef};
+use engine::{Engine, ForkSpec, SandboxRef, Store, VolumeRef};
 use sandbox::{ErrorKind, SandboxSpec, SandboxState, VolumeSpec};
 use serde_json::json;
 
 use super::{
     snapshots::which as snapshot_called,
-    support::{World, bytes, collect, open},
+    support::{World, bytes, collect, in_time, open},
 };
 
 impl World {
@@ -228,4 +228,79 @@ async fn what_changes_in_a_record_changes_in_its_manifest() {
     assert_eq!((found.lifetime.clone(), found.expires_at), (lifetime, renewed.expires_at));
     let mode = fs::metadata(world.directory(&found).join("manifest.json")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn nothing_is_ended_on_the_word_of_a_database_that_does_not_know_all() {
+    let world = World::new().await;
+    let (kept, bare) = (world.create_named("kept").await, world.create_named("bare").await);
+    fs::remove_file(world.directory(&kept).join("manifest.json")).unwrap();
+    // Nothing but its guest tells of this one.
+    fs::remove_dir_all(world.directory(&bare)).unwrap();
+    let snapshot = sandbox::SnapshotId::from_random([7; 8]);
+    let half_made = world.home.path().join("snapshots").join(format!(".making-{snapshot}"));
+    fs::create_dir_all(half_made.join("tree")).unwrap();
+    let mut world = world.with_database(lose).await;
+    for _start in 0..2 {
+        assert_eq!(world.backend.live().len(), 2);
+        assert!(world.directory(&kept).exists() && half_made.exists());
+        world = world.restart().await;
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_that_cannot_be_read_keeps_its_files_from_the_homes_own_database_too() {
+    let world = World::new().await;
+    let bad = world.create_named("bad").await;
+    volume(&world.engine, &world, "models").await;
+    let models = world.store.volumes().await.unwrap().records.remove(0).id;
+    world.store.remove_sandbox(bad.id.clone()).await.unwrap();
+    world.store.remove_volume(models.clone()).await.unwrap();
+    let directories = [world.directory(&bad), world.home.path().join("volumes").join(models.as_str())];
+    let world = world
+        .with_database(|_| {
+            directories.iter().for_each(|path| fs::write(path.join("manifest.json"), "{}").unwrap());
+        })
+        .await;
+    assert_eq!(world.backend.live(), [bad.id]);
+    assert!(directories.iter().all(|path| path.exists()));
+    let world = world.restart().await;
+    assert!(directories.iter().all(|path| path.exists()));
+    assert_eq!(world.warnings().matches("its manifest cannot be read").count(), 2, "{}", world.warnings());
+}
+
+#[tokio::test]
+async fn a_snapshot_stays_while_one_without_a_record_may_be_made_on_it() {
+    let world = World::new().await;
+    let source = world.create().await;
+    let fork = world.engine.fork_sandbox(&world.who, &source, ForkSpec::default()).await.unwrap().remove(0);
+    let tree = fork.plan.above[0].clone();
+    assert!(tree.exists());
+    // As of a daemon that wrote no manifests.
+    let manifest = world.directory(&fork).join("manifest.json");
+    let lose_both = |home: &Path| {
+        lose(home);
+        fs::remove_file(manifest).unwrap();
+    };
+    let world = world.with_database(lose_both).await;
+    assert!(world.warnings().contains(fork.id.as_str()), "{}", world.warnings());
+    world.remove(&source).await;
+    let world = world.restart().await;
+    assert!(tree.exists() && world.backend.live() == [fork.id]);
+}
+
+#[tokio::test]
+async fn a_volume_of_a_daemon_that_wrote_no_manifests_gets_one() {
+    let world = World::new().await;
+    volume(&world.engine, &world, "models").await;
+    let id = world.store.volumes().await.unwrap().records.remove(0).id;
+    let manifest = world.home.path().join("volumes").join(id.as_str()).join("manifest.json");
+    fs::remove_file(&manifest).unwrap();
+    let _world = world.restart().await;
+    in_time(async {
+        while !manifest.exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

@@ -290,6 +290,28 @@ async fn two_hundred_clients_at_once() {
 }
 
 #[tokio::test]
+async fn one_session_too_many_is_refused_while_all_are_in_use() {
+    let server = Server::new().await;
+    let (mut sessions, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..256 {
+        let session = server.begin("2025-11-25", "ana").await;
+        streams.push(session.listen(None).await);
+        sessions.push(session);
+    }
+    let begin = || {
+        let headers = [("accept", "application/json, text/event-stream"), ("who", "ana")];
+        server.send(posted("/mcp", hello("2025-11-25"), &headers))
+    };
+    let refused = begin().await;
+    assert_eq!(refused.status.as_u16(), 429, "{refused:?}");
+    assert_eq!(refused.json()["error"]["kind"], "limit_reached", "{refused:?}");
+    // The first is still there; one that nobody listens to any more makes room.
+    assert_eq!(sessions[0].ask(request(1, "ping", json!({}))).await["result"], json!({}));
+    drop(streams.pop());
+    assert_eq!(begin().await.status.as_u16(), 200);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_answered_as_json_rpc_says() {
     let server = Server::new().await;
     let send = async |body: Body, accept: &str| {

@@ -115,6 +115,24 @@ async fn the_operators_login_is_lent_only_to_registries_of_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_stands_for_an_address_inside_is_not_dialled() {
+    // Nothing but the address tells that this is inside.
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
+    let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Vec::from_iter).unwrap_or_default();
+    if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) || name == "localhost" {
+        return println!("skipped: this host's own name, {name:?}, does not stand for loopback");
+    }
+    let server = Server::of(&small_image("x"), |_request| None);
+    let reference: images::Reference = format!("{name}:{}/app:v1", server.address().port()).parse().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let images = Images::open(home.path(), options()).await.unwrap();
+    let asked = PullOptions { insecure: true, ..public() };
+    let told = assert_denied(images.pull(&reference, asked, Progress::none()).await.map(drop));
+    assert!(told.contains("is not at a public address"), "{told}");
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mirrors_that_were_named_are_asked() {
     let image = small_image("x");
     let mirror = Server::of(&image, |_request| None);

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::harness::{Daemon, is_root};
+use crate::{
+    crashes,
+    harness::{Daemon, is_root},
+};
 
 /// Runs a piece of Python in the sandbox; what it prints is the answer.
 fn python(daemon: &Daemon, script: &str) -> String {
@@ -427,8 +430,8 @@ for name, attempt in [
     ('attribute', lambda: os.setxattr(fd, 'user.evil', b'1')),
     ('link', lambda: os.link(at, '/root/link', follow_symlinks=True)),
     ('truncate', lambda: os.truncate(at, 0)),
-    ('write', lambda: os.open(at, os.O_WRONLY)),
-    ('append', lambda: os.open(at, os.O_RDWR | os.O_APPEND)),
+    ('write', lambda: os.write(os.open(at, os.O_WRONLY), b'x')),
+    ('append', lambda: os.write(os.open(at, os.O_RDWR | os.O_APPEND), b'x')),
     ('chown', lambda: os.fchown(fd, 0, 0)),
 ]:
     try:
@@ -442,15 +445,44 @@ print('tried')
 /// The class of CVE-2019-5736: a workload becomes the program that every guest runs, and reaches its file on the host.
 #[test]
 fn our_own_program_cannot_be_changed_through_a_process_that_runs_it() {
-    change_own_program(&Daemon::start());
-    if let Some(daemon) = Daemon::of_ordinary_user() {
-        change_own_program(&daemon);
+    for daemon in [Some(Daemon::start()), Daemon::of_ordinary_user()].into_iter().flatten() {
+        assert_eq!(change_own_program(&daemon), "tried\n");
     }
 }
 
-fn change_own_program(daemon: &Daemon) {
+/// An update replaces the program while its daemon runs. The next spawner is the program of before, which is in no directory
+/// any more, so that no mount can show it.
+#[test]
+fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
+    for daemon in [Some(Daemon::of_own_binary()), Daemon::of_ordinary_user()].into_iter().flatten() {
+        let program = fs::read_link(format!("/proc/{}/exe", daemon.pid())).unwrap();
+        let new = program.with_extension("new");
+        fs::copy(&program, &new).unwrap();
+        fs::rename(new, &program).unwrap();
+        let spawner = rustix::process::Pid::from_raw(crashes::spawner_of(&daemon)).unwrap();
+        rustix::process::kill_process(spawner, rustix::process::Signal::KILL).unwrap();
+        daemon.create("first", &[]);
+        let id = daemon.inspect("first")["id"].as_str().unwrap().to_owned();
+        let pid = fs::read_to_string(daemon.run_directory().join(id).join("pid")).unwrap();
+        let shown = fs::read_link(format!("/proc/{}/exe", pid.split(' ').next().unwrap())).unwrap();
+        assert_eq!(shown.to_str(), Some("/memfd:warren (deleted)"));
+        let changed = change_own_program(&daemon);
+        // A sandbox of an ordinary user is that user, who owns the copy and may change its mode or times. It is nobody's file,
+        // and what is in it is sealed.
+        let of_content = ["link", "truncate", "write", "append"].map(|name| format!("CHANGED {name}"));
+        assert!(!changed.lines().any(|line| of_content.iter().any(|name| name == line)), "{changed}");
+        assert!(changed.ends_with("tried\n"), "{changed}");
+        if daemon.runs_as_root() {
+            assert_eq!(changed, "tried\n");
+        }
+    }
+}
+
+/// Tries to change our program from inside; tells what could be changed of what runs there. The program itself never is.
+fn change_own_program(daemon: &Daemon) -> String {
     use std::os::unix::fs::MetadataExt as _;
-    let program = fs::read_link(format!("/proc/{}/exe", daemon.pid())).unwrap();
+    // Also when it is in no directory any more.
+    let program = format!("/proc/{}/exe", daemon.pid());
     let facts = || {
         let found = fs::metadata(&program).unwrap();
         let times = (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec());
@@ -464,9 +496,9 @@ fn change_own_program(daemon: &Daemon) {
     let mut evil =
         evil.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let tried = daemon.ok(["exec", "v", "python3", "-c", CHANGE_PROGRAM]);
-    assert_eq!(tried, "tried\n");
     assert_eq!(facts(), before);
     daemon.ok(["rm", "--force", "v"]);
     evil.wait().unwrap();
     assert_eq!(facts(), before);
+    tried
 }

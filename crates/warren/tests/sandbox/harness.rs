@@ -21,8 +21,10 @@ pub(crate) struct Daemon {
     /// None where empty.
     proxy: String,
     process: Option<Child>,
-    /// A copy of the binary that the user can reach as whom everything runs; none: as we are.
-    as_ordinary: Option<PathBuf>,
+    /// A copy of the binary, for this daemon alone.
+    own_binary: Option<PathBuf>,
+    /// Everything runs as an ordinary user; otherwise as we are.
+    is_ordinary: bool,
 }
 
 /// Nobody in particular, with subordinate ids.
@@ -52,7 +54,22 @@ impl Daemon {
 
     pub(crate) fn unstarted() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, proxy: String::new(), process: None, as_ordinary: None }
+        Self { directory, proxy: String::new(), process: None, own_binary: None, is_ordinary: false }
+    }
+
+    /// With a copy of the binary that a test may do anything to.
+    pub(crate) fn of_own_binary() -> Self {
+        let mut daemon = Self::unstarted();
+        daemon.copy_binary();
+        daemon.serve();
+        daemon
+    }
+
+    fn copy_binary(&mut self) -> PathBuf {
+        let binary = self.directory.path().join("warren");
+        fs::copy(warren(), &binary).unwrap();
+        self.own_binary = Some(binary.clone());
+        binary
     }
 
     /// Of an ordinary user with subordinate ids, for whoever is root. `None` where that cannot be.
@@ -67,17 +84,23 @@ impl Daemon {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::chown(directory, Some(ORDINARY), Some(ORDINARY)).unwrap();
         fs::write(directory.join("subids"), SUBORDINATE).unwrap();
-        let binary = directory.join("warren");
-        fs::copy(warren(), &binary).unwrap();
+        let binary = daemon.copy_binary();
         std::os::unix::fs::chown(&binary, Some(ORDINARY), Some(ORDINARY)).unwrap();
-        daemon.as_ordinary = Some(binary);
+        daemon.is_ordinary = true;
         daemon.serve();
         Some(daemon)
     }
 
+    pub(crate) fn runs_as_root(&self) -> bool {
+        is_root() && !self.is_ordinary
+    }
+
     /// The program to run, as whoever runs it.
     fn program(&self) -> Command {
-        let Some(binary) = &self.as_ordinary else { return Command::new(warren()) };
+        let binary = self.own_binary.clone().unwrap_or_else(warren);
+        if !self.is_ordinary {
+            return Command::new(binary);
+        }
         let subids = self.directory.path().join("subids");
         let script = format!(
             "mount --bind {0} /etc/subuid && mount --bind {0} /etc/subgid && \
