@@ -279,7 +279,8 @@ impl fmt::Display for NewMount {
                 let how = if *recursive { " with what is beneath" } else { "" };
                 write!(f, "{}{how} {flags:?}", from.display())
             }
-            Self::Staged(from) => write!(f, "{from}"),
+            // Users read this when a tree refuses the mount: where we work is nothing to them.
+            Self::Staged(from) => write!(f, "the overlay of {}", from.name),
             Self::Layer(number) => write!(f, "layer {number}"),
             Self::Handed(number) => write!(f, "mount {number}"),
         }
