@@ -154,3 +154,29 @@ fn the_base_that_gives_more_is_taken() {
         assert_eq!(cgroups.missing().len(), 1, "{:?}", cgroups.missing());
     }
 }
+
+#[test]
+fn groups_that_nobody_uses_go_with_their_parent() {
+    let top = tempfile::tempdir().unwrap();
+    let parent = |name: &str| {
+        let parent = top.path().join(name);
+        fs::create_dir_all(parent.join("sbx-1/workload")).unwrap();
+        fs::create_dir_all(parent.join("sbx-2/files")).unwrap();
+        parent
+    };
+    // The daemon was killed, and everything in its sandboxes with it.
+    let left = parent("warren-1");
+    fs::create_dir(left.join(GUESTS)).unwrap();
+    Parent::forget(&left);
+    assert!(!left.exists());
+
+    let half_gone = parent("warren-2");
+    Parent::forget(&half_gone);
+    assert!(!half_gone.exists());
+
+    // A daemon or a guest is in it; the sandbox has no processes of its own.
+    let used = parent("warren-3");
+    fs::create_dir_all(used.join(GUESTS).join("held")).unwrap();
+    Parent::forget(&used);
+    assert!(used.join("sbx-1/workload").exists());
+}
