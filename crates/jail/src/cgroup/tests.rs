@@ -44,7 +44,7 @@ fn version_1_has_a_directory_in_each_hierarchy() {
     assert_eq!((files.enter.len(), files.memory.is_some(), files.oom_counter.is_some()), (3, true, true));
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.memsw.limit_in_bytes"), (65 << 20).to_string());
-    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (16 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (8 << 20).to_string());
     assert!(cgroups.limits_sockets());
     assert_eq!(read(top.path(), "1/warren/sbx-1/cpu.cfs_quota_us"), "150000");
     assert_eq!(read(top.path(), "2/warren/sbx-1/pids.max"), "32");
