@@ -69,7 +69,7 @@ const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, 
 const SET: [(MountName, &str, &str); 8] = [
     // Ports below 1024 for everybody: the network namespace is the sandbox's own.
     (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
-    // What one end of a TCP connection buffers (see `internet_budget`): larger buffers are no faster on loopback.
+    // What one end of a TCP connection buffers (see `internet_budget`); docs/performance.md has what it costs.
     (Proc, "sys/net/ipv4/tcp_rmem", "4096 32768 65536"),
     (Proc, "sys/net/ipv4/tcp_wmem", "4096 16384 65536"),
     // Connections are counted when `connect` is called, so there must be no other way to make one.
