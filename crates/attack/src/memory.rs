@@ -38,7 +38,9 @@ pub(crate) fn take(arguments: &[String]) -> Report {
         "pipes" => Ok(pipes(most)),
         "unix" => Ok(unix_sockets(most)),
         "tcp" => tcp(most),
+        "tcp-unaccepted" => tcp_unaccepted(most),
         "udp" => udp(most),
+        "udp-unsent" => udp_unsent(most),
         "netlink" => netlink(most),
         "page-tables" => sys::take_page_tables(most as usize / PAGE).map(|()| most),
         _ => return Report::skip("no such kind of memory"),
@@ -126,6 +128,41 @@ fn tcp(most: u64) -> io::Result<u64> {
     }
     Ok(taken)
 }
+
+/// What a server has received before it accepts belongs to nobody yet.
+fn tcp_unaccepted(most: u64) -> io::Result<u64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    // The standard library's backlog is short.
+    rustix::net::listen(&listener, i32::MAX)?;
+    let address = listener.local_addr()?;
+    let (mut kept, mut taken) = (Vec::new(), 0);
+    while taken < most && kept.len() < MAX_SOCKETS {
+        let Ok(near) = TcpStream::connect(address) else { break };
+        taken += fill(near.as_fd(), most - taken);
+        kept.push(near);
+    }
+    Ok(taken)
+}
+
+/// Datagrams that are begun (`MSG_MORE`) and never sent.
+fn udp_unsent(most: u64) -> io::Result<u64> {
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    let address = receiver.local_addr()?;
+    let (mut kept, mut taken) = (Vec::new(), 0);
+    let begun = [1; 60_000];
+    while taken < most && kept.len() < MAX_UNSENT {
+        let Ok(sender) = UdpSocket::bind("127.0.0.1:0") else { break };
+        match rustix::net::sendto(&sender, &begun, rustix::net::SendFlags::MORE, &address) {
+            Ok(n) => taken += n as u64,
+            Err(_) => break,
+        }
+        kept.push(sender);
+    }
+    Ok(taken)
+}
+
+/// Each holds less than a socket that receives.
+const MAX_UNSENT: usize = 900;
 
 /// Sockets of one kind that are enough for what is asked, and not for more.
 const MAX_SOCKETS: usize = 600;

@@ -10,10 +10,16 @@ use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, Defaults, SandboxId, SandboxPlan, SandboxSpec};
 
 fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink } = handoff;
-    let netlink = netlink.map(|gate| (gate.listener, gate.max_sockets as usize));
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
+        handoff;
+    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
+    let sockets = sockets.map(|gate| guest::SocketGate {
+        listener: gate.listener,
+        max_netlink: gate.max_netlink,
+        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
+    });
     let config =
-        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink };
+        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets };
     i32::from(guest::run(config).is_err())
 }
 

@@ -6,8 +6,8 @@
 //! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
 //! reach) and that the host stays (a connection may end at any byte). Neither may stop the guest or lose an exec's output.
 //!
-//! One thread runs everything; only work on files, which can block, goes to a few short-lived threads, or to processes that
-//! the workload is charged for.
+//! One thread runs everything, but for two things: work on files, which can block, goes to a few short-lived threads, or to
+//! processes that the workload is charged for; and one thread answers for sockets ([`sockets`]), ours among them.
 
 mod background;
 mod code;
@@ -17,10 +17,10 @@ mod exec;
 mod files;
 mod limits;
 mod listen;
-mod netlink;
 mod processes;
 mod reap;
 mod server;
+mod sockets;
 mod sys;
 mod wire;
 
@@ -40,6 +40,7 @@ use tokio::{
     task::LocalSet,
 };
 
+pub use sockets::{InternetBudget, SocketGate};
 pub use sys::adopt_descriptor;
 
 /// What a guest is started with.
@@ -56,8 +57,8 @@ pub struct GuestConfig {
     pub oom_counter: Option<OwnedFd>,
     /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
     pub rlimits: Vec<(u32, u64, u64)>,
-    /// The listener of a syscall filter that asks for every netlink socket, and how many there may be at once.
-    pub netlink: Option<(OwnedFd, usize)>,
+    /// Where sockets are asked for, if the syscall filter can ask.
+    pub sockets: Option<SocketGate>,
 }
 
 /// What all tasks share.
@@ -135,14 +136,14 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         leave: Notify::new(),
         was_active: Notify::new(),
     });
+    if let Some(gate) = config.sockets {
+        sockets::guard(gate)?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
         tokio::task::spawn_local(tidy(Rc::clone(&guest)));
-        if let Some((calls, max_sockets)) = config.netlink {
-            tokio::task::spawn_local(netlink::admit(sys::watched(calls)?, max_sockets));
-        }
         tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
         guest.leave.notified().await;
         Ok(())

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             memory_cgroup: None,
             oom_counter: None,
             rlimits: vec![],
-            netlink: None,
+            sockets: None,
         })
     });
     match served {

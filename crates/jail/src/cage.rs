@@ -26,6 +26,20 @@ pub struct Cage {
     pub steps: Vec<Step>,
     /// For every command the guest runs: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
+    pub internet: InternetBudget,
+}
+
+/// How many internet sockets a sandbox may have, told by the memory that they may take without being charged to its cgroup:
+/// connections that nobody accepted yet, the last packet of a full connection, unfinished datagrams, queues of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InternetBudget {
+    /// For all sockets together.
+    pub bytes: u64,
+    /// The most that one end of a TCP connection takes.
+    pub tcp_socket: u64,
+    /// The most that any other socket takes.
+    pub other_socket: u64,
 }
 
 /// Ids inside the sandbox and what they are outside of it, in the spawner's own user namespace.
@@ -279,7 +293,8 @@ impl fmt::Display for NewMount {
                 let how = if *recursive { " with what is beneath" } else { "" };
                 write!(f, "{}{how} {flags:?}", from.display())
             }
-            Self::Staged(from) => write!(f, "{from}"),
+            // Users read this when a tree refuses the mount: where we work is nothing to them.
+            Self::Staged(from) => write!(f, "the overlay of {}", from.name),
             Self::Layer(number) => write!(f, "layer {number}"),
             Self::Handed(number) => write!(f, "mount {number}"),
         }

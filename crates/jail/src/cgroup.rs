@@ -47,7 +47,7 @@ const FILES: &str = "files";
 /// holds for UDP and every other protocol that counts its memory. Version 2 counts them as memory.
 const V1_SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
 /// The part of its memory limit that a workload may have in buffers of sockets on version 1, on top of it.
-const V1_SOCKET_SHARE: u64 = 4;
+pub const V1_SOCKET_SHARE: u64 = 8;
 
 /// A file that could not be read or written, and what was to go into it.
 #[derive(Debug, thiserror::Error)]

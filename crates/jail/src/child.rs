@@ -16,12 +16,12 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cage::{Cage, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, Step},
+    cage::{Cage, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, Step},
     devices, handed, mounts,
     packet::{self, Failure, HandingOver, Reply},
     place::{self, Crossing},
     privileges,
-    seccomp::{Filter, NetlinkGate},
+    seccomp::{Filter, SocketGate},
     sys,
 };
 
@@ -38,8 +38,9 @@ pub struct Handoff {
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
-    /// Absent where there are no netlink sockets inside.
-    pub netlink: Option<NetlinkGate>,
+    /// Absent where the kernel has no listener for us: see [`SocketGate`].
+    pub sockets: Option<SocketGate>,
+    pub internet: InternetBudget,
 }
 
 /// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
@@ -79,6 +80,8 @@ pub(crate) fn become_guest(
         sys_is_empty: false,
         empty: None,
         pid: (0, 0),
+        rlimits: cage.rlimits,
+        internet: cage.internet,
         filter,
     };
     child.begin(&cage.name);
@@ -87,8 +90,7 @@ pub(crate) fn become_guest(
         Err(failure) => child.fail(failure),
     };
     child.report_ready(step_micros);
-    let Some(mut handoff) = child.handoff else { sys::exit_now(1) };
-    handoff.rlimits = cage.rlimits;
+    let Some(handoff) = child.handoff else { sys::exit_now(1) };
     sys::exit_now(guest_main(handoff))
 }
 
@@ -118,6 +120,8 @@ struct Child<'a> {
     empty: Option<OwnedFd>,
     /// As the host knows it, with its start time.
     pid: (i32, u64),
+    rlimits: Vec<(u32, u64, u64)>,
+    internet: InternetBudget,
     filter: &'a Filter,
 }
 
@@ -169,9 +173,9 @@ impl Child<'_> {
             Step::Setting { at, value } => self.set(at, value),
             Step::CloseDescriptors => self.close_descriptors(),
             Step::Seccomp { .. } => {
-                let netlink = self.filter.install()?;
+                let sockets = self.filter.install()?;
                 if let Some(handoff) = &mut self.handoff {
-                    handoff.netlink = netlink;
+                    handoff.sockets = sockets;
                 }
                 Ok(())
             }
@@ -310,9 +314,15 @@ impl Child<'_> {
         let oom_counter = if has_oom_counter { descriptors.next() } else { None };
         let memory_cgroup = if has_memory { descriptors.next() } else { None };
         let workload_cgroup = descriptors.collect();
-        let (rlimits, netlink) = (Vec::new(), None);
-        self.handoff =
-            Some(Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, netlink });
+        self.handoff = Some(Handoff {
+            listener,
+            workload_cgroup,
+            memory_cgroup,
+            oom_counter,
+            rlimits: std::mem::take(&mut self.rlimits),
+            sockets: None,
+            internet: self.internet,
+        });
         Ok(())
     }
 

@@ -32,8 +32,8 @@ mod sys;
 mod tree;
 
 pub use cage::{
-    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, Missing, MountFlag, MountName, MountOrigin,
-    MountPath, Namespace, NewMount, PtsOptions, StagePath, Step,
+    Cage, FileIdentity, HandedLayer, HandedMount, IdMap, IdRange, InternetBudget, Missing, MountFlag,
+    MountName, MountOrigin, MountPath, Namespace, NewMount, PtsOptions, StagePath, Step,
 };
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
@@ -41,7 +41,7 @@ pub use guests::{FoundGuest, Standing, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
-pub use seccomp::{FILTER_NAME, NetlinkGate};
+pub use seccomp::{FILTER_NAME, SocketGate, max_netlink_sockets};
 pub use spawner::{SpawnError, SpawnerHandle, Worker};
 pub use start::{run_spawner_role, start_spawner};
 pub use sys::{limit_heaps, release_free_memory};

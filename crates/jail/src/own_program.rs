@@ -32,6 +32,11 @@ pub(crate) fn unchangeable() -> io::Result<OwnedFd> {
     mount.or_else(|_refused| sealed_copy())
 }
 
+/// The mount alone, for a daemon that may make it without a process of its own.
+pub(crate) fn mounted_by_root() -> Option<OwnedFd> {
+    if geteuid().is_root() { mounted().ok() } else { None }
+}
+
 /// Without root the mount is made by a child in namespaces of its own, and we stay where we are: the memory of a process
 /// belongs to the user namespace in which it became its program. Were that ours, the root of a sandbox, who is the same
 /// user, would own the guest's files in `/proc`.

@@ -45,6 +45,8 @@ enum Check {
     Setrlimit,
     /// No programs on sockets, and no larger receive buffers.
     Setsockopt,
+    /// Asked for, as it may make a TCP connection.
+    Connect,
     /// Unix, netlink for routes, and of IPv4 and IPv6 what programs use.
     Socket,
     /// Unix only.
@@ -100,52 +102,52 @@ const fn allow() -> sock_filter {
     instruction(RET, RET_ALLOW)
 }
 
-/// What becomes of netlink sockets.
+/// Whether somebody holds the filter's listener, and decides about sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Netlink {
-    /// Whoever holds the filter's listener decides.
-    Asked,
-    Refused,
+enum Listener {
+    Present,
+    /// There are no netlink sockets then, and internet sockets are not counted.
+    Absent,
 }
 
 /// A filter, compiled once in the spawner and installed in every child.
 #[derive(Debug)]
 pub(crate) struct Filter {
     asking: BpfProgram,
-    refusing: BpfProgram,
+    unasked: BpfProgram,
     max_netlink_sockets: u32,
 }
 
-/// Where every netlink socket is asked for, and how many there may be at once.
+/// Where every netlink and internet socket is asked for, and every connection.
 #[derive(Debug)]
-pub struct NetlinkGate {
+pub struct SocketGate {
     /// The listener of the filter (`SECCOMP_FILTER_FLAG_NEW_LISTENER`).
     pub listener: OwnedFd,
-    pub max_sockets: u32,
+    /// Netlink sockets at a time.
+    pub max_netlink: u32,
 }
 
 impl Filter {
     pub(crate) fn workload() -> Self {
         let verdicts = allowed::verdicts();
-        let default_buffer = fs::read_to_string("/proc/sys/net/core/rmem_default").unwrap_or_default();
         Self {
-            asking: compile(&verdicts, Netlink::Asked),
-            refusing: compile(&verdicts, Netlink::Refused),
-            max_netlink_sockets: max_netlink_sockets(&default_buffer),
+            asking: compile(&verdicts, Listener::Present),
+            unasked: compile(&verdicts, Listener::Absent),
+            max_netlink_sockets: max_netlink_sockets(),
         }
     }
 
     /// Holds for the calling thread and everything that comes from it, for ever. `None`: somebody around us listens to a
-    /// filter already, and the kernel allows one listener only. Then there are no netlink sockets.
-    pub(crate) fn install(&self) -> io::Result<Option<NetlinkGate>> {
+    /// filter already, and the kernel allows one listener only.
+    pub(crate) fn install(&self) -> io::Result<Option<SocketGate>> {
         match sys::install_filter(&self.asking) {
             Ok(listener) => {
-                return Ok(Some(NetlinkGate { listener, max_sockets: self.max_netlink_sockets }));
+                return Ok(Some(SocketGate { listener, max_netlink: self.max_netlink_sockets }));
             }
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }
-        let applied = seccompiler::apply_filter(&self.refusing).map_err(|error| match error {
+        let applied = seccompiler::apply_filter(&self.unasked).map_err(|error| match error {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
             other => io::Error::other(other),
         });
@@ -153,8 +155,13 @@ impl Filter {
     }
 }
 
+/// How many netlink sockets a sandbox may have at a time on this host.
+pub fn max_netlink_sockets() -> u32 {
+    netlink_sockets_for(&fs::read_to_string("/proc/sys/net/core/rmem_default").unwrap_or_default())
+}
+
 /// `default_buffer`: the text of `net.core.rmem_default`.
-fn max_netlink_sockets(default_buffer: &str) -> u32 {
+fn netlink_sockets_for(default_buffer: &str) -> u32 {
     let (fewest, most) = NETLINK_SOCKETS;
     default_buffer
         .trim()
@@ -163,7 +170,7 @@ fn max_netlink_sockets(default_buffer: &str) -> u32 {
 }
 
 /// `verdicts`: sorted by number; a number that is not there is refused when it is below the highest, unknown above.
-fn compile(verdicts: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
+fn compile(verdicts: &[(u32, Verdict)], listener: Listener) -> BpfProgram {
     let highest = verdicts.last().map_or(0, |(number, _)| *number);
     let mut program = vec![
         instruction(LD_WORD, ARCHITECTURE),
@@ -174,7 +181,7 @@ fn compile(verdicts: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
         jump(JGT, highest, 0, 1),
         errno(libc::ENOSYS),
     ];
-    program.extend(search(&runs(verdicts), netlink));
+    program.extend(search(&runs(verdicts), listener));
     program
 }
 
@@ -197,12 +204,12 @@ fn runs(verdicts: &[(u32, Verdict)]) -> Vec<(u32, Verdict)> {
     runs
 }
 
-fn search(runs: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
+fn search(runs: &[(u32, Verdict)], listener: Listener) -> BpfProgram {
     if let [(_, verdict)] = runs {
-        return leaf(*verdict, netlink);
+        return leaf(*verdict, listener);
     }
     let (lower, upper) = runs.split_at(runs.len() / 2);
-    let (below, above) = (search(lower, netlink), search(upper, netlink));
+    let (below, above) = (search(lower, listener), search(upper, listener));
     let first_above = upper.first().map_or(0, |(number, _)| *number);
     let mut program = match u8::try_from(below.len()) {
         Ok(distance) => vec![jump(JGE, first_above, distance, 0)],
@@ -214,7 +221,7 @@ fn search(runs: &[(u32, Verdict)], netlink: Netlink) -> BpfProgram {
     program
 }
 
-fn leaf(verdict: Verdict, netlink: Netlink) -> BpfProgram {
+fn leaf(verdict: Verdict, listener: Listener) -> BpfProgram {
     match verdict {
         Verdict::Allow => vec![allow()],
         Verdict::Unknown => vec![errno(libc::ENOSYS)],
@@ -234,7 +241,8 @@ fn leaf(verdict: Verdict, netlink: Netlink) -> BpfProgram {
         Verdict::Check(Check::Prlimit) => prlimit(),
         Verdict::Check(Check::Setrlimit) => one_of(argument(0), &[libc::RLIMIT_CORE], pretend(), allow()),
         Verdict::Check(Check::Setsockopt) => setsockopt(),
-        Verdict::Check(Check::Socket) => socket(netlink),
+        Verdict::Check(Check::Connect) => vec![ask_or(listener, allow())],
+        Verdict::Check(Check::Socket) => socket(listener),
         Verdict::Check(Check::Socketpair) => {
             one_of(argument(0), &[libc::AF_UNIX as u32], allow(), errno(libc::EAFNOSUPPORT))
         }
@@ -282,17 +290,27 @@ fn setsockopt() -> BpfProgram {
     program
 }
 
+/// The listener decides; `otherwise` without one.
+fn ask_or(listener: Listener, otherwise: sock_filter) -> sock_filter {
+    match listener {
+        Listener::Present => instruction(RET, RET_USER_NOTIFICATION),
+        Listener::Absent => otherwise,
+    }
+}
+
 /// `socket(family, type, protocol)`.
-fn socket(netlink: Netlink) -> BpfProgram {
+fn socket(listener: Listener) -> BpfProgram {
     let no_protocol = errno(libc::EPROTONOSUPPORT);
-    let routes = match netlink {
-        Netlink::Asked => instruction(RET, RET_USER_NOTIFICATION),
-        Netlink::Refused => no_protocol.clone(),
-    };
+    let routes = ask_or(listener, no_protocol.clone());
     let netlink = one_of(argument(2), &[libc::NETLINK_ROUTE as u32], routes, no_protocol.clone());
     let mut internet = vec![instruction(LD_WORD, argument(1)), instruction(AND, allowed::SOCKET_TYPE_BITS)];
     internet.extend(unless_one_of(&allowed::INTERNET_TYPES, errno(libc::ESOCKTNOSUPPORT)));
-    internet.extend(one_of(argument(2), &allowed::INTERNET_PROTOCOLS, allow(), no_protocol));
+    internet.extend(one_of(
+        argument(2),
+        &allowed::INTERNET_PROTOCOLS,
+        ask_or(listener, allow()),
+        no_protocol,
+    ));
 
     let mut program = one_of(argument(0), &[libc::AF_UNIX as u32], allow(), instruction(JA, 0));
     program.push(jump(JEQ, libc::AF_NETLINK as u32, 0, netlink.len() as u8));
@@ -362,7 +380,7 @@ mod tests {
     #[test]
     fn every_number_gets_its_verdict_from_the_tree() {
         let verdicts = allowed::verdicts();
-        let program = compile(&verdicts, Netlink::Asked);
+        let program = compile(&verdicts, Listener::Present);
         let highest = verdicts.last().unwrap().0;
         for number in 0..=highest + 50 {
             let got = run(&program, OUR_ARCHITECTURE, number, [0, 0, 0]);
@@ -408,9 +426,9 @@ mod tests {
         assert_eq!(decide(libc::SYS_socketpair, [libc::AF_UNIX as u64, 1, 0]), RET_ALLOW);
         assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), RET_ALLOW);
         for family in [libc::AF_INET, libc::AF_INET6] {
-            assert_eq!(socket(family, stream, 0), RET_ALLOW);
-            assert_eq!(socket(family, stream, libc::IPPROTO_TCP), RET_ALLOW);
-            assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), RET_ALLOW);
+            assert_eq!(socket(family, stream, 0), RET_USER_NOTIFICATION);
+            assert_eq!(socket(family, stream, libc::IPPROTO_TCP), RET_USER_NOTIFICATION);
+            assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), RET_USER_NOTIFICATION);
             assert_eq!(socket(family, libc::SOCK_SEQPACKET, 0), no_type);
             assert_eq!(socket(family, libc::SOCK_DCCP, 0), no_type);
             assert_eq!(socket(family, stream, libc::IPPROTO_SCTP), no_protocol);
@@ -418,9 +436,14 @@ mod tests {
         }
         let routes = [libc::AF_NETLINK as u64, libc::SOCK_RAW as u64, libc::NETLINK_ROUTE as u64];
         assert_eq!(decide(libc::SYS_socket, routes), RET_USER_NOTIFICATION);
-        let without_listener =
-            run(&Filter::workload().refusing, OUR_ARCHITECTURE, libc::SYS_socket as u32, routes);
-        assert_eq!(without_listener, no_protocol);
+        let unasked = |number: i64, arguments| {
+            run(&Filter::workload().unasked, OUR_ARCHITECTURE, number as u32, arguments)
+        };
+        assert_eq!(unasked(libc::SYS_socket, routes), no_protocol);
+        let internet = [libc::AF_INET as u64, stream as u64, 0];
+        assert_eq!(unasked(libc::SYS_socket, internet), RET_ALLOW);
+        assert_eq!(decide(libc::SYS_connect, [3, 0x1000, 16]), RET_USER_NOTIFICATION);
+        assert_eq!(unasked(libc::SYS_connect, [3, 0x1000, 16]), RET_ALLOW);
         assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT), no_protocol);
     }
 
@@ -444,11 +467,11 @@ mod tests {
 
     #[test]
     fn netlink_sockets_are_fewer_where_their_buffers_are_larger() {
-        assert_eq!(max_netlink_sockets("212992\n"), 64);
-        assert_eq!(max_netlink_sockets("1048576\n"), 16);
-        assert_eq!(max_netlink_sockets("67108864\n"), 8);
-        assert_eq!(max_netlink_sockets("0\n"), 64);
-        assert_eq!(max_netlink_sockets(""), 8);
+        assert_eq!(netlink_sockets_for("212992\n"), 64);
+        assert_eq!(netlink_sockets_for("1048576\n"), 16);
+        assert_eq!(netlink_sockets_for("67108864\n"), 8);
+        assert_eq!(netlink_sockets_for("0\n"), 64);
+        assert_eq!(netlink_sockets_for(""), 8);
     }
 
     #[test]

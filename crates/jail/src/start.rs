@@ -4,6 +4,8 @@
 //!   daemon ── exec ──→ begin: read-only view of our own program ── exec of that ──→ outer user namespace, serve
 //! ```
 //!
+//! A daemon that is root makes the view itself, and starts the spawner from it with one exec.
+//!
 //! Guests are clones of the spawner, so `/proc/<pid>/exe` of a guest is the read-only view, never the file that the user
 //! installed: a workload that gets hold of it can neither write to it nor change its mode, times or attributes.
 
@@ -11,7 +13,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
         unix::process::CommandExt as _,
     },
     process::{Command, Stdio},
@@ -40,9 +42,14 @@ const TITLE_ROOM: usize = 96;
 /// The spawner and everything that it has under way hold `lock` open: who can lock that file anew knows that they are gone.
 /// `open_files`: the soft limit of open files that sandboxes are born with.
 pub fn start_spawner(lock: File, open_files: Option<u64>) -> Result<SpawnerHandle, SpawnError> {
+    let view = own_program::mounted_by_root();
+    let (program, role) = match &view {
+        Some(view) => (format!("/proc/self/fd/{}", view.as_raw_fd()), SERVE),
+        None => ("/proc/self/exe".to_owned(), BEGIN),
+    };
     let (ours, theirs) = packet::pair().map_err(SpawnError)?;
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(ROLE).arg(BEGIN).args(open_files.map(|limit| limit.to_string()));
+    let mut command = Command::new(program);
+    command.arg0(ROLE).arg(role).arg(title_room()).args(open_files.map(|limit| limit.to_string()));
     command.env_clear();
     if let Some(path) = std::env::var_os("PATH") {
         // Where `newuidmap` is found.
@@ -62,9 +69,10 @@ pub fn run_spawner_role(guest_main: fn(Handoff) -> i32, worker: Worker) {
     if words.next().as_deref() != Some(ROLE) {
         return;
     }
-    let started = match words.next().as_deref() {
-        Some(BEGIN) => begin(words.next()),
-        Some(SERVE) => take_over(),
+    let (role, _room, open_files) = (words.next(), words.next(), words.next());
+    let started = match role.as_deref() {
+        Some(BEGIN) => begin(open_files.as_deref()),
+        Some(SERVE) => take_over(open_files.as_deref()),
         _ => sys::exit_now(2),
     };
     let socket = match take_descriptors() {
@@ -74,9 +82,23 @@ pub fn run_spawner_role(guest_main: fn(Handoff) -> i32, worker: Worker) {
     sys::exit_now(spawner::serve(socket, guest_main, worker, started))
 }
 
-/// Leaves the daemon's session and becomes the same program from a view of it that nobody can
-/// change. Returns only to say what is in the way: a spawner that cannot work lives on to tell whoever asks.
-fn begin(open_files: Option<String>) -> Result<StartedWith, Failure> {
+fn title_room() -> String {
+    " ".repeat(TITLE_ROOM)
+}
+
+/// Becomes the same program from a view of it that nobody can change. Returns only to say what is in the way: a spawner that
+/// cannot work lives on to tell whoever asks.
+fn begin(open_files: Option<&str>) -> Result<StartedWith, Failure> {
+    let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
+    let program = own_program::unchangeable().map_err(at("show our own program read-only"))?;
+    let room = title_room();
+    let words: Vec<_> = [ROLE, SERVE, &room].into_iter().chain(open_files).collect();
+    Err(at("start our own program again")(sys::exec_file(program.as_fd(), &words)))
+}
+
+/// Runs from the view. Leaves the daemon's session and enters the namespaces: see [`own_program::unchangeable`] for why not
+/// before the exec. Then nothing is left of what the daemon was started with but room for a title.
+fn take_over(open_files: Option<&str>) -> Result<StartedWith, Failure> {
     let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
     sys::reset_signals();
     // Fails only for the leader of a group, which a forked child is not.
@@ -87,21 +109,11 @@ fn begin(open_files: Option<String>) -> Result<StartedWith, Failure> {
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum })
             .map_err(|error| at("limit open files")(error.into()))?;
     }
-    let program = own_program::unchangeable().map_err(at("show our own program read-only"))?;
-    let room = " ".repeat(TITLE_ROOM);
-    Err(at("start our own program again")(sys::exec_file(program.as_fd(), &[ROLE, SERVE, &room])))
-}
-
-/// The second life. The namespaces are entered here: see [`own_program::unchangeable`] for why not before the exec. Then
-/// nothing is left of what the daemon was started with but room for a title.
-fn take_over() -> Result<StartedWith, Failure> {
-    sys::reset_signals();
-    outer::enter().map_err(|error| Failure::new("enter the user namespace", &error))?;
+    outer::enter().map_err(at("enter the user namespace"))?;
     sys::ignore_children();
     sys::set_process_name(c"warren-spawner");
     privileges::refuse_cores();
-    let started_with =
-        StartedWith::find().map_err(|error| Failure::new("find where the title is kept", &error))?;
+    let started_with = StartedWith::find().map_err(at("find where the title is kept"))?;
     started_with.replace("warren: spawner");
     Ok(started_with)
 }

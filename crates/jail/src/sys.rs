@@ -44,15 +44,26 @@ pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
     }
 }
 
+/// A call that we were told of waits for our answer even when a signal comes: programs know no `connect` that a signal
+/// interrupts before it began. Since Linux 5.19.
+const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
+
 /// Installs a syscall filter for this thread; the descriptor receives the calls that the filter does not decide itself.
 pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
     let length = u16::try_from(program.len()).map_err(|_too_long| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only reads them.
-    let rc =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    let listener = check(rc)? as RawFd;
+    let install = |flags: c_ulong| {
+        // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only reads them.
+        check(unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+        })
+    };
+    let listening = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let installed = match install(listening | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => install(listening),
+        installed => installed,
+    };
+    let listener = installed? as RawFd;
     // SAFETY: the kernel just made this descriptor for us and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(listener) })
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use jail::{
-    Cage, HandedLayer, IdMap, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, PtsOptions,
-    StagePath, Step, WORKLOAD_CAPABILITIES,
+    Cage, HandedLayer, IdMap, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace, NewMount,
+    PtsOptions, StagePath, Step, WORKLOAD_CAPABILITIES,
 };
 use sandbox::{RootfsPlan, SandboxPlan};
 
@@ -152,7 +152,8 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     steps.extend(sealed());
     let id_map = id_map(ground.ids, decided.first_id);
     let (name, owner) = (plan.id.to_string(), decided.first_id);
-    Cage { name, id_map, owner, layers, mounts, steps, rlimits: decided.rlimits.clone() }
+    let internet = internet_budget(plan.limits.memory.bytes());
+    Cage { name, id_map, owner, layers, mounts, steps, rlimits: decided.rlimits.clone(), internet }
 }
 
 /// The beginning of every cage: namespaces of its own.
@@ -174,6 +175,34 @@ pub(crate) fn apart(hostname: &str) -> Vec<Step> {
         Step::AwaitIds,
         Step::BecomeRoot,
     ]
+}
+
+/// The most that one end of a TCP connection holds without being charged for it: the largest `tcp_rmem`.
+const TCP_SOCKET_BYTES: u64 = 64 * 1024;
+/// The most that an unfinished datagram holds.
+const DATAGRAM_BYTES: u64 = 64 * 1024;
+/// The part of a sandbox's memory that internet sockets may take beyond it.
+const INTERNET_SHARE: u64 = 8;
+/// What they may always take: 64 connections.
+const MIN_INTERNET_BYTES: u64 = 8 * 1024 * 1024;
+/// The kernel's own default of `net.core.rmem_default`.
+const USUAL_RECEIVE_BUFFER: u64 = 212_992;
+
+/// For a sandbox with so much memory.
+pub(crate) fn internet_budget(memory_bytes: u64) -> InternetBudget {
+    // The errors that wait in a socket are bounded by its receive buffer.
+    let errors = fs::read_to_string("/proc/sys/net/core/rmem_default").ok();
+    let errors = errors.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_RECEIVE_BUFFER);
+    InternetBudget {
+        bytes: internet_bytes(memory_bytes),
+        tcp_socket: TCP_SOCKET_BYTES,
+        other_socket: errors.saturating_add(DATAGRAM_BYTES),
+    }
+}
+
+/// What internet sockets may take beyond so much memory.
+pub(crate) fn internet_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / INTERNET_SHARE).max(MIN_INTERNET_BYTES)
 }
 
 /// The end of every cage, once nothing but its root is in reach: no right is left that could change that.

@@ -4,7 +4,10 @@ use jail::cgroup::{Cgroups, Controller};
 use rustix::process::Resource;
 use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
 
-use super::{accounting, cage::Ids};
+use super::{
+    accounting,
+    cage::{self, Ids},
+};
 
 /// What the kernel counts for the daemon's user on the host where sandboxes have no ids of their own, and the share of it
 /// that each user inside gets: signals that wait, with timers (usually tens of thousands), and bytes of message queues
@@ -26,10 +29,6 @@ pub(crate) struct Means {
     pub(crate) max_open_files: u64,
     pub(crate) warnings: Vec<String>,
 }
-
-/// Seen on kernel 6.18: a connection that may buffer nothing more still gets one packet, for loopback 64 KiB.
-const V1_SOCKETS_NOTE: &str = "The buffers of sockets have a limit of their own, a quarter of this one. Beyond it each TCP \
-    connection still gets about 80 KiB that nothing counts: cgroup v2 does better.";
 
 /// How the disk limit is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,13 +129,8 @@ impl Means {
         let per_user =
             (Enforcement::UserNamespace, "Counted for each user inside: no pids cgroup can be used here.");
         let mut held_memory = held(LimitKind::Memory, size(limits.memory), memory, per_process);
-        match memory {
-            Some(_) if !self.cgroups.limits_sockets() => {
-                held_memory.note = Some("The buffers of sockets are not counted on this kernel.".to_owned());
-            }
-            Some(Enforcement::CgroupV1) => held_memory.note = Some(V1_SOCKETS_NOTE.to_owned()),
-            _ => {}
-        }
+        let sockets = self.sockets_note(limits, memory);
+        held_memory.note = held_memory.note.into_iter().chain([sockets]).reduce(|a, b| format!("{a} {b}"));
         vec![
             held_memory,
             held(
@@ -152,6 +146,26 @@ impl Means {
             hard(LimitKind::Tmp, size(limits.tmp), Enforcement::FileSystem),
             hard(LimitKind::Shm, size(limits.shm), Enforcement::FileSystem),
         ]
+    }
+
+    /// What waits in sockets beside the memory limit, and what bounds it.
+    fn sockets_note(&self, limits: &LimitsPlan, memory: Option<Enforcement>) -> String {
+        let netlink = jail::max_netlink_sockets();
+        if memory.is_some() && !self.cgroups.limits_sockets() {
+            return format!(
+                "The buffers of sockets are not counted on this kernel. Netlink sockets: at most {netlink}."
+            );
+        }
+        let bytes = limits.memory.bytes();
+        let counted_apart = match memory {
+            Some(Enforcement::CgroupV1) => bytes / jail::cgroup::V1_SOCKET_SHARE,
+            _ => 0,
+        };
+        let internet = ByteSize(cage::internet_bytes(bytes).saturating_add(counted_apart));
+        format!(
+            "Buffers of internet sockets may take up to {internet} beside it. Sockets and connections beyond that are \
+             refused (ENOBUFS), and so are more than {netlink} netlink sockets."
+        )
     }
 
     fn cpu_statement(&self, limits: &LimitsPlan) -> LimitStatement {

@@ -133,5 +133,7 @@ fn build(
         mounts: vec![mount],
         steps,
         rlimits: Vec::new(),
+        // Nothing runs there.
+        internet: cage::internet_budget(0),
     })
 }

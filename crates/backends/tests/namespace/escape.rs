@@ -119,7 +119,9 @@ pub(crate) async fn open_walls(world: &World, plan: &SandboxPlan, instance: &dyn
     script.extend(read_only.iter().map(|path| format!("mounted {path} ro,\n")));
     for setting in steps.iter().filter_map(|step| step.strip_prefix("setting ")) {
         let (path, value) = setting.split_once(" = ").unwrap();
-        script += &format!("[ \"$(cat {path})\" = {value} ] || echo \"{setting} is not set\"\n");
+        // The kernel shows several values with tabs between them.
+        script +=
+            &format!("[ \"$(tr '\\t' ' ' < {path})\" = \"{value}\" ] || echo \"{setting} is not set\"\n");
     }
     let output = sh(instance, &script).await;
     output.stdout + &output.stderr

@@ -10,6 +10,8 @@ use super::{CgroupError, Controller, GUESTS, failed, make_directory, open_for_wr
 
 /// How old an empty parent must be before it is taken for one that a daemon left for ever.
 const STALE: Duration = Duration::from_secs(60);
+/// Beneath a parent is a group for each sandbox, and in that of version 2 two more.
+const GROUP_DEPTH: u32 = 2;
 /// Where a daemon itself goes that had its own group delegated.
 const DAEMON: &str = "daemon";
 
@@ -24,10 +26,12 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// Removes it again, where it is empty.
+    /// Removes it again, where nobody uses it. A daemon's spawner and all guests are in one group: when the kernel lets go of
+    /// that, what is left beside it are groups of sandboxes that ended without their daemon.
     pub(super) fn forget(directory: &Path) {
-        for directory in [&directory.join(GUESTS), directory] {
-            drop(fs::remove_dir(directory));
+        match fs::remove_dir(directory.join(GUESTS)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            _unused => remove_empty(directory, GROUP_DEPTH),
         }
     }
 }
@@ -61,6 +65,15 @@ fn better(before: Parent, later: Parent) -> Parent {
     let (kept, other) = if is_later { (later, before) } else { (before, later) };
     Parent::forget(&other.directory);
     kept
+}
+
+/// Removes a group with those in it; the kernel refuses where a process is.
+fn remove_empty(group: &Path, depth: u32) {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten().filter(|_| depth > 0);
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_empty(&entry.path(), depth - 1);
+    }
+    drop(fs::remove_dir(group));
 }
 
 /// Removes parents of daemons that are gone. The kernel refuses while anything is in them.

@@ -44,7 +44,7 @@ fn version_1_has_a_directory_in_each_hierarchy() {
     assert_eq!((files.enter.len(), files.memory.is_some(), files.oom_counter.is_some()), (3, true, true));
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(read(top.path(), "0/warren/sbx-1/memory.memsw.limit_in_bytes"), (65 << 20).to_string());
-    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (16 << 20).to_string());
+    assert_eq!(read(top.path(), "0/warren/sbx-1/memory.kmem.tcp.limit_in_bytes"), (8 << 20).to_string());
     assert!(cgroups.limits_sockets());
     assert_eq!(read(top.path(), "1/warren/sbx-1/cpu.cfs_quota_us"), "150000");
     assert_eq!(read(top.path(), "2/warren/sbx-1/pids.max"), "32");
@@ -153,4 +153,30 @@ fn the_base_that_gives_more_is_taken() {
         assert_eq!(cgroups.hierarchies[0].directory, rich.join("warren"));
         assert_eq!(cgroups.missing().len(), 1, "{:?}", cgroups.missing());
     }
+}
+
+#[test]
+fn groups_that_nobody_uses_go_with_their_parent() {
+    let top = tempfile::tempdir().unwrap();
+    let parent = |name: &str| {
+        let parent = top.path().join(name);
+        fs::create_dir_all(parent.join("sbx-1/workload")).unwrap();
+        fs::create_dir_all(parent.join("sbx-2/files")).unwrap();
+        parent
+    };
+    // The daemon was killed, and everything in its sandboxes with it.
+    let left = parent("warren-1");
+    fs::create_dir(left.join(GUESTS)).unwrap();
+    Parent::forget(&left);
+    assert!(!left.exists());
+
+    let half_gone = parent("warren-2");
+    Parent::forget(&half_gone);
+    assert!(!half_gone.exists());
+
+    // A daemon or a guest is in it; the sandbox has no processes of its own.
+    let used = parent("warren-3");
+    fs::create_dir_all(used.join(GUESTS).join("held")).unwrap();
+    Parent::forget(&used);
+    assert!(used.join("sbx-1/workload").exists());
 }

@@ -5,7 +5,7 @@ use libc::*;
 use super::{Check, Verdict};
 
 /// Changes when the list changes; sandboxes state it.
-pub const FILTER_NAME: &str = "warren-default-3";
+pub const FILTER_NAME: &str = "warren-default-4";
 
 /// `CLONE_NEW*` as `clone` takes them.
 pub(super) const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
@@ -303,7 +303,6 @@ const NETWORK: &[c_long] = &[
     SYS_listen,
     SYS_accept,
     SYS_accept4,
-    SYS_connect,
     SYS_getsockname,
     SYS_getpeername,
     SYS_getsockopt,
@@ -411,6 +410,7 @@ const CHECKED: &[(c_long, Check)] = &[
     (SYS_prlimit64, Check::Prlimit),
     (SYS_setrlimit, Check::Setrlimit),
     (SYS_setsockopt, Check::Setsockopt),
+    (SYS_connect, Check::Connect),
     (SYS_socket, Check::Socket),
     (SYS_socketpair, Check::Socketpair),
 ];

@@ -10,7 +10,6 @@ use crate::harness::{Daemon, is_root, text};
 fn expected_weak(probe: &str) -> Option<&'static str> {
     match probe {
         "open-files" => Some("the machine's limit of open files may be low; `doctor` warns"),
-        "memory-tcp" => Some("cgroup v1 gives each connection about 80 KiB beyond its limit"),
         _ if is_root() => None,
         "inotify-instances" | "inotify-watches" | "timers" => {
             Some("without root there is no other user to charge")

@@ -66,9 +66,16 @@ const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
 
 const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, "sysrq-trigger")];
 
-const SET: [(MountName, &str, &str); 4] = [
+const SET: [(MountName, &str, &str); 8] = [
     // Ports below 1024 for everybody: the network namespace is the sandbox's own.
     (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
+    // What one end of a TCP connection buffers (see `internet_budget`); docs/performance.md has what it costs.
+    (Proc, "sys/net/ipv4/tcp_rmem", "4096 32768 65536"),
+    (Proc, "sys/net/ipv4/tcp_wmem", "4096 16384 65536"),
+    // Connections are counted when `connect` is called, so there must be no other way to make one.
+    (Proc, "sys/net/ipv4/tcp_fastopen", "0"),
+    // Ended connections that the kernel remembers for a minute, a quarter of a KiB each.
+    (Proc, "sys/net/ipv4/tcp_max_tw_buckets", "8192"),
     // The most that everybody inside has together, in the sandbox's own user namespace. Without root it is a share of what
     // the daemon's user has on the host: usually 128 instances.
     (Proc, "sys/user/max_inotify_instances", "32"),

@@ -37,19 +37,16 @@ pub(super) async fn kind(stage: &Stage, kind: &'static str) -> CommandResult<See
         return Ok(Seen::untried(why));
     }
     let taken = report.facts.get("taken").and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX);
-    Ok(judge(stage, kind, taken))
+    Ok(judge(stage, taken))
 }
 
-fn judge(stage: &Stage, kind: &str, taken: u64) -> Seen {
+fn judge(stage: &Stage, taken: u64) -> Seen {
     let (limit, told) = (output::bytes(MEMORY_LIMIT), output::bytes(taken));
     if taken <= MEMORY_LIMIT + SLACK {
         return Seen::contained(format!("stopped at {told} under a limit of {limit}"));
     }
     let text = format!("took {told} under a limit of {limit}");
     match stage.memory_is_held_by() {
-        Some(Enforcement::CgroupV1) if kind == "tcp" => {
-            Seen::weak(format!("{text}: cgroup v1 gives each connection some memory beyond its limit"))
-        }
         Some(Enforcement::CgroupV1 | Enforcement::CgroupV2) => Seen::open(text),
         _ => Seen::weak(format!("{text}: no memory cgroup here")),
     }
@@ -66,7 +63,7 @@ pub(super) async fn through_api(stage: &Stage, directory: &'static str) -> Comma
     let path = format!("{directory}/attack-api");
     let written = stage.operator.write_file(sandbox.id.as_str(), &path, None, pieces).await;
     let seen = match written {
-        Ok(taken) => judge(stage, directory, taken),
+        Ok(taken) => judge(stage, taken),
         Err(error) => Seen::contained(format!("refused: {}", super::words(&error))),
     };
     stage.remove(sandbox.id.as_str()).await;
