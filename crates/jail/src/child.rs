@@ -482,6 +482,8 @@ mod tests {
             sys_is_empty: false,
             empty: None,
             pid: (0, 0),
+            rlimits: Vec::new(),
+            internet: InternetBudget { bytes: 0, tcp_socket: 0, other_socket: 0 },
             filter,
         }
     }
