@@ -135,7 +135,7 @@ impl Collected {
             }
             Err(error) => {
                 self.records.gap();
-                self.warnings.push(format!("part of the output cannot be read: {}", error));
+                self.warnings.push(format!("part of the output cannot be read: {error}"));
             }
         }
     }

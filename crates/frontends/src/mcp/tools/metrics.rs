@@ -185,7 +185,7 @@ async fn all(call: Call, _: AllArguments) -> ToolResult<BTreeMap<String, Metrics
     for (name, read) in read {
         match read {
             Ok(metrics) => drop(answer.data.insert(name, metrics)),
-            Err(error) => answer.warnings.push(format!("{name} could not be measured: {}.", error)),
+            Err(error) => answer.warnings.push(format!("{name} could not be measured: {error}.")),
         }
     }
     answer.warnings.sort();

@@ -69,7 +69,7 @@ impl Followed {
                 self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
             }
             Err(error) => {
-                self.warnings.push(format!("part of the output cannot be read: {}", error));
+                self.warnings.push(format!("part of the output cannot be read: {error}"));
             }
         }
     }
@@ -178,7 +178,7 @@ fn unfed(fed: Result<u64>) -> Option<String> {
         Ok(_) => None,
         // A command need not read all that it is given, and may be gone before we write.
         Err(error) if matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound) => None,
-        Err(error) => Some(format!("stdin was not written in full: {}", error)),
+        Err(error) => Some(format!("stdin was not written in full: {error}")),
     }
 }
 
