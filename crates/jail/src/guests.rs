@@ -96,7 +96,14 @@ mod tests {
         let mut pretender = std::process::Command::new("cat");
         pretender.arg0(title("sbx-1", &mark)).stdin(std::process::Stdio::piped());
         let mut child = pretender.spawn().unwrap();
-        let shown = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+        // For a moment of its exec a process has no arguments.
+        let shown = loop {
+            let shown = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+            if !shown.is_empty() {
+                break shown;
+            }
+            std::thread::yield_now();
+        };
         assert_eq!(name_in(&shown, &mark).as_deref(), Some("sbx-1"), "{shown}");
         let found = find_guests(&mark, |_standing| true);
         child.kill().unwrap();

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
-use sandbox::{ExecId, KeyLabel, Namespace, Next, SandboxId, SandboxName, Thing, VolumeName};
+use sandbox::{ExecId, KeyLabel, Namespace, Next, SandboxId, SandboxName, Subject, Thing, VolumeName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -58,10 +58,10 @@ impl StoreError {
     /// What to do next, where there is something to do.
     pub fn next(&self) -> Option<Next> {
         let next = match self {
-            Self::NameTaken { .. } => Next::FreeName(Thing::Sandbox),
-            Self::VolumeTaken { .. } => Next::FreeName(Thing::Volume),
-            Self::LabelTaken { .. } => Next::FreeName(Thing::Key),
-            Self::SnapshotTaken { .. } => Next::FreeName(Thing::Snapshot),
+            Self::NameTaken { name, .. } => Next::FreeName(Subject::new(Thing::Sandbox, name.as_str())),
+            Self::VolumeTaken { name, .. } => Next::FreeName(Subject::new(Thing::Volume, name.as_str())),
+            Self::LabelTaken { label } => Next::FreeName(Subject::new(Thing::Key, label.as_str())),
+            Self::SnapshotTaken { name, .. } => Next::FreeName(Subject::new(Thing::Snapshot, name)),
             Self::Corrupt { what: "sandbox", id, .. } => Next::Replace(id.clone()),
             Self::Unreadable { .. } => Next::Recover,
             Self::NoSpace { path } => {

@@ -3,7 +3,7 @@
 use std::{error::Error as _, io, io::Write as _, process::ExitCode};
 
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
-use sandbox::{Error, ErrorKind, Limit, Next, Thing};
+use sandbox::{Error, ErrorKind, Limit, Next, Subject, Thing};
 
 /// Our own failure, as opposed to that of the program that ran.
 pub(crate) const EXIT_FAILURE: u8 = 125;
@@ -121,10 +121,10 @@ pub(crate) fn in_words(next: &Next) -> String {
             "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
                 .to_owned()
         }
-        Next::FreeName(Thing::Key) => {
-            "Choose another label, or revoke the key that has it with `warren key revoke`.".to_owned()
+        Next::FreeName(Subject { what: Thing::Key, name }) => {
+            format!("Choose another label, or run `warren key revoke {name}` first.")
         }
-        Next::FreeName(what) => format!("Choose another name, or remove the {what} that has it."),
+        Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
         Next::Remove(Thing::Key) => {
             "Revoke keys that are not needed: `warren key list` shows when each was last used.".to_owned()
         }

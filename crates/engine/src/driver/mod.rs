@@ -341,8 +341,12 @@ impl Driver {
             (_, Command::EndDrain { .. }) => false,
             // Whoever is told that it is renewed must find it alive.
             (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
-            (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. }) => {
-                if let Command::Stop { reply, .. } | Command::Drain { reply, .. } = command {
+            // It is being done already: whoever lost the answer to the same request waits for it again.
+            (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. })
+            | (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Start { .. }) => {
+                if let Command::Stop { reply, .. } | Command::Drain { reply, .. } | Command::Start { reply } =
+                    command
+                {
                     self.waiting.push(reply);
                 }
                 return None;

@@ -87,9 +87,8 @@ impl Engine {
             let which = SandboxRef::new(name.as_str(), Some(namespace.clone()))?;
             if self.core().find(who, &which).is_ok() {
                 let message = format!("the name {name} is taken in the namespace {namespace}");
-                return Err(
-                    Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Sandbox))
-                );
+                let taken = Subject::new(Thing::Sandbox, name.as_str());
+                return Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)));
             }
         }
         Ok(())

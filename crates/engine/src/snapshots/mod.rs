@@ -21,8 +21,8 @@ mod view;
 use std::sync::Arc;
 
 use sandbox::{
-    Error, ErrorKind, EventKind, Namespace, Next, Result, SandboxName, SandboxPlan, SnapshotName, Thing,
-    check_snapshot_labels,
+    Error, ErrorKind, EventKind, Namespace, Next, Result, SandboxName, SandboxPlan, SnapshotName, Subject,
+    Thing, check_snapshot_labels,
 };
 use store::{NewEvent, SnapshotRecord};
 
@@ -68,9 +68,8 @@ impl Engine {
         if !spec.replace && core.snapshots.named(&sandbox.subject.namespace, &name).is_some() {
             let message =
                 format!("there is a snapshot {name} in the namespace {} already", sandbox.subject.namespace);
-            return Err(
-                Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Snapshot))
-            );
+            let taken = Subject::new(Thing::Snapshot, name.as_str());
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)));
         }
         let wish = Wish { name: Some(name), labels: spec.labels, replace: spec.replace };
         let made = make::make(core, who, sandbox, wish).await?;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use engine::{Access, Engine, Principal, SandboxFilter, SandboxRef, Scope};
 use futures_util::FutureExt;
-use sandbox::{ByteSize, ErrorKind, KeySpec, Namespace, Next, SandboxSpec, Thing};
+use sandbox::{ByteSize, ErrorKind, KeySpec, Namespace, Next, SandboxSpec, Subject, Thing};
 
 use super::support::{World, in_time};
 
@@ -168,7 +168,8 @@ async fn labels_name_one_key_that_lives() {
     let taken = world.engine.create_key(&world.who, named("ci")).await.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
     assert!(
-        taken.to_string().contains("ci") && taken.next() == Some(&Next::FreeName(Thing::Key)),
+        taken.to_string().contains("ci")
+            && taken.next() == Some(&Next::FreeName(Subject::new(Thing::Key, "ci"))),
         "{taken:?}"
     );
     world.engine.revoke_key(&world.who, "ci").await.unwrap();

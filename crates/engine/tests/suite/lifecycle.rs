@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use engine::{EntryKind, Follow, Force, SandboxRef};
+use futures_util::future::join_all;
 use sandbox::{
     BackendError, ErrorKind, EventKind, ExecOutcome, ExecSpec, KillReason, Next, SandboxSpec, SandboxState,
 };
@@ -337,4 +338,24 @@ async fn a_drain_that_is_given_up_leaves_the_other_one_waiting() {
     };
     let (drained, ()) = in_time(async { tokio::join!(patient, hasty) }).await;
     assert_eq!(drained.unwrap().state, SandboxState::Stopped);
+}
+
+#[tokio::test]
+async fn starts_that_come_at_once_are_one_start() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.stop(&which).await;
+    world.backend.delay_starts(Duration::from_millis(100));
+    let started = join_all((0..5).map(|_| world.engine.start_sandbox(&world.who, &which))).await;
+    assert!(started.iter().all(|view| view.as_ref().unwrap().state == SandboxState::Running), "{started:?}");
+    assert_eq!(world.backend.live().len(), 1);
+
+    // All learn of a failure, too.
+    world.stop(&which).await;
+    world.backend.fail_next_create(BackendError::Failed { what: "it broke".to_owned(), source: None });
+    let (one, other) = tokio::join!(
+        world.engine.start_sandbox(&world.who, &which),
+        world.engine.start_sandbox(&world.who, &which)
+    );
+    assert!(one.is_err() && other.is_err());
 }

@@ -117,7 +117,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
                 .to_owned()
         }
-        Next::FreeName(what) => format!("Choose another name, or remove the {what} that has it."),
+        Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
         Next::Remove(what) => format!("Remove {} that are not needed, then try again.", plural(*what)),
         Next::Raise(limit) => raise(*limit).to_owned(),
         Next::Archive(what) => format!("Give an archive that was saved from a {what}."),

@@ -1,6 +1,6 @@
 //! The next step after an error, told by tool names: the table of this front end.
 
-use sandbox::{Error, ErrorKind, Limit, Next, Thing};
+use sandbox::{Error, ErrorKind, Limit, Next, Subject, Thing};
 
 const NAME_RULE: &str =
     "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
@@ -26,7 +26,9 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Replace(_) => "Call sandbox_inspect for the reason, then sandbox_remove it.",
         Next::List(what) | Next::Create(what) => list(*what),
         Next::Name(what) => return Some(format!("{NAME_RULE} {}", list(*what))),
-        Next::FreeName(Thing::Volume) => "Choose another name, or call volume_inspect to see what is there.",
+        Next::FreeName(Subject { what: Thing::Volume, .. }) => {
+            "Choose another name, or call volume_inspect to see what is there."
+        }
         Next::FreeName(_) => "Choose another name, or remove what has it.",
         Next::Remove(Thing::Sandbox)
         | Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory) => {

@@ -135,7 +135,7 @@ pub enum Next {
     /// Give a name that things of this sort can have.
     Name(Thing),
     /// Choose another name, or remove what has it.
-    FreeName(Thing),
+    FreeName(Subject),
     /// Remove some that are not needed.
     Remove(Thing),
     /// Have a limit raised, or remove some of what it counts.

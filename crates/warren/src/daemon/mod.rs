@@ -136,11 +136,12 @@ async fn run(
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
     })??;
     let engine = Engine::open(engine_config(options, unpacker), store, backend).await?;
+    let (socket, listener) = Socket::listen(directories.socket()?)?;
+    // After the socket: whoever finds the note of its address finds all of the daemon.
     let network = match plan {
-        Some(plan) => Some(plan.listen(directories).await?),
+        Some(plan) => Some(plan.listen(directories).await.inspect_err(|_failed| socket.remove())?),
         None => None,
     };
-    let (socket, listener) = Socket::listen(directories.socket()?)?;
     let stop = CancellationToken::new();
     let activity = Activity::default();
     stop_on_signals(&stop).map_err(|error| unavailable("could not listen to signals", error))?;

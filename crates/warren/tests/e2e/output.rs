@@ -62,7 +62,7 @@ fn a_mistake_is_answered_with_the_next_step() {
         (&["exec", "--bogus", "dev", "ls"], 2, "--bogus", "--help"),
         (&["exec", "dev", "--bogus"], 2, "--bogus", "--help"),
         (&["run"], 2, "PROGRAM", "--help"),
-        (&["fork", "dev", "--prefix", "a/b"], 125, "a/b", "--help"),
+        (&["fork", "dev", "--prefix", "a/b"], 125, "a/b", "63 letters"),
         (&["fork", "dev", "--name", "one", "--name", "one"], 125, "same name", "of its own"),
         (&["fork", "dev", "-n", "0"], 125, "from 1", "one fork"),
         (&["diff", "dev", "--since", "../x"], 125, "../x", "hint:"),

@@ -87,8 +87,7 @@ fn a_daemon_that_does_not_know_what_is_asked_is_called_an_older_one() {
         let (mut stream, _) = listener.accept().unwrap();
         let mut head = [0; 1024];
         assert_ne!(stream.read(&mut head).unwrap(), 0);
-        let body =
-            r#"{"error":{"kind":"not_found","message":"no route GET /v1/volumes","requestId":"req-1"}}"#;
+        let body = r#"{"error":{"kind":"not_found","message":"no route","subject":{"what":"route","name":""},"requestId":"req-1"}}"#;
         write!(
             stream,
             "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

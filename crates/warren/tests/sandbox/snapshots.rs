@@ -23,7 +23,7 @@ fn can_pause(daemon: &Daemon, name: &str) -> bool {
         return true;
     }
     let (_, told) = daemon.fails(["snapshot", "create", name]);
-    assert!(told.contains("cannot pause") && told.contains("Stop sandbox"), "{told}");
+    assert!(told.contains("cannot pause") && told.contains("warren stop"), "{told}");
     false
 }
 

@@ -318,7 +318,8 @@ impl Loader {
             (Some(name), _, true) => {
                 let message =
                     format!("there is a snapshot {name} in the namespace {} already", self.namespace);
-                Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(Thing::Snapshot)))
+                let taken = Subject::new(Thing::Snapshot, name.as_str());
+                Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)))
             }
             (_, Some(name), _) if is_free(&name) => Ok(Some(name)),
             (_, _, true) => Ok(Some(made_up_name(&manifest.source.sandbox)?)),

@@ -46,7 +46,7 @@ pub(super) fn error_limit() -> Object {
 }
 
 pub(super) fn error_next() -> Object {
-    ObjectBuilder::new().property("do", text()).property("with", text()).required("do").build()
+    ObjectBuilder::new().property("do", text()).property("with", Schema::default()).required("do").build()
 }
 
 pub(super) fn sandbox_state() -> Object {
