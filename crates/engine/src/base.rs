@@ -8,7 +8,8 @@ use std::{fs, path::Path, sync::Arc};
 
 use images::{Image, ImageConfig, PullOptions, Reference};
 use sandbox::{
-    Base, BaseConfig, Error, ErrorKind, FileIdentity, PullPolicy, Result, RootfsPlan, RootfsSpec, SandboxSpec,
+    Base, BaseConfig, Error, ErrorKind, FileIdentity, Next, PullPolicy, Result, RootfsPlan, RootfsSpec,
+    SandboxSpec, Thing,
 };
 use tokio::task::spawn_blocking;
 
@@ -90,7 +91,8 @@ async fn find_image(
             Err(images::Error::NotFound { .. }) => {
                 let message = format!("image {name} is not here, and is not to be pulled");
                 return Err(Error::new(ErrorKind::NotFound, message)
-                    .with_hint("Pull it first, or use the pull policy if-missing."));
+                    .about(Thing::Image, name)
+                    .with_next(Next::Pull(name.to_owned())));
             }
             Err(error) => return Err(from_images(error)),
         }

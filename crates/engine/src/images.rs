@@ -14,7 +14,7 @@ use ::images::{
     Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse, Platform,
     Progress, PullOptions, Reference, Users,
 };
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Next, Result, Thing};
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -313,12 +313,17 @@ fn from_registry(error: ::images::Error) -> Error {
 
 pub(crate) fn from_images(error: ::images::Error) -> Error {
     use ::images::Error as E;
+    let mut message = error.to_string();
+    if let E::Io { source, .. } = &error {
+        message = format!("{message}: {source}");
+    }
+    let told = |kind| Error::new(kind, message);
     let (kind, hint) = match &error {
         E::Invalid { .. } => {
             (ErrorKind::InvalidRequest, "Write an image as alpine or registry.example/team/app:1.2.")
         }
         E::NotFound { .. } => {
-            (ErrorKind::NotFound, "List images to see which are here, or pull it from its registry.")
+            return told(ErrorKind::NotFound).with_next(Next::List(Thing::Image)).with_source(error);
         }
         E::Unauthorized { .. } => (
             ErrorKind::Denied,
@@ -340,27 +345,20 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
             (ErrorKind::InvalidRequest, "The image or archive is damaged or hostile; get it from elsewhere.")
         }
         E::TooLarge { .. } => (ErrorKind::LimitReached, "Use a smaller image."),
-        E::InUse { .. } => (
-            ErrorKind::WrongState,
-            "Remove its users first, or remove it by force: then it goes with the last of them.",
-        ),
+        E::InUse { .. } => {
+            return told(ErrorKind::WrongState).with_next(Next::RemoveUsers(Thing::Image)).with_source(error);
+        }
         E::NoSpace { .. } => (
             ErrorKind::Unavailable,
             "Free space on the disk, or prune images and snapshots that are not needed.",
         ),
-        E::Unsupported { what } if what.starts_with("an archive") => (
+        E::NoImages => (
             ErrorKind::Unsupported,
             "It is no image archive; a root file system in a tar becomes an image by an import.",
         ),
-        E::Unsupported { what } if what.starts_with("compression") => {
-            (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all.")
-        }
+        E::Compression { .. } => (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all."),
         E::Unsupported { .. } => (ErrorKind::Unsupported, "Use another image, or another platform of it."),
         E::Io { .. } => (ErrorKind::Unavailable, "Look at the daemon's data directory and its log."),
     };
-    let mut message = error.to_string();
-    if let E::Io { source, .. } = &error {
-        message = format!("{message}: {source}");
-    }
-    Error::new(kind, message).with_hint(hint).with_source(error)
+    told(kind).with_hint(hint).with_source(error)
 }

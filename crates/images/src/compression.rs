@@ -25,8 +25,8 @@ impl Compression {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Self::Zstd),
             // A zstd stream may begin with a frame that is to be skipped.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
-            [b'B', b'Z', b'h', ..] => Err(Error::unsupported("compression by bzip2")),
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(Error::unsupported("compression by xz")),
+            [b'B', b'Z', b'h', ..] => Err(Error::Compression { by: "bzip2".into() }),
+            [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(Error::Compression { by: "xz".into() }),
             _ => Ok(Self::None),
         }
     }

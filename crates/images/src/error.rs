@@ -52,6 +52,11 @@ pub enum Error {
     /// Well-formed, and nothing we can do: schema 1, foreign artifacts, encrypted layers, another platform.
     #[error("{what} is not supported")]
     Unsupported { what: String },
+    /// An archive, and not of images.
+    #[error("an archive with neither index.json nor manifest.json is not supported")]
+    NoImages,
+    #[error("compression by {by} is not supported")]
+    Compression { by: Cow<'static, str> },
     #[error("could not {act} {}", .path.display())]
     Io {
         act: Cow<'static, str>,

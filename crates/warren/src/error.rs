@@ -130,6 +130,16 @@ pub(crate) fn in_words(next: &Next) -> String {
         }
         Next::Remove(Thing::Sandbox) => "Remove sandboxes that are not needed with `warren rm`.".to_owned(),
         Next::Remove(what) => format!("Remove a {what} that is not needed."),
+        Next::RemoveUsers(Thing::Volume) => {
+            "Remove these sandboxes first with `warren rm`; stopped ones count, since they need it when they start."
+                .to_owned()
+        }
+        Next::RemoveUsers(_) => {
+            "Remove those first, or give --force: then it loses its name now and goes with the last of them.".to_owned()
+        }
+        Next::Pull(image) => {
+            format!("`warren pull {image}` gets it, or load an archive that has the image inside.")
+        }
         Next::Raise(limit) => raise(*limit).to_owned(),
         Next::Archive(what) => format!("Give an archive that `warren {what} save` wrote."),
         Next::VolumeSize => {

@@ -94,6 +94,27 @@ fn unsafe_has_an_address() {
     }
 }
 
+/// What errors advise is read at a terminal, by models and by programs: below the front ends it names no command, no tool and no
+/// route. Those are values, which each front end words.
+#[test]
+fn advice_names_nothing_of_one_front_end() {
+    const OF_ONE: [&str; 8] =
+        ["`warren", "GET ", "POST ", "PUT ", "sandbox_", "volume_", "snapshot_", "image_"];
+    for name in ["sandbox", "store", "images", "backends", "engine"] {
+        for file in rust_files(&workspace().join("crates").join(name).join("src")) {
+            let text = fs::read_to_string(&file).unwrap();
+            for begin in ["with_hint(", "Next::Advice("] {
+                for after in text.split(begin).skip(1) {
+                    let argument = after.split(';').next().unwrap_or_default();
+                    let told = argument.split('"').nth(1).unwrap_or_default();
+                    let found = OF_ONE.iter().find(|word| told.contains(**word));
+                    assert_eq!(found, None, "{}: {told:?}", file.display());
+                }
+            }
+        }
+    }
+}
+
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

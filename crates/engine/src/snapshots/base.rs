@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use images::Image;
-use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Result, RootfsPlan, SandboxSpec};
+use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Next, Result, RootfsPlan, SandboxSpec, Thing};
 use store::SandboxRecord;
 
 use super::{SnapshotRef, registry::Snapshot};
@@ -49,9 +49,10 @@ async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<I
     let image = &snapshot.manifest.image;
     let missing = |source: Error| {
         let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
-        let hint =
-            format!("Pull the image {image} by that digest, or load an archive that has the image inside.");
-        Error::new(ErrorKind::NotFound, message).with_hint(hint).with_source(source)
+        Error::new(ErrorKind::NotFound, message)
+            .about(Thing::Image, image.as_str())
+            .with_next(Next::Pull(format!("{image}@{digest}")))
+            .with_source(source)
     };
     core.image_by_digest(digest).await.map(Some).map_err(missing)
 }

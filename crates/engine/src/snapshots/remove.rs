@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Next, Result, Thing};
 use store::SnapshotRecord;
 
 use super::{
@@ -41,9 +41,7 @@ pub(super) async fn remove(core: &Arc<Core>, snapshot: &Arc<Snapshot>, force: Fo
         }
         Force::No => {
             let message = format!("{} is used by {}", snapshot.label(), users.join(", "));
-            Err(Error::new(ErrorKind::WrongState, message).with_hint(
-                "Remove those first, or remove it by force: then it loses its name now and goes with the last of them.",
-            ))
+            Err(Error::new(ErrorKind::WrongState, message).with_next(Next::RemoveUsers(Thing::Snapshot)))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sandbox::{Error, ErrorKind, Namespace, Result, SandboxName, VolumeId, VolumeName};
+use sandbox::{Error, ErrorKind, Namespace, Next, Result, SandboxName, Thing, VolumeId, VolumeName};
 use store::{CorruptRow, StoreError, VolumeRecord, VolumeState};
 use tokio::sync::Semaphore;
 
@@ -181,6 +181,5 @@ fn in_use(name: &VolumeName, users: &[SandboxName]) -> Error {
         named.push(format!("{} more", users.len() - MAX_NAMED_USERS));
     }
     let message = format!("volume {name} is used by {}", named.join(", "));
-    Error::new(ErrorKind::WrongState, message)
-        .with_hint("Remove these sandboxes first; stopped ones count, since they need it when they start.")
+    Error::new(ErrorKind::WrongState, message).with_next(Next::RemoveUsers(Thing::Volume))
 }

@@ -119,6 +119,16 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         }
         Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
         Next::Remove(what) => format!("Remove {} that are not needed, then try again.", plural(*what)),
+        Next::RemoveUsers(Thing::Volume) => {
+            "Remove these sandboxes first; stopped ones count, since they need it when they start.".to_owned()
+        }
+        Next::RemoveUsers(_) => {
+            "Remove those first, or remove it by force: then it loses its name now and goes with the last of them."
+                .to_owned()
+        }
+        Next::Pull(image) => {
+            format!("Pull the image {image} first, or load an archive that has the image inside.")
+        }
         Next::Raise(limit) => raise(*limit).to_owned(),
         Next::Archive(what) => format!("Give an archive that was saved from a {what}."),
         Next::VolumeSize => "Give a disk a size such as 1GiB; a directory has a quota instead.".to_owned(),

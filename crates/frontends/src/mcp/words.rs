@@ -29,7 +29,20 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::FreeName(Subject { what: Thing::Volume, .. }) => {
             "Choose another name, or call volume_inspect to see what is there."
         }
-        Next::FreeName(_) => "Choose another name, or remove what has it.",
+        Next::FreeName(Subject { what: Thing::Snapshot, .. }) => {
+            "Choose another name, or call snapshot_list to see whose it is."
+        }
+        Next::FreeName(_) => "Choose another name, or call sandbox_list to see what has it.",
+        Next::RemoveUsers(Thing::Volume) => "Call sandbox_remove for the sandboxes that mount it first.",
+        Next::RemoveUsers(Thing::Snapshot) => {
+            "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm."
+        }
+        Next::RemoveUsers(_) => "Call sandbox_remove for its users, or image_remove with force and confirm.",
+        Next::Pull(image) => {
+            return Some(format!(
+                "Call image_pull for {image}, or snapshot_load with an archive that has the image inside."
+            ));
+        }
         Next::Remove(Thing::Sandbox)
         | Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory) => {
             "Call sandbox_list to see which there are, and sandbox_remove what is not needed."

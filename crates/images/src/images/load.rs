@@ -102,7 +102,7 @@ impl Inner {
         } else if staged.has("manifest.json") {
             self.load_docker(&staged, platform)?
         } else {
-            return Err(Error::unsupported("an archive with neither index.json nor manifest.json"));
+            return Err(Error::NoImages);
         };
         if loaded.is_empty() {
             return Err(Error::NotFound { what: "an image in the archive".to_owned() });

@@ -138,6 +138,10 @@ pub enum Next {
     FreeName(Subject),
     /// Remove some that are not needed.
     Remove(Thing),
+    /// Remove what uses it, or remove it by force.
+    RemoveUsers(Thing),
+    /// Get this image, or an archive that has it inside.
+    Pull(String),
     /// Have a limit raised, or remove some of what it counts.
     Raise(Limit),
     /// Give an archive that was saved from one of this sort.

@@ -139,11 +139,15 @@ pub(super) async fn find(call: &Call, path: &str, access: Access) -> Result<(Pat
 
 /// What is allowed comes from the command line of `warren mcp` for clients on stdio, who say where they stand, and from
 /// that of the daemon for those on HTTP.
-pub(super) fn told_where_to_allow(call: &Call, mut failure: Failure) -> Failure {
-    if failure.code == HOST_PATH_DENIED && call.settings.host.working_directory.is_none() {
-        failure.hint = failure.hint.map(|hint| hint.replace("`warren mcp ", "`warren serve "));
+pub(super) fn told_where_to_allow(call: &Call, failure: Failure) -> Failure {
+    if failure.code != HOST_PATH_DENIED {
+        return failure;
     }
-    failure
+    let command = if call.settings.host.working_directory.is_some() { "warren mcp" } else { "warren serve" };
+    failure.with_hint(format!(
+        "Only a person at the host can allow it: `{command} --allow-host-path DIR` to read beneath DIR, \
+         `{command} --allow-host-path DIR:rw` to write too."
+    ))
 }
 
 /// A file or directory of the host that may be read, held open: what is copied later is this one, whatever is at its path

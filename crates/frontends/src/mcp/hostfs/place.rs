@@ -140,12 +140,7 @@ pub(super) fn meant(call: &Call, path: &str) -> Result<PathBuf, Failure> {
 }
 
 pub(super) fn denied(path: &Path, why: &str) -> Failure {
-    Failure::new(HOST_PATH_DENIED, format!("{} {why}", path.display()))
-        .with_details(json!({ "path": path }))
-        .with_hint(
-            "Only a person at the host can allow it: `warren mcp --allow-host-path DIR` to read beneath DIR, \
-             `warren mcp --allow-host-path DIR:rw` to write too.",
-        )
+    Failure::new(HOST_PATH_DENIED, format!("{} {why}", path.display())).with_details(json!({ "path": path }))
 }
 
 /// What the kernel said of a host path.

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     change::named,
-    refused,
     shapes::{ConfigFields, ImageHandle, warnings},
 };
 use crate::{
@@ -22,8 +21,6 @@ use crate::{
 
 /// Of a file that is written.
 const ARCHIVE_MODE: u32 = 0o644;
-/// Of what the engine says about a tar that has no images in it.
-const NO_IMAGES: &str = "neither index.json nor manifest.json";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct LoadArguments {
@@ -43,11 +40,11 @@ pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loa
     let path = source.shown();
     let archive = source.into_reader();
     let work = call.engine().load_images(&call.who, archive, None);
-    let details = waiting(&call, work).await.map_err(|failure| match failure.message.contains(NO_IMAGES) {
-        true => failure.with_hint(
+    let details = waiting(&call, work).await.map_err(|failure| {
+        failure.or_hint(
+            ErrorKind::Unsupported,
             "Give an archive by docker save, skopeo or image_save; image_import takes the tar of a root file system.",
-        ),
-        false => failure,
+        )
     })?;
     let images = details.iter().flat_map(|detail| ImageHandle::all(&detail.summary)).collect();
     let warnings: Vec<_> = details.iter().flat_map(warnings).collect();
@@ -136,7 +133,7 @@ async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>)
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(|error| {
         let is_archive = error.kind() == ErrorKind::InvalidRequest;
-        let failure = refused(error);
+        let failure = Failure::from(error);
         if is_archive && failure.hint.is_none() {
             return failure
                 .with_hint("Check that the path is an archive by docker save, skopeo or warren save.");

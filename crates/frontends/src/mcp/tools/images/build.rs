@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{pull::PROGRESS_EVERY, refused};
+use super::pull::PROGRESS_EVERY;
 use crate::{
     builds::{network, platform, reference},
     images::Pulling,
@@ -182,7 +182,7 @@ impl Told<'_> {
 
     /// With what the command said, which is nowhere else.
     fn failed(&self, error: Error) -> Failure {
-        let mut failure = refused(error);
+        let mut failure = Failure::from(error);
         if !self.output.is_empty() {
             failure.message = format!("{}\nIt printed:\n{}", failure.message, self.output);
         }

@@ -4,7 +4,7 @@ use engine::Force;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{refused, shapes::PruneReport};
+use super::shapes::PruneReport;
 use crate::{
     images::reference,
     mcp::{
@@ -34,7 +34,7 @@ pub(super) struct Tagged {
 
 pub(super) async fn tag(call: Call, arguments: TagArguments) -> ToolResult<Tagged> {
     let target = reference(&arguments.target)?;
-    call.engine().tag_image(&call.who, &arguments.reference, &target).await.map_err(refused)?;
+    call.engine().tag_image(&call.who, &arguments.reference, &target).await?;
     Ok(Answer::new(Tagged { reference: arguments.reference, target: target.to_string(), tagged: true }))
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     for reference in references {
         if let Err(error) = call.engine().remove_image(&call.who, &reference, force).await {
             let gone: Vec<_> = removed.iter().map(|one: &Removed| one.reference.clone()).collect();
-            let failure = refused(error);
+            let failure = Failure::from(error);
             // Those before it are gone; whoever asked has to know.
             return Err(if gone.is_empty() {
                 failure
@@ -86,7 +86,7 @@ pub(super) struct PruneArguments {
 
 pub(super) async fn prune(call: Call, arguments: PruneArguments) -> ToolResult<PruneReport> {
     confirmed(&call, arguments.confirm, "image_prune")?;
-    let freed = call.engine().prune_images(&call.who).await.map_err(refused)?;
+    let freed = call.engine().prune_images(&call.who).await?;
     Ok(Answer::new(freed.into()))
 }
 

@@ -3,10 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{
-    refused,
-    shapes::{Detail, ImageHandle, warnings},
-};
+use super::shapes::{Detail, ImageHandle, warnings};
 use crate::mcp::{
     call::Call,
     envelope::{Answer, ToolResult},
@@ -19,7 +16,7 @@ const MAX_LISTED: usize = 1000;
 pub(super) struct NoArguments {}
 
 pub(super) async fn list(call: Call, _: NoArguments) -> ToolResult<Vec<ImageHandle>> {
-    let images = call.engine().images(&call.who).await.map_err(refused)?;
+    let images = call.engine().images(&call.who).await?;
     let mut handles: Vec<_> = images.iter().flat_map(ImageHandle::all).collect();
     handles.sort_by(|one, other| one.reference.cmp(&other.reference));
     let n_all = handles.len();
@@ -40,7 +37,7 @@ pub(super) struct InspectArguments {
 
 pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResult<Detail> {
     let InspectArguments { reference } = arguments;
-    let detail = call.engine().image(&call.who, &reference).await.map_err(refused)?;
+    let detail = call.engine().image(&call.who, &reference).await?;
     let warnings = warnings(&detail);
     Ok(Answer::new(Detail::of(detail, &reference)).warn_all(warnings))
 }

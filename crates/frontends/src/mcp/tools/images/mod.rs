@@ -9,12 +9,9 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 
-use sandbox::{Error, ErrorKind};
-
 pub(crate) use self::pull::{not_pulled, while_pulling};
 use crate::mcp::{
     Toolset,
-    envelope::Failure,
     tool::{Hints, Tool},
 };
 
@@ -104,19 +101,4 @@ pub(super) fn tools() -> Vec<Tool> {
             change::prune,
         ),
     ]
-}
-
-/// What cannot be done, with the next call.
-pub(super) fn refused(error: Error) -> Failure {
-    let kind = error.kind();
-    let failure = Failure::from(error);
-    match kind {
-        ErrorKind::NotFound => {
-            failure.with_hint("Call image_list to see which are here, or image_pull to get one.")
-        }
-        ErrorKind::WrongState => {
-            failure.with_hint("Call sandbox_remove for its users, or image_remove with force and confirm.")
-        }
-        _ => failure,
-    }
 }

@@ -8,10 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{
-    refused,
-    shapes::{ImageHandle, warnings},
-};
+use super::shapes::{ImageHandle, warnings};
 use crate::{
     images::{Fact, Password, Pulling, Registry, reference},
     mcp::{
@@ -63,7 +60,7 @@ pub(super) async fn pull(call: Call, arguments: PullArguments) -> ToolResult<Pul
 
 /// What a registry did not give, with the next call.
 pub(crate) fn not_pulled(error: Error) -> Failure {
-    refused(error)
+    Failure::from(error)
         .or_hint(
             ErrorKind::NotFound,
             "Check the name and the tag, then call image_pull again; image_list shows which are here.",

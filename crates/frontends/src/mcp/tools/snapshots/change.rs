@@ -7,7 +7,7 @@ use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{archives::otherwise_named, confirmed, named, new_name, refused, shapes::Snapshot, waiting};
+use super::{archives::otherwise_named, confirmed, named, new_name, shapes::Snapshot, waiting};
 use crate::mcp::{
     call::Call,
     envelope::{Answer, Failure, ToolResult},
@@ -136,7 +136,7 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     for path_or_name in all {
         let work = async {
             let which = named(&call, &path_or_name).await?;
-            call.engine().remove_snapshot(&call.who, &which, force).await.map_err(refused)
+            call.engine().remove_snapshot(&call.who, &which, force).await.map_err(Failure::from)
         };
         match work.await {
             Ok(fate) => removed.push(Removed {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    named, refused,
+    named,
     shapes::{Snapshot, SnapshotHandle, VerifyReport},
     waiting,
 };
@@ -40,7 +40,7 @@ pub(super) struct Inspected {
 
 pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResult<Inspected> {
     let which = named(&call, &arguments.path_or_name).await?;
-    let view = call.engine().snapshot(&call.who, &which).await.map_err(refused)?;
+    let view = call.engine().snapshot(&call.who, &which).await?;
     let verify = match arguments.verify {
         Some(true) => Some(waiting(&call, call.engine().verify_snapshot(&call.who, &which, false)).await?),
         _ => None,

@@ -143,7 +143,7 @@ fn using() -> Vec<Tool> {
 /// The snapshot that a caller means: a name, a digest, or the path that snapshot_list shows.
 async fn named(call: &Call, path_or_name: &str) -> Result<SnapshotRef, Failure> {
     if !is_path(path_or_name) {
-        return SnapshotRef::new(path_or_name, call.namespace.clone()).map_err(refused);
+        return SnapshotRef::new(path_or_name, call.namespace.clone()).map_err(Failure::from);
     }
     match listed_at(call, path_or_name).await? {
         Some(id) => Ok(SnapshotRef::from(&id)),
@@ -186,31 +186,6 @@ fn is_path(text: &str) -> bool {
     text.contains(['/', '\\']) || text.starts_with('~') || text == "." || text == ".."
 }
 
-/// What cannot be done, with the next call.
-fn refused(error: Error) -> Failure {
-    let kind = error.kind();
-    let failure = Failure::from(error);
-    match kind {
-        ErrorKind::NotFound if failure.message.contains("image") => failure.with_hint(
-            "Call image_pull for that image, or snapshot_load with an archive that has the image inside.",
-        ),
-        ErrorKind::NotFound => failure.with_hint("Call snapshot_list, or sandbox_list, to see which there are."),
-        ErrorKind::AlreadyExists if failure.message.contains("snapshot") => {
-            failure.with_hint("Choose another name, or call snapshot_list to see whose it is.")
-        }
-        ErrorKind::AlreadyExists => {
-            failure.with_hint("Choose another name, or call sandbox_list to see what has it.")
-        }
-        ErrorKind::WrongState if failure.message.contains("is used by") => failure.with_hint(
-            "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm.",
-        ),
-        ErrorKind::Unsupported if failure.message.contains("pause") => {
-            failure.with_hint("Call sandbox_stop first: a stopped sandbox needs no pause.")
-        }
-        _ => failure,
-    }
-}
-
 fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failure> {
     // Whoever says no means it, whatever the settings allow.
     if confirm.unwrap_or(call.settings.dangerous_enabled) {
@@ -224,5 +199,5 @@ fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failu
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
     let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "it was given up"));
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
-    done.ok_or_else(cancelled)?.map_err(refused)
+    done.ok_or_else(cancelled)?.map_err(Failure::from)
 }
