@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sandbox::{ErrorKind, SandboxState};
 use utoipa::{
     ToSchema,
-    openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, Type},
+    openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, SchemaType, Type},
 };
 
 fn one_of(words: &[&str]) -> Object {
@@ -46,7 +46,11 @@ pub(super) fn error_limit() -> Object {
 }
 
 pub(super) fn error_next() -> Object {
-    ObjectBuilder::new().property("do", text()).property("with", Schema::default()).required("do").build()
+    ObjectBuilder::new()
+        .property("do", text())
+        .property("with", ObjectBuilder::new().schema_type(SchemaType::AnyValue).build())
+        .required("do")
+        .build()
 }
 
 pub(super) fn sandbox_state() -> Object {
