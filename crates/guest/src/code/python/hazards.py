@@ -11,7 +11,7 @@ SAFE_POOLS = (b"openblas", b"mkl_rt", b"libblis")
 # Those whose locks stay taken.
 UNSAFE_POOLS = ("polars", "tensorflow", "jaxlib", "grpc", "ray", "torch", "duckdb")
 # How often, and how many seconds apart, threads are counted again before they are called alive.
-LOOKS, BETWEEN_LOOKS = 5, 0.001
+LOOKS, BETWEEN_LOOKS = 50, 0.001
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ANONYMOUS = {"eventpoll": "a poll object", "eventfd": "an event counter", "inotify": "a watch of files"}
 
@@ -78,10 +78,19 @@ def stop_helpers(loops):
         bar.monitor = None
     for each in loops:
         pool = each._default_executor
-        idle = getattr(getattr(pool, "_idle_semaphore", None), "_value", 0)
-        if pool is not None and pool._work_queue.empty() and idle >= len(pool._threads):
+        if pool is not None and becomes_idle(pool):
             each._default_executor = None
             pool.shutdown(wait=True)
+
+
+def becomes_idle(pool):
+    """A worker hands over its result before it counts itself as idle."""
+    for _ in range(LOOKS):
+        idle = getattr(getattr(pool, "_idle_semaphore", None), "_value", 0)
+        if pool._work_queue.empty() and idle >= len(pool._threads):
+            return True
+        sleep(BETWEEN_LOOKS)
+    return False
 
 
 def examine_threads(maps, reasons):
