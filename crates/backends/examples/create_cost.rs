@@ -23,19 +23,11 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
     i32::from(guest::run(config).is_err())
 }
 
-fn plan(number: u64, directories: &Directories) -> SandboxPlan {
+fn plan(number: u64) -> SandboxPlan {
     let id = SandboxId::from_random((number | u64::from(std::process::id()) << 32).to_be_bytes());
-    let directory = directories.home.join("sandboxes").join(id.as_str());
     let name = "box".parse().expect("a name");
-    sandbox::plan(
-        &id,
-        &name,
-        &SandboxSpec::default(),
-        directory,
-        &Defaults::default(),
-        &sandbox::Base::host(),
-    )
-    .expect("a plan")
+    sandbox::plan(&id, &name, &SandboxSpec::default(), &Defaults::default(), &sandbox::Base::host())
+        .expect("a plan")
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,11 +50,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let backend = NamespaceBackend::new(directories.clone(), None).await?;
+        let backend = NamespaceBackend::new(directories, None).await?;
         println!("{:>9.3} ms  new", began.elapsed().as_secs_f64() * 1000.0);
         let mut times: BTreeMap<(usize, String), Vec<Duration>> = BTreeMap::new();
         for number in 0..runs {
-            let plan = plan(number, &directories);
+            let plan = plan(number);
             let began = Instant::now();
             let (instance, costs) = backend.create_measured(&plan).await?;
             let total = began.elapsed();
@@ -74,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             instance.stop().await?;
             let stop = stopping.elapsed();
             let removing = Instant::now();
-            backend.remove_files(&plan.id, plan.directory.clone()).await?;
+            backend.remove(&plan.id).await?;
             let all = [
                 ("total", total),
                 ("begin", costs.begin),
@@ -95,15 +87,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1000.0;
             println!("{:>9.3} ms p50 {:>9.3} p95  {name}", at(50), at(95));
         }
-        burst(&backend, &directories).await
+        burst(&backend).await
     })
 }
 
-async fn burst(
-    backend: &NamespaceBackend,
-    directories: &Directories,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let plans: Vec<_> = (0..100).map(|number| plan(1_000_000 + number, directories)).collect();
+async fn burst(backend: &NamespaceBackend) -> Result<(), Box<dyn std::error::Error>> {
+    let plans: Vec<_> = (0..100).map(|number| plan(1_000_000 + number)).collect();
     let began = Instant::now();
     let made = futures_util::future::join_all(plans.iter().map(|plan| backend.create(plan))).await;
     println!("{:>9.3} ms  burst of 100", began.elapsed().as_secs_f64() * 1000.0);
@@ -114,7 +103,7 @@ async fn burst(
     }
     println!("{:>9.3} ms  stop of 100", began.elapsed().as_secs_f64() * 1000.0);
     for plan in &plans {
-        backend.remove_files(&plan.id, plan.directory.clone()).await?;
+        backend.remove(&plan.id).await?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The simulated guest keeps to the protocol as a real one does; the engine's tests stand on that.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use backends::fake::{FakeBackend, Hostility};
 use bytes::{Bytes, BytesMut};
@@ -16,18 +16,9 @@ use sandbox::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn plan_in(directory: &Path) -> SandboxPlan {
-    let id = SandboxId::from_random([1; 8]);
-    let name = "box".parse().unwrap();
-    plan(
-        &id,
-        &name,
-        &SandboxSpec::default(),
-        directory.join(id.as_str()),
-        &Defaults::default(),
-        &sandbox::Base::host(),
-    )
-    .unwrap()
+fn new_plan() -> SandboxPlan {
+    let (id, name) = (SandboxId::from_random([1; 8]), "box".parse().unwrap());
+    plan(&id, &name, &SandboxSpec::default(), &Defaults::default(), &sandbox::Base::host()).unwrap()
 }
 
 /// A sandbox for one test.
@@ -35,16 +26,14 @@ struct Sandbox {
     backend: FakeBackend,
     instance: Box<dyn Instance>,
     plan: SandboxPlan,
-    _directory: tempfile::TempDir,
 }
 
 impl Sandbox {
     async fn new() -> Self {
         let backend = FakeBackend::new();
-        let directory = tempfile::tempdir().unwrap();
-        let plan = plan_in(directory.path());
+        let plan = new_plan();
         let instance = backend.create(&plan).await.unwrap();
-        Self { backend, instance, plan, _directory: directory }
+        Self { backend, instance, plan }
     }
 
     async fn connect(&self) -> Client {
@@ -600,14 +589,12 @@ async fn files_outlive_the_place_and_a_place_outlives_its_engine() {
     assert_eq!(restarted.run("cat note").await.0, "kept\n");
 
     let id = restarted.plan.id.clone();
-    let refused = restarted.backend.remove_files(&id, restarted.plan.directory.clone()).await;
-    assert!(matches!(refused, Err(BackendError::Failed { .. })));
     let only = std::slice::from_ref(&id);
     assert_eq!(restarted.backend.sweep(&[], only).await.unwrap(), only);
     restarted.instance.ended().await;
     assert_eq!((restarted.backend.live(), restarted.backend.kept()), (vec![], vec![id.clone()]));
-    restarted.backend.remove_files(&id, restarted.plan.directory.clone()).await.unwrap();
-    assert!(restarted.backend.kept().is_empty() && !restarted.plan.directory.exists());
+    restarted.backend.remove(&id).await.unwrap();
+    assert!(restarted.backend.kept().is_empty());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
 use sandbox::{
     Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId,
-    SandboxState, Thing,
+    SandboxState, SnapshotId, Thing,
 };
 use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
@@ -110,7 +110,7 @@ async fn take_up_all(
     core: Arc<Core>,
     mut found: Vec<Found>,
     unreadable: Vec<SandboxId>,
-    leftovers: snapshots::Leftovers,
+    leftovers: Vec<SnapshotId>,
 ) {
     // Those without a place first: they have nobody to wait for.
     found.sort_by_key(|found| !found.is_at_rest());
@@ -229,13 +229,9 @@ async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
 
 /// Nothing of it stays.
 async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
-    end_leftover(core, &record).await;
     let subject = subject_of(&record);
     let removed = async {
-        let files = core.backend.remove_files(&record.id, record.plan.directory.clone()).await;
-        files.map_err(|error| {
-            error::from_backend(error, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str()))
-        })?;
+        core.remove_files(&record.id, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str())).await?;
         core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
         if was_told(&record) {
             core.emit(&subject, EventKind::SandboxRemoved, None, "").await;

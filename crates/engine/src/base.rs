@@ -133,7 +133,7 @@ fn on_image(core: &Core, image: Image) -> Result<Found> {
             .with_hint("Use an image with fewer variables, labels and ports."));
     }
     let base = Base {
-        rootfs: RootfsPlan::Layers { layers: image.lowers.clone() },
+        rootfs: RootfsPlan::Image,
         above: Vec::new(),
         image_digest: Some(image.digest.to_string()),
         snapshot: None,
@@ -198,7 +198,7 @@ pub(crate) async fn check_again(core: &Arc<Core>, who: &Principal, rootfs: &Root
     let (path, allowed, kind) = match rootfs {
         RootfsPlan::Directory { path, identity } => (path, *identity, Kind::Directory),
         RootfsPlan::Disk { image, identity } => (image, *identity, Kind::File),
-        RootfsPlan::Host | RootfsPlan::Layers { .. } => return Ok(()),
+        RootfsPlan::Host | RootfsPlan::Image => return Ok(()),
     };
     check_host_path(who, path, allowed)?;
     check_kind(core, path, kind).await

@@ -7,8 +7,9 @@ use std::{
 };
 
 use sandbox::{
-    Backend, ByteSize, Capabilities, Capability, Error, ErrorKind, Limit, MountOrigin, Namespace, Next,
-    RequestId, Result, SandboxId, SandboxName, SandboxPlan, Thing, VolumeId,
+    Backend, BackendSnapshots, BackendVolumes, ByteSize, Capabilities, Capability, Error, ErrorKind, Limit,
+    MountOrigin, MountPlan, Namespace, Next, RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject,
+    Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -19,7 +20,7 @@ use crate::{
     audit::AuditLog,
     clock::Clock,
     config::EngineConfig,
-    disk::Disk,
+    disk::{Disk, remove_directory},
     error,
     events::EventLog,
     images::ImageStore,
@@ -214,7 +215,7 @@ impl Core {
         }
         registry.check_room(self.config.max_sandboxes, who, shared.memory, instead_of)?;
         // With the registry locked: whoever removes a snapshot looks for its users in here afterwards.
-        self.snapshots.check_trees(&shared.status.borrow().record.plan.above)?;
+        self.snapshots.check_usable(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
         Ok(None)
     }
@@ -226,7 +227,7 @@ impl Core {
         let claimed = plan.limits.claimed_memory(tmpfs_is_memory);
         let mounts = plan.mounts.iter().filter(|_| !tmpfs_is_memory).map(|mount| match mount.source {
             MountOrigin::Tmpfs { size } => size.bytes(),
-            MountOrigin::Path { .. } | MountOrigin::Image { .. } => 0,
+            MountOrigin::Volume { .. } | MountOrigin::Path { .. } | MountOrigin::Image { .. } => 0,
         });
         ByteSize(mounts.fold(claimed.bytes(), u64::saturating_add))
     }
@@ -239,6 +240,20 @@ impl Core {
         without: Option<&SandboxId>,
     ) -> Result<()> {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
+    }
+
+    pub(crate) fn volume_files(&self) -> Result<&dyn BackendVolumes> {
+        self.backend.volumes().ok_or_else(|| error::not_had(self.backend.kind(), "volumes"))
+    }
+
+    pub(crate) fn snapshot_trees(&self) -> Result<&dyn BackendSnapshots> {
+        self.backend.snapshots().ok_or_else(|| error::not_had(self.backend.kind(), "snapshots"))
+    }
+
+    /// Takes away all of a sandbox but its record.
+    pub(crate) async fn remove_files(&self, id: &SandboxId, label: &Subject) -> Result<()> {
+        self.backend.remove(id).await.map_err(|error| error::from_backend(error, label))?;
+        remove_directory(&self.config.sandbox_directory(id)).await
     }
 
     /// Makes a sandbox findable; its record stands in the store.
@@ -314,7 +329,9 @@ impl Core {
         let mut users = Vec::new();
         self.each(|shared| {
             let mounts = &shared.status.borrow().record.plan.mounts;
-            if mounts.iter().any(|mount| mount.volume.as_ref() == Some(volume)) {
+            let shows =
+                |mount: &MountPlan| matches!(&mount.source, MountOrigin::Volume { id } if id == volume);
+            if mounts.iter().any(shows) {
                 users.push(shared.subject.name.clone());
             }
         });
@@ -322,12 +339,12 @@ impl Core {
         users
     }
 
-    /// Which sandboxes use which trees of snapshots, also those that are just being made.
+    /// Which sandboxes use which snapshots, also those that are just being made.
     pub(crate) fn tree_users(&self) -> TreeUsers {
         let mut users = TreeUsers::new();
         self.each(|shared| {
-            for tree in &shared.status.borrow().record.plan.above {
-                users.entry(tree.clone()).or_default().push(shared.label().to_string());
+            for id in &shared.status.borrow().record.plan.above {
+                users.entry(id.clone()).or_default().push(shared.label().to_string());
             }
         });
         users

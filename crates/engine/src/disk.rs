@@ -6,15 +6,20 @@
 //! gives up its thread's other tasks first.
 
 use std::{
+    io,
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
+use sandbox::Result;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::Semaphore,
     task::block_in_place,
 };
+
+use crate::error;
 
 /// Up to here a write is done at once; handing over the thread would cost more.
 const SMALL_BYTES: usize = 16 * 1024;
@@ -24,6 +29,16 @@ const SLOW: Duration = Duration::from_millis(2);
 const SLOW_FOR: Duration = Duration::from_secs(1);
 /// Writers that may wait for the disk at the same time, each with a thread of its own; more wait for their turn.
 const MAX_BLOCKED_WRITERS: usize = 8;
+
+/// Takes away what the daemon itself keeps in `directory`, where the back end has not done so already.
+pub(crate) async fn remove_directory(directory: &Path) -> Result<()> {
+    match tokio::fs::remove_dir_all(directory).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error::from_io("remove", directory, error))
+        }
+        _ => Ok(()),
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Disk {

@@ -3,7 +3,7 @@
 use std::{fmt::Display, path::Path};
 
 use guest_protocol::{Failure, FailureKind, MAX_FRAME_BYTES};
-use sandbox::{Action, BackendError, Error, ErrorKind, Next, SandboxState, Subject, Thing};
+use sandbox::{Action, BackendError, BackendKind, Error, ErrorKind, Next, SandboxState, Subject, Thing};
 use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
@@ -67,6 +67,13 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
         BackendError::Failed { .. } => (ErrorKind::Internal, None),
     };
     Error::new(kind, format!("{subject}: {error}")).with_next(next).with_source(error)
+}
+
+/// What a back end does without.
+pub(crate) fn not_had(backend: BackendKind, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the back end {backend} has no {what}"))
+        .about(Thing::Backend, backend.as_str())
+        .with_hint("Use the back end namespace.")
 }
 
 pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {

@@ -7,8 +7,7 @@ use std::{
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
-    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxSpec, SandboxState, Subject, Thing,
-    Usage, plan,
+    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Subject, Thing, Usage,
 };
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
@@ -20,7 +19,7 @@ use crate::{
     core::Changeable,
     create::check_lifetime,
     driver::{Command, Reply},
-    error, names,
+    error,
     shared::{Activity, Gone, Shared},
 };
 
@@ -85,22 +84,7 @@ impl Engine {
     async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
         let core = self.core();
         let label = Subject::new(Thing::Sandbox, id.as_str());
-        let directory = core.config.sandbox_directory(id);
-        // Any plan will do to find the place: it is found by the id.
-        let plan = plan(
-            id,
-            &names::random_name()?,
-            &SandboxSpec::default(),
-            directory.clone(),
-            &core.config.defaults,
-            &sandbox::Base::host(),
-        )?;
-        let place = core.backend.adopt(&plan).await.map_err(|error| error::from_backend(error, &label))?;
-        if let Some(place) = place {
-            place.stop().await.map_err(|error| error::from_backend(error, &label))?;
-        }
-        let files = core.backend.remove_files(id, directory).await;
-        files.map_err(|error| error::from_backend(error, &label))?;
+        core.remove_files(id, &label).await?;
         match core.store.remove_sandbox(id.clone()).await {
             Ok(()) | Err(StoreError::Missing { .. }) => {}
             Err(error) => return Err(error::from_store(error)),

@@ -17,7 +17,7 @@ use sandbox::{
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
 
-use crate::{EngineConfig, Principal, core::Core, volumes::origin_of};
+use crate::{EngineConfig, Principal, core::Core};
 
 const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
 const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
@@ -75,7 +75,7 @@ async fn decide_one(
     guest_path: String,
     limits: &LimitsPlan,
 ) -> Result<MountPlan> {
-    let (mut quota, mut volume) = (None, None);
+    let mut quota = None;
     let source = match &mount.source {
         MountSource::Named { name } => {
             let found = core.volumes.named(&spec.namespace, name).ok_or_else(|| {
@@ -84,8 +84,7 @@ async fn decide_one(
                     .with_next(Next::Create(Thing::Volume))
             })?;
             quota = measured_quota(&found);
-            volume = Some(found.id.clone());
-            origin_of(core, &found)?
+            MountOrigin::Volume { id: found.id }
         }
         MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: tmpfs_size(*size, limits)? },
         MountSource::Bind { host_path, allowed } => {
@@ -99,11 +98,11 @@ async fn decide_one(
             MountOrigin::Image { path: host_path.clone(), identity: *allowed }
         }
     };
-    Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota, volume })
+    Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota })
 }
 
-/// The plan as a back end gets it at this start: volumes found again by id, and every host path with the identity that
-/// whoever opens it must find.
+/// The plan as a back end gets it at this start: its volumes are there, and every host path has the identity that whoever opens
+/// it must find.
 pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPlan> {
     let mut resolved = plan.clone();
     for mount in &mut resolved.mounts {
@@ -114,15 +113,15 @@ pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPl
 }
 
 async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Option<ByteSize>)> {
-    if let Some(id) = &mount.volume {
-        let found = core.volumes.get(id).ok_or_else(|| {
-            let message = format!("its volume {id} is gone; one of the same name would be another");
-            Error::not_found(message)
-                .with_hint("Create another sandbox, which can mount the volume there is now.")
-        })?;
-        return Ok((origin_of(core, &found)?, measured_quota(&found)));
-    }
     let origin = match &mount.source {
+        MountOrigin::Volume { id } => {
+            let found = core.volumes.get(id).ok_or_else(|| {
+                let message = format!("its volume {id} is gone; one of the same name would be another");
+                Error::not_found(message)
+                    .with_hint("Create another sandbox, which can mount the volume there is now.")
+            })?;
+            return Ok((mount.source.clone(), measured_quota(&found)));
+        }
         MountOrigin::Tmpfs { size } => MountOrigin::Tmpfs { size: *size },
         MountOrigin::Path { path, identity } => {
             let identity = Some(look(core, path, *identity, Wanted::Any).await?);

@@ -166,7 +166,6 @@ async fn recover_sandboxes(
     let mut records = unrecorded::<SandboxRecord>(home, &known, recovery)?;
     records.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
     for mut record in records {
-        record.plan.directory = home.join(SandboxRecord::DIRECTORY).join(record.id.as_str());
         // How long nobody used it is not known; it must not end for that at once.
         record.last_active_at = now;
         if record.state == SandboxState::Creating || record.state == SandboxState::Stopping {
@@ -174,18 +173,23 @@ async fn recover_sandboxes(
             record.state = SandboxState::Running;
         }
         let is_corrupt = rows.corrupt.iter().any(|row| row.id == record.id.as_str());
-        let name = put_sandbox(store, record.clone(), is_corrupt).await?;
+        let name = put_sandbox(home, store, record.clone(), is_corrupt).await?;
         tracing::warn!(sandbox = %record.id, name, "a sandbox without a record got one, from its manifest");
         recovery.sandboxes.push(name);
         if !is_corrupt {
-            recovery.n_execs += recover_execs(store, &record).await;
+            recovery.n_execs += recover_execs(home, store, &record).await;
         }
     }
     Ok(())
 }
 
 /// Writes the record, under another name where its own is another's by now. Returns the name.
-async fn put_sandbox(store: &Store, mut record: SandboxRecord, is_corrupt: bool) -> Result<String> {
+async fn put_sandbox(
+    home: &Path,
+    store: &Store,
+    mut record: SandboxRecord,
+    is_corrupt: bool,
+) -> Result<String> {
     let name = record.name.clone();
     for _ in 0..MAX_TRIES {
         let put = match is_corrupt {
@@ -196,7 +200,7 @@ async fn put_sandbox(store: &Store, mut record: SandboxRecord, is_corrupt: bool)
             Ok(()) => return Ok(record.name.to_string()),
             // The sandbox that answered the request the last time is the one with the record.
             Err(StoreError::RequestKnown { .. }) => record.spec.request_id = None,
-            Err(StoreError::NameTaken { .. }) if remove_ghost(store, &record).await => {}
+            Err(StoreError::NameTaken { .. }) if remove_ghost(home, store, &record).await => {}
             Err(StoreError::NameTaken { .. }) => {
                 record.name = another_name(name.as_str())?.parse()?;
                 record.spec.name = Some(record.name.clone());
@@ -211,10 +215,11 @@ async fn put_sandbox(store: &Store, mut record: SandboxRecord, is_corrupt: bool)
 }
 
 /// An old copy of a database knows sandboxes that are gone; such a record does not keep a name from one that is there.
-async fn remove_ghost(store: &Store, wanted: &SandboxRecord) -> bool {
+async fn remove_ghost(home: &Path, store: &Store, wanted: &SandboxRecord) -> bool {
     let holder = store.sandbox_named(wanted.namespace.clone(), wanted.name.clone()).await;
     let Ok(Some(holder)) = holder else { return false };
-    !holder.plan.directory.exists() && store.remove_sandbox(holder.id).await.is_ok()
+    let directory = home.join(SandboxRecord::DIRECTORY).join(holder.id.as_str());
+    !directory.exists() && store.remove_sandbox(holder.id).await.is_ok()
 }
 
 async fn recover_volumes(
@@ -277,8 +282,8 @@ fn another_name(name: &str) -> Result<String> {
 }
 
 /// Makes records of the execs that a sandbox has ledgers of: when and how they began and ended. Returns how many.
-async fn recover_execs(store: &Store, sandbox: &SandboxRecord) -> usize {
-    let logs = sandbox.plan.directory.join("logs");
+async fn recover_execs(home: &Path, store: &Store, sandbox: &SandboxRecord) -> usize {
+    let logs = home.join(SandboxRecord::DIRECTORY).join(sandbox.id.as_str()).join("logs");
     let read = || -> Result<Vec<ExecRecord>, LedgerError> {
         let ledger = Ledger::open(logs, LedgerLimits::default())?;
         let ids = ledger.execs()?.into_iter();

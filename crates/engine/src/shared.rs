@@ -85,6 +85,7 @@ impl Shared {
         record: SandboxRecord,
         memory: ByteSize,
         inbox: mpsc::Sender<Command>,
+        logs: PathBuf,
         ledger_limits: LedgerLimits,
     ) -> Self {
         let subject =
@@ -93,7 +94,6 @@ impl Shared {
         let owner = record.owner.clone();
         let image_digest = record.plan.image_digest.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
-        let logs = record.plan.directory.join("logs");
         let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
         Self {
             subject,

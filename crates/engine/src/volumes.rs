@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use sandbox::{
-    ByteSize, Error, ErrorKind, MountOrigin, Namespace, Result, SandboxName, Thing, VolumeId, VolumeKind,
+    ByteSize, Error, ErrorKind, Namespace, Result, SandboxName, Subject, Thing, VolumeId, VolumeKind,
     VolumeName, VolumeSpec, VolumeStorage, check_volume,
 };
 use serde::{Deserialize, Serialize};
@@ -190,25 +190,32 @@ impl Core {
         (is_corrupt && who.scope == Scope::All).then_some(id)
     }
 
-    async fn measure_in_time(&self, record: &VolumeRecord) -> Option<ByteSize> {
+    async fn measure_in_time(self: &Arc<Self>, record: &VolumeRecord) -> Option<ByteSize> {
         timeout(MEASURE_WITHIN, self.measure_volume(record, Measured::ToTell)).await.ok().flatten()
     }
 
     /// Bytes that it takes, where that can be told.
-    pub(crate) async fn measure_volume(&self, record: &VolumeRecord, why: Measured) -> Option<ByteSize> {
-        let origin = origin_of(self, record).ok()?;
+    pub(crate) async fn measure_volume(
+        self: &Arc<Self>,
+        record: &VolumeRecord,
+        why: Measured,
+    ) -> Option<ByteSize> {
         let turn = self.volumes.turns_to_measure(why).acquire_owned().await.ok()?;
-        let backend = Arc::clone(&self.backend);
+        let (core, id) = (Arc::clone(self), record.id.clone());
         // In a task of its own: a caller who goes away does not end the measurement, which keeps its turn until then.
         let measured = tokio::spawn(async move {
-            let measured = backend.volume_used(&origin).await;
+            let measured = async {
+                let used = core.volume_files()?.used(&id).await;
+                used.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))
+            };
+            let measured = measured.await;
             drop(turn);
             measured
         });
         match measured.await.ok()? {
             Ok(bytes) => Some(ByteSize(bytes)),
             Err(error) => {
-                tracing::warn!(volume = %record.id, %error, "a volume cannot be measured");
+                tracing::warn!(volume = %record.id, error = &error as &dyn std::error::Error, "a volume cannot be measured");
                 None
             }
         }
@@ -240,12 +247,6 @@ impl Core {
 
 pub(crate) fn directory_of(core: &Core, id: &VolumeId) -> PathBuf {
     core.config.home.join("volumes").join(id.as_str())
-}
-
-/// What is mounted where the volume is.
-pub(crate) fn origin_of(core: &Core, record: &VolumeRecord) -> Result<MountOrigin> {
-    let storage = record.storage.ok_or_else(|| no_such_volume(&record.spec.name))?;
-    Ok(storage.origin(&directory_of(core, &record.id)))
 }
 
 pub(crate) fn no_such_volume(which: impl fmt::Display) -> Error {

@@ -26,7 +26,7 @@ pub use crate::{
     error::{Error, Result},
     images::{
         Commit, DiskUsage, Format, History, Image, ImageDetail, ImageSummary, Images, InUse, LayerDetail,
-        Origin, PullOptions,
+        Origin, PullOptions, lower_directories,
     },
     options::{Auth, Credentials, Limits, Mirror, NoUsers, Options, Reach, Retry, Timeouts, Users},
     pack::{PackOptions, pack_layer},

@@ -1,20 +1,14 @@
 //! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
 
-use std::{
-    fmt,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-    pin::Pin,
-    time::Duration,
-};
+use std::{fmt, os::fd::OwnedFd, pin::Pin, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Isolation, MountOrigin, Next, SandboxId, SandboxPlan, TreeCopy,
-    TreeFacts, Usage, VolumeKind, VolumeStorage,
+    ByteSize, DiffQuery, DiffReport, Isolation, Next, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
+    TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,7 +40,7 @@ pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
 
-/// What makes a sandbox stand still for a copy; see [`Backend::copy_files`].
+/// What makes a sandbox stand still for a copy; see [`BackendSnapshots::take`].
 pub type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send + 'a>>;
 
 /// Something a back end can or cannot do on this host.
@@ -110,9 +104,7 @@ impl BackendError {
     }
 }
 
-/// A way to make sandboxes on this host.
-///
-/// The engine never calls two methods for the same sandbox at once; calls for different sandboxes run concurrently.
+/// A way to make places for sandboxes. Everything is named by id or digest; where a back end keeps it is its own business.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
     fn kind(&self) -> BackendKind;
@@ -120,102 +112,96 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Reports what works here and now, by trying it.
     async fn probe(&self) -> Result<Capabilities, BackendError>;
 
-    /// Makes the place described by `plan` and starts the guest in it. Files of an earlier life of the same sandbox
-    /// (`plan.directory`) are taken up again, so this is `start` too.
+    /// Makes the place described by `plan` and starts the guest in it. Files of an earlier life of the same sandbox are taken up
+    /// again, so this is `start` too.
     ///
-    /// On error nothing is left behind but what was in `plan.directory` before: no process, mount or cgroup.
+    /// On error nothing is left behind but the files that were there before: no process, mount or cgroup.
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError>;
 
     /// Finds an instance again after the daemon restarts. `None` means it is gone.
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError>;
 
-    /// Takes away everything on the host that belongs to a sandbox which is not in `alive`: processes, mounts, cgroups,
-    /// run directories. Never touches `sandboxes/<id>` directories of `known` ids. Returns what it removed.
+    /// Takes away everything that belongs to a sandbox which is not in `alive`: processes, mounts, cgroups, sockets. Files stay
+    /// where the sandbox is in `known`. Returns what it removed.
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError>;
 
-    /// Deletes `directory` of a sandbox that is not live, with all files in it, whoever owns them.
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError>;
+    /// Takes away all of one sandbox: what still lives of it, and its files, whoever owns them. Safe to call twice.
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError>;
 
-    /// Makes what a volume's files are kept in, in the empty directory `directory`: its root belongs to root inside. A
-    /// `limit` of a directory is held as well as this host can; a disk is refused where it cannot be had.
-    async fn make_volume(
-        &self,
-        _directory: &Path,
-        _kind: VolumeKind,
-        _limit: Option<ByteSize>,
-    ) -> Result<VolumeStorage, BackendError> {
-        Err(no_trees(self.kind()))
+    /// Sandboxes on images other than `host`. A back end without has none.
+    fn images(&self) -> Option<&dyn BackendImages> {
+        None
     }
 
-    /// Bytes that a volume takes on disk now.
-    async fn volume_used(&self, _origin: &MountOrigin) -> Result<u64, BackendError> {
-        Err(no_trees(self.kind()))
+    fn volumes(&self) -> Option<&dyn BackendVolumes> {
+        None
     }
 
-    /// Deletes the directory of a volume that nobody uses, with all files in it, whoever owns them.
-    async fn remove_volume(&self, _directory: &Path) -> Result<(), BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Makes a place that shows a volume as its root and in which nothing runs but our guest. It has a fresh `id` of its own,
-    /// so that what is left of it is swept like any place.
-    async fn open_volume(
-        &self,
-        _id: &SandboxId,
-        _origin: &MountOrigin,
-    ) -> Result<Box<dyn Instance>, BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Copies what the sandbox changed over the layers it is made on into the empty directory `into`, as a tree that
-    /// [`SandboxPlan::above`] takes. `hold` is awaited when all else is ready, and at most once: nothing in the sandbox moves
-    /// after it, until the caller lets it go on. When it fails nothing is copied, and that is the error.
-    async fn copy_files(
-        &self,
-        _plan: &SandboxPlan,
-        _into: PathBuf,
-        _hold: Holding<'_>,
-    ) -> Result<TreeCopy, BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Writes what a stopped sandbox changed over the layers it is made on as a layer of an image: an uncompressed tar with
-    /// whiteouts as OCI has them. What the back end itself put there is left out.
-    async fn pack_layer(&self, _plan: &SandboxPlan, _archive: OwnedFd) -> Result<(), BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Reads all of a tree.
-    async fn tree_facts(&self, _tree: PathBuf) -> Result<TreeFacts, BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Writes a tree as an uncompressed tar, the same bytes for the same tree.
-    async fn pack_tree(&self, _tree: PathBuf, _archive: OwnedFd) -> Result<(), BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Makes a tree in the empty directory `into` from what [`Backend::pack_tree`] wrote, here or elsewhere. The archive may
-    /// be hostile.
-    async fn unpack_tree(&self, _archive: OwnedFd, _into: PathBuf) -> Result<TreeFacts, BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Deletes a tree, whoever owns what is in it.
-    async fn remove_tree(&self, _tree: PathBuf) -> Result<(), BackendError> {
-        Err(no_trees(self.kind()))
-    }
-
-    /// Compares a sandbox's files with what it was made on. It may be running: then what changes meanwhile may be told
-    /// either way.
-    async fn diff(&self, _plan: &SandboxPlan, _query: DiffQuery) -> Result<DiffReport, BackendError> {
-        Err(no_trees(self.kind()))
+    fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
+        None
     }
 }
 
-fn no_trees(kind: BackendKind) -> BackendError {
-    let what = format!("the back end {kind} keeps no files on disk");
-    BackendError::Unsupported { what, next: Some(Next::Advice("Use the back end namespace.".to_owned())) }
+/// What a back end does for images. It finds their layers by the digest in the plan.
+#[async_trait]
+pub trait BackendImages: Send + Sync {
+    /// Writes what a stopped sandbox changed over the layers it is made on as a layer of an image: an uncompressed tar with
+    /// whiteouts as OCI has them. What the back end itself put there is left out.
+    async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError>;
+}
+
+/// Files that outlive sandboxes.
+#[async_trait]
+pub trait BackendVolumes: Send + Sync {
+    /// Makes an empty volume, whose root belongs to root inside. A `limit` of a directory is held as well as this host can; a
+    /// disk is refused where it cannot be had.
+    async fn make(
+        &self,
+        id: &VolumeId,
+        kind: VolumeKind,
+        limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError>;
+
+    /// Bytes that a volume takes on disk now.
+    async fn used(&self, id: &VolumeId) -> Result<u64, BackendError>;
+
+    /// Deletes a volume that nobody uses, with all files in it, whoever owns them. Safe to call twice.
+    async fn remove(&self, id: &VolumeId) -> Result<(), BackendError>;
+
+    /// Makes a place that shows a volume as its root and in which nothing runs but our guest. The `place` has a fresh id of its
+    /// own, so that what is left of it is swept like any place.
+    async fn open(&self, place: &SandboxId, id: &VolumeId) -> Result<Box<dyn Instance>, BackendError>;
+}
+
+/// What sandboxes changed, kept as trees that others are made on: see [`SandboxPlan::above`].
+#[async_trait]
+pub trait BackendSnapshots: Send + Sync {
+    /// Copies what the sandbox changed over the layers it is made on into a new tree. `hold` is awaited when all else is ready,
+    /// and at most once: nothing in the sandbox moves after it, until the caller lets it go on. When it fails nothing is copied,
+    /// and that is the error. A failure may leave half a tree, which the caller removes.
+    async fn take(
+        &self,
+        plan: &SandboxPlan,
+        id: &SnapshotId,
+        hold: Holding<'_>,
+    ) -> Result<TreeCopy, BackendError>;
+
+    /// Reads all of a tree.
+    async fn facts(&self, id: &SnapshotId) -> Result<TreeFacts, BackendError>;
+
+    /// Writes a tree as an uncompressed tar, the same bytes for the same tree.
+    async fn export(&self, id: &SnapshotId, archive: OwnedFd) -> Result<(), BackendError>;
+
+    /// Makes a tree from what [`BackendSnapshots::export`] wrote, here or elsewhere. The archive may be hostile. A failure may
+    /// leave half a tree, which the caller removes.
+    async fn import(&self, id: &SnapshotId, archive: OwnedFd) -> Result<TreeFacts, BackendError>;
+
+    /// Deletes a tree, whoever owns what is in it. Safe to call twice.
+    async fn remove(&self, id: &SnapshotId) -> Result<(), BackendError>;
+
+    /// Compares a sandbox's files with what it was made on. It may be running: then what changes meanwhile may be told
+    /// either way.
+    async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError>;
 }
 
 /// One live place, made by a [`Backend`].

@@ -1,10 +1,8 @@
 //! What a sandbox is made on: an image's layers and what the image says about how it is run.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, RootfsPlan};
+use crate::{Error, Result, RootfsPlan, SnapshotId};
 
 /// Longest directory to begin in, by the kernel.
 const MAX_CWD_BYTES: usize = 4095;
@@ -13,8 +11,8 @@ const MAX_CWD_BYTES: usize = 4095;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,
-    /// Trees of snapshots over the root file system, the topmost first; see [`crate::SandboxPlan::above`].
-    pub above: Vec<PathBuf>,
+    /// Snapshots over the root file system, the topmost first; see [`crate::SandboxPlan::above`].
+    pub above: Vec<SnapshotId>,
     /// Of the image's manifest; none for image `host`.
     pub image_digest: Option<String>,
     /// Digest of the snapshot it comes from.

@@ -30,7 +30,8 @@ mod usage;
 mod volume;
 
 pub use backend::{
-    Backend, BackendError, BackendKind, Capabilities, Capability, GuestIo, GuestStream, Holding, Instance,
+    Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
+    Capability, GuestIo, GuestStream, Holding, Instance,
 };
 pub use base::{Base, BaseConfig};
 pub use call::{Call, Frontend};

@@ -54,7 +54,7 @@ pub enum MountSource {
 
 /// One mount, as it was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", from = "StoredMount")]
 pub struct MountPlan {
     /// Absolute and without `.` or `..`; links inside may still lead elsewhere inside.
     pub guest_path: String,
@@ -64,21 +64,41 @@ pub struct MountPlan {
     /// Most bytes that may be in it, where the back end has to hold that by measuring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
-    /// The volume that it shows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<VolumeId>,
+}
+
+/// A [`MountPlan`] as it is read: records of earlier versions have a volume's path as its source, and its id beside that.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMount {
+    guest_path: String,
+    source: MountOrigin,
+    readonly: bool,
+    noexec: bool,
+    quota: Option<ByteSize>,
+    volume: Option<VolumeId>,
+}
+
+impl From<StoredMount> for MountPlan {
+    fn from(stored: StoredMount) -> Self {
+        let StoredMount { guest_path, source, readonly, noexec, quota, volume } = stored;
+        let source = volume.map_or(source, |id| MountOrigin::Volume { id });
+        Self { guest_path, source, readonly, noexec, quota }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
 pub enum MountOrigin {
-    /// A directory or a file. `identity`: what it must turn out to be once it is open, so that nobody can put another in
-    /// its place after it was allowed.
+    Volume {
+        id: VolumeId,
+    },
+    /// A directory or a file of the host. `identity`: what it must turn out to be once it is open, so that nobody can put
+    /// another in its place after it was allowed.
     Path {
         path: PathBuf,
         identity: Option<FileIdentity>,
     },
-    /// An ext4 file system in a file; every sandbox that uses it sees the same one.
+    /// An ext4 file system in a file of the host; every sandbox that uses it sees the same one.
     Image {
         path: PathBuf,
         identity: Option<FileIdentity>,
@@ -121,6 +141,17 @@ pub fn check_guest_path(path: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_in_a_record_of_an_earlier_version_is_found_by_its_id() {
+        let text = r#"{"guestPath":"/data","source":{"type":"path","path":"/h/volumes/vol-0000000000000/data","identity":null},
+            "readonly":false,"noexec":true,"volume":"vol-0000000000000"}"#;
+        let mount: MountPlan = serde_json::from_str(text).unwrap();
+        let id: VolumeId = "vol-0000000000000".parse().unwrap();
+        assert_eq!((mount.source.clone(), mount.noexec), (MountOrigin::Volume { id }, true));
+        let again = serde_json::to_string(&mount).unwrap();
+        assert_eq!(serde_json::from_str::<MountPlan>(&again).unwrap(), mount);
+    }
 
     #[test]
     fn only_places_of_the_workload_can_be_mounted_on() {

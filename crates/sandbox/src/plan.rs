@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, InvalidExec,
     Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MountPlan, Result, Rlimit, SandboxId, SandboxName,
-    SandboxSpec,
+    SandboxSpec, SnapshotId,
     exec::{check_env, check_rlimits},
     patch::check_patches,
 };
@@ -65,8 +65,9 @@ impl Default for Defaults {
 pub enum RootfsPlan {
     /// The host's own programs, read-only, under a writable layer; never the user's files.
     Host,
-    /// Directories, topmost first.
-    Layers { layers: Vec<PathBuf> },
+    /// The image with the digest [`SandboxPlan::image_digest`]. Records of earlier versions list its layers as well.
+    #[serde(alias = "layers")]
+    Image,
     /// A directory of the host, read-only. `identity`: which one it must turn out to be, where that was decided.
     Directory {
         path: PathBuf,
@@ -89,11 +90,10 @@ pub struct SandboxPlan {
     pub hostname: String,
     pub image: ImageRef,
     pub rootfs: RootfsPlan,
-    /// Trees of snapshots between the root file system and the sandbox's own files, the topmost first. Each has what
-    /// `directory` has below `fs`: `root/upper`, and for image `host` `usr/upper`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub above: Vec<PathBuf>,
-    /// Of the image's manifest; none for image `host`.
+    /// Snapshots between the root file system and the sandbox's own files, the topmost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "snapshot_ids")]
+    pub above: Vec<SnapshotId>,
+    /// Of the image's manifest; present where the root file system is an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<String>,
     /// Digest of the snapshot it comes from.
@@ -105,8 +105,6 @@ pub struct SandboxPlan {
     /// Filled in by the engine, which knows volumes and which paths may be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountPlan>,
-    /// `sandboxes/<id>`: the sandbox's own files live below.
-    pub directory: PathBuf,
     pub limits: LimitsPlan,
     pub env: BTreeMap<String, String>,
     pub cwd: String,
@@ -125,6 +123,13 @@ pub struct SandboxPlan {
     pub warnings: Vec<String>,
 }
 
+/// Ids of snapshots. Records of earlier versions have the paths of their trees: `…/snapshots/<id>/tree`.
+fn snapshot_ids<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<SnapshotId>, D::Error> {
+    let id = |text: &String| text.split('/').rev().find_map(|part| part.parse().ok());
+    let no_id = |text: &String| D::Error::custom(format!("{text:?} names no snapshot"));
+    Vec::<String>::deserialize(from)?.iter().map(|text| id(text).ok_or_else(|| no_id(text))).collect()
+}
+
 impl SandboxPlan {
     /// What is run where nothing is named: the entry point and its arguments. Empty: nobody said.
     pub fn default_command(&self) -> Vec<String> {
@@ -138,7 +143,6 @@ pub fn plan(
     id: &SandboxId,
     name: &SandboxName,
     spec: &SandboxSpec,
-    directory: PathBuf,
     defaults: &Defaults,
     base: &Base,
 ) -> Result<SandboxPlan> {
@@ -180,7 +184,6 @@ pub fn plan(
         snapshot: base.snapshot.clone(),
         config: decide_config(spec, &base.config)?,
         mounts: Vec::new(),
-        directory,
         limits,
         env,
         cwd,
@@ -287,7 +290,7 @@ mod tests {
     fn decide(spec: &SandboxSpec) -> Result<SandboxPlan> {
         let id = SandboxId::from_random([7; 8]);
         let name = "box".parse().unwrap();
-        plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default(), &Base::host())
+        plan(&id, &name, spec, &Defaults::default(), &Base::host())
     }
 
     #[test]
@@ -309,6 +312,28 @@ mod tests {
             let limit = if limits.tmp.is_some() { "tmp" } else { "shm" };
             assert!(error.to_string().contains(limit) && error.to_string().contains("32"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_plan_that_an_earlier_version_wrote_can_be_read() {
+        let plan = decide(&SandboxSpec::default()).unwrap();
+        let mut old = serde_json::to_value(&plan).unwrap();
+        let digest = format!("sha256:{}", "a".repeat(64));
+        old["directory"] = "/home-of-warren/sandboxes/sbx-0000000000000".into();
+        old["imageDigest"] = digest.clone().into();
+        old["rootfs"] =
+            serde_json::json!({ "type": "layers", "layers": ["/home-of-warren/layers/sha256-b/fs"] });
+        old["above"] = serde_json::json!(["/home-of-warren/snapshots/snp-0000000000000/tree"]);
+        let read: SandboxPlan = serde_json::from_value(old.clone()).unwrap();
+        let above = vec!["snp-0000000000000".parse().unwrap()];
+        let expected = SandboxPlan { rootfs: RootfsPlan::Image, image_digest: Some(digest), above, ..plan };
+        assert_eq!(read, expected);
+        assert_eq!(
+            serde_json::from_value::<SandboxPlan>(serde_json::to_value(&read).unwrap()).unwrap(),
+            read
+        );
+        old["above"] = serde_json::json!(["/home-of-warren/snapshots/tree"]);
+        assert!(serde_json::from_value::<SandboxPlan>(old).unwrap_err().to_string().contains("no snapshot"));
     }
 
     #[test]
@@ -351,7 +376,7 @@ mod tests {
         let base = Base { config, ..Base::host() };
         let on_base = |spec: &SandboxSpec| {
             let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
-            plan(&id, &name, spec, PathBuf::from("/x"), &Defaults::default(), &base)
+            plan(&id, &name, spec, &Defaults::default(), &base)
         };
         let plain = on_base(&SandboxSpec::default()).unwrap();
         assert_eq!(plain.default_command(), ["/entry", "serve"]);

@@ -1,8 +1,8 @@
 //! Trees: what sandboxes changed, as snapshots keep it. Words only; back ends do the work.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
+
+use crate::SnapshotId;
 
 /// What a tree is, found by reading all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,8 +30,8 @@ pub struct TreeCopy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffQuery {
-    /// Trees, the topmost first, that make what it is compared with, above the image that both have: none is the image itself.
-    pub against: Vec<PathBuf>,
+    /// Snapshots, the topmost first, that make what it is compared with, above the image that both have: none is the image itself.
+    pub against: Vec<SnapshotId>,
     /// Only what is beneath this path; `/` is everything.
     pub under: String,
     /// Whether changes of text files are told as a patch.

@@ -1,13 +1,10 @@
 //! Volumes: files with a name of their own, which outlive the sandboxes that mount them.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Error, MountOrigin, Namespace, Next, Result, VolumeName, plan::check_labels};
+use crate::{ByteSize, Error, Namespace, Next, Result, VolumeName, plan::check_labels};
 
 /// Below this a file system has room for little but itself.
 const MIN_VOLUME: ByteSize = ByteSize::mib(4);
@@ -50,24 +47,6 @@ pub enum VolumeStorage {
     Directory,
     /// In an ext4 file system in a file: no write can pass its size.
     Image,
-}
-
-impl VolumeStorage {
-    /// Below the volume's own directory.
-    pub fn path(self, directory: &Path) -> PathBuf {
-        directory.join(match self {
-            Self::Directory => "data",
-            Self::Image => "disk.img",
-        })
-    }
-
-    pub fn origin(self, directory: &Path) -> MountOrigin {
-        let path = self.path(directory);
-        match self {
-            Self::Directory => MountOrigin::Path { path, identity: None },
-            Self::Image => MountOrigin::Image { path, identity: None },
-        }
-    }
 }
 
 /// Refuses what no volume can be. Pure, as [`crate::plan`].

@@ -16,9 +16,7 @@ fn sandbox(seed: u8) -> SandboxRecord {
     let id = SandboxId::from_random([seed; 8]);
     let name: sandbox::SandboxName = format!("box-{seed}").parse().unwrap();
     let spec = SandboxSpec { name: Some(name.clone()), ..SandboxSpec::default() };
-    let plan =
-        plan(&id, &name, &spec, format!("/x/{id}").into(), &Defaults::default(), &sandbox::Base::host())
-            .unwrap();
+    let plan = plan(&id, &name, &spec, &Defaults::default(), &sandbox::Base::host()).unwrap();
     SandboxRecord {
         id,
         name,

@@ -23,9 +23,7 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
     let name = name(called);
     let mut spec = SandboxSpec { name: Some(name.clone()), ..SandboxSpec::default() };
     spec.labels.insert("team/owner".into(), "Ana \"B\" \u{1f980}".into());
-    let plan =
-        plan(&id, &name, &spec, format!("/x/{id}").into(), &Defaults::default(), &sandbox::Base::host())
-            .unwrap();
+    let plan = plan(&id, &name, &spec, &Defaults::default(), &sandbox::Base::host()).unwrap();
     SandboxRecord {
         id,
         name,

@@ -21,17 +21,16 @@ mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
-    Instance, MountOrigin, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, BackendSnapshots, BackendVolumes, ByteSize, Capabilities, Capability,
+    DiffQuery, DiffReport, Holding, Instance, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts,
+    VolumeId, VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -51,6 +50,8 @@ pub struct FakeBackend {
     /// Files outlive their place: a stopped sandbox keeps them.
     files: Arc<Mutex<BTreeMap<SandboxId, Arc<Mutex<Files>>>>>,
     volumes: Arc<Volumes>,
+    /// Trees of snapshots, as [`trees`] writes them.
+    trees: Arc<Mutex<BTreeMap<SnapshotId, Vec<u8>>>>,
     switches: Arc<Switches>,
 }
 
@@ -78,6 +79,7 @@ impl FakeBackend {
             places: Arc::default(),
             files: Arc::default(),
             volumes: Arc::default(),
+            trees: Arc::default(),
             switches: Arc::default(),
         }
     }
@@ -149,12 +151,22 @@ impl FakeBackend {
         lock(&self.files).keys().cloned().collect()
     }
 
+    /// Changes what a snapshot holds, as a failing disk would.
+    pub fn damage_snapshot(&self, id: &SnapshotId) {
+        lock(&self.trees).insert(id.clone(), b"{}".to_vec());
+    }
+
+    fn tree(&self, id: &SnapshotId) -> Result<Vec<u8>, BackendError> {
+        let missing = || BackendError::Failed { what: format!("there is no snapshot {id}"), source: None };
+        lock(&self.trees).get(id).cloned().ok_or_else(missing)
+    }
+
     fn live_place(&self, id: &SandboxId) -> Option<FakeInstance> {
         lock(&self.places).get(id).filter(|place| place.is_live()).cloned()
     }
 
     fn files_of(&self, plan: &SandboxPlan) -> Result<Arc<Mutex<Files>>, BackendError> {
-        let beneath = plan.above.first().map(|tree| trees::read(tree)).transpose()?;
+        let beneath = plan.above.first().map(|id| trees::parse(&self.tree(id)?)).transpose()?;
         let mut all = lock(&self.files);
         let new = || {
             let mut files = Files::new(&plan.hostname, plan.limits.disk.bytes());
@@ -195,9 +207,6 @@ impl Backend for FakeBackend {
                 source: None,
             });
         }
-        tokio::fs::create_dir_all(&plan.directory).await.map_err(|source| {
-            BackendError::failed(format!("could not make the directory {}", plan.directory.display()), source)
-        })?;
         let max_processes = usize::try_from(plan.limits.pids).unwrap_or(usize::MAX);
         let guest = Arc::new(Guest::new(plan.hostname.clone(), max_processes, self.files_of(plan)?));
         let place = FakeInstance::new(plan, guest, Arc::clone(&self.switches));
@@ -228,10 +237,55 @@ impl Backend for FakeBackend {
         Ok(swept.into_iter().collect())
     }
 
-    async fn copy_files(
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        if let Some(error) = self.switches.take_removal_failure() {
+            return Err(error);
+        }
+        self.vanish(id);
+        lock(&self.files).remove(id);
+        Ok(())
+    }
+
+    fn volumes(&self) -> Option<&dyn BackendVolumes> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl BackendVolumes for FakeBackend {
+    async fn make(
+        &self,
+        id: &VolumeId,
+        kind: VolumeKind,
+        _limit: Option<ByteSize>,
+    ) -> Result<VolumeStorage, BackendError> {
+        Ok(self.volumes.make(id, kind))
+    }
+
+    async fn used(&self, id: &VolumeId) -> Result<u64, BackendError> {
+        self.volumes.used(id)
+    }
+
+    async fn remove(&self, id: &VolumeId) -> Result<(), BackendError> {
+        self.volumes.remove(id);
+        Ok(())
+    }
+
+    async fn open(&self, place: &SandboxId, id: &VolumeId) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(self.volumes.open(place, id, Arc::clone(&self.switches))?))
+    }
+}
+
+#[async_trait]
+impl BackendSnapshots for FakeBackend {
+    async fn take(
         &self,
         plan: &SandboxPlan,
-        into: PathBuf,
+        id: &SnapshotId,
         hold: Holding<'_>,
     ) -> Result<TreeCopy, BackendError> {
         hold.await?;
@@ -240,71 +294,34 @@ impl Backend for FakeBackend {
             return Err(error);
         }
         let nodes = lock(&*self.files_of(plan)?).nodes.clone();
-        trees::blocking(move || trees::write(&nodes, &into)).await
+        let (tree, copy) = trees::write(&nodes)?;
+        lock(&self.trees).insert(id.clone(), tree);
+        Ok(copy)
     }
 
-    async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
-        trees::blocking(move || trees::facts(&tree)).await
+    async fn facts(&self, id: &SnapshotId) -> Result<TreeFacts, BackendError> {
+        trees::facts(&self.tree(id)?)
     }
 
-    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
+    async fn export(&self, id: &SnapshotId, archive: OwnedFd) -> Result<(), BackendError> {
+        let tree = self.tree(id)?;
         trees::blocking(move || trees::pack(&tree, archive)).await
     }
 
-    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
-        trees::blocking(move || trees::unpack(archive, &into)).await
+    async fn import(&self, id: &SnapshotId, archive: OwnedFd) -> Result<TreeFacts, BackendError> {
+        let (tree, facts) = trees::blocking(move || trees::unpack(archive)).await?;
+        lock(&self.trees).insert(id.clone(), tree);
+        Ok(facts)
     }
 
-    async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
-        trees::blocking(move || trees::remove(&tree)).await
+    async fn remove(&self, id: &SnapshotId) -> Result<(), BackendError> {
+        lock(&self.trees).remove(id);
+        Ok(())
     }
 
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
-        let (plan, now) = (plan.clone(), lock(&*self.files_of(plan)?).nodes.clone());
-        trees::blocking(move || trees::diff(&plan, &now, &query)).await
-    }
-
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
-        if self.live_place(id).is_some() {
-            return Err(BackendError::Failed { what: format!("sandbox {id} is live"), source: None });
-        }
-        if let Some(error) = self.switches.take_removal_failure() {
-            return Err(error);
-        }
-        lock(&self.places).remove(id);
-        lock(&self.files).remove(id);
-        match tokio::fs::remove_dir_all(&directory).await {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(BackendError::failed(format!("could not remove {}", directory.display()), source))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn make_volume(
-        &self,
-        directory: &Path,
-        kind: VolumeKind,
-        _limit: Option<ByteSize>,
-    ) -> Result<VolumeStorage, BackendError> {
-        Volumes::make(directory, kind)
-            .map_err(|source| BackendError::failed("could not make a volume", source))
-    }
-
-    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
-        Ok(self.volumes.used(origin))
-    }
-
-    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
-        let removed = self.volumes.remove(directory);
-        removed.map_err(|source| BackendError::failed("could not remove a volume", source))
-    }
-
-    async fn open_volume(
-        &self,
-        id: &SandboxId,
-        origin: &MountOrigin,
-    ) -> Result<Box<dyn Instance>, BackendError> {
-        Ok(Box::new(self.volumes.open(id, origin, Arc::clone(&self.switches))?))
+        let now = lock(&*self.files_of(plan)?).nodes.clone();
+        let before = query.against.first().map(|id| self.tree(id)).transpose()?;
+        trees::diff(plan, before, &now, &query)
     }
 }

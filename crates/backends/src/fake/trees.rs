@@ -1,12 +1,11 @@
-//! Trees of simulated sandboxes: one file with all that a file system in memory holds. A tree has everything, not only what
+//! Trees of simulated sandboxes: one text with all that a file system in memory holds. A tree has everything, not only what
 //! changed, so the topmost one is all that is looked at.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read, Write},
+    fs::File,
+    io::{Read, Write},
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
@@ -17,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{Content, Files, MAX_FILES_BYTES, Node};
 
-const FILE: &str = "files.json";
 /// Base file systems in JSON, where a byte may take four.
 const MAX_TREE_BYTES: u64 = 5 * MAX_FILES_BYTES;
 
@@ -39,44 +37,41 @@ enum KeptContent {
 
 type Nodes = BTreeMap<String, Node>;
 
-pub(super) fn write(nodes: &Nodes, into: &Path) -> Result<TreeCopy, BackendError> {
+/// A tree as it is kept, and what it took.
+pub(super) fn write(nodes: &Nodes) -> Result<(Vec<u8>, TreeCopy), BackendError> {
     let kept: BTreeMap<&String, Kept> = nodes.iter().map(|(path, node)| (path, kept(node))).collect();
-    let text = serde_json::to_vec(&kept).map_err(|source| failed("write", into, source.into()))?;
-    fs::write(into.join(FILE), text).map_err(|source| failed("write", into, source))?;
-    Ok(TreeCopy { bytes: bytes_of(nodes), n_entries: nodes.len() as u64, shared_bytes: 0 })
+    let text = serde_json::to_vec(&kept).map_err(|source| BackendError::failed("no tree", source))?;
+    Ok((text, TreeCopy { bytes: bytes_of(nodes), n_entries: nodes.len() as u64, shared_bytes: 0 }))
 }
 
-pub(super) fn read(tree: &Path) -> Result<Nodes, BackendError> {
-    let text = fs::read(tree.join(FILE)).map_err(|source| failed("read", tree, source))?;
-    parse(&text).map_err(|source| failed("read", tree, source.into()))
-}
-
-pub(super) fn facts(tree: &Path) -> Result<TreeFacts, BackendError> {
-    let text = fs::read(tree.join(FILE)).map_err(|source| failed("read", tree, source))?;
-    let nodes = parse(&text).map_err(|source| failed("read", tree, source.into()))?;
-    let digest = images::Digest::of(&text).to_string();
+pub(super) fn facts(tree: &[u8]) -> Result<TreeFacts, BackendError> {
+    let nodes = parse(tree)?;
+    let digest = images::Digest::of(tree).to_string();
     Ok(TreeFacts { digest, bytes: bytes_of(&nodes), n_entries: nodes.len() as u64 })
 }
 
-pub(super) fn pack(tree: &Path, archive: OwnedFd) -> Result<(), BackendError> {
-    let text = fs::read(tree.join(FILE)).map_err(|source| failed("read", tree, source))?;
-    File::from(archive).write_all(&text).map_err(|source| failed("pack", tree, source))
+pub(super) fn pack(tree: &[u8], archive: OwnedFd) -> Result<(), BackendError> {
+    let packed = File::from(archive).write_all(tree);
+    packed.map_err(|source| BackendError::failed("could not pack a tree", source))
 }
 
-pub(super) fn unpack(archive: OwnedFd, into: &Path) -> Result<TreeFacts, BackendError> {
+pub(super) fn unpack(archive: OwnedFd) -> Result<(Vec<u8>, TreeFacts), BackendError> {
     let mut text = Vec::new();
-    File::from(archive)
-        .take(MAX_TREE_BYTES)
-        .read_to_end(&mut text)
-        .and_then(|_| fs::write(into.join(FILE), &text))
-        .map_err(|source| failed("unpack", into, source))?;
-    facts(into)
+    let read = File::from(archive).take(MAX_TREE_BYTES).read_to_end(&mut text);
+    read.map_err(|source| BackendError::failed("could not unpack a tree", source))?;
+    let facts = facts(&text)?;
+    Ok((text, facts))
 }
 
-/// What differs from the tree that `query` means, or from a sandbox that is new.
-pub(super) fn diff(plan: &SandboxPlan, now: &Nodes, query: &DiffQuery) -> Result<DiffReport, BackendError> {
-    let before = match query.against.first() {
-        Some(tree) => read(tree)?,
+/// What differs from the tree `before`, or from a sandbox that is new.
+pub(super) fn diff(
+    plan: &SandboxPlan,
+    before: Option<Vec<u8>>,
+    now: &Nodes,
+    query: &DiffQuery,
+) -> Result<DiffReport, BackendError> {
+    let before = match before {
+        Some(tree) => parse(&tree)?,
         None => Files::new(&plan.hostname, plan.limits.disk.bytes()).nodes,
     };
     let mut changes = Vec::new();
@@ -117,8 +112,9 @@ fn kept(node: &Node) -> Kept {
     Kept { content, mode: node.mode, uid: node.uid, gid: node.gid, modified_at_ms: node.modified_at_ms }
 }
 
-fn parse(text: &[u8]) -> Result<Nodes, serde_json::Error> {
-    let kept: BTreeMap<String, Kept> = serde_json::from_slice(text)?;
+pub(super) fn parse(text: &[u8]) -> Result<Nodes, BackendError> {
+    let kept: BTreeMap<String, Kept> = serde_json::from_slice(text)
+        .map_err(|source| BackendError::failed("could not read a tree", source))?;
     let node = |kept: Kept| {
         let content = match kept.content {
             KeptContent::File(bytes) => Content::File(Bytes::from(bytes)),
@@ -139,21 +135,10 @@ fn bytes_of(nodes: &Nodes) -> u64 {
     nodes.values().map(len).sum()
 }
 
-fn failed(what: &str, path: &Path, source: io::Error) -> BackendError {
-    BackendError::failed(format!("could not {what} the tree {}", path.display()), source)
-}
-
 /// Reading and writing of pipes waits, so it has a thread of its own.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackendError> + Send + 'static,
 ) -> Result<T, BackendError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(BackendError::failed("work on a tree ended", error)))
-}
-
-pub(super) fn remove(tree: &PathBuf) -> Result<(), BackendError> {
-    match fs::remove_dir_all(tree) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(failed("remove", tree, source)),
-        _ => Ok(()),
-    }
 }

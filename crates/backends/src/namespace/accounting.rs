@@ -5,7 +5,7 @@
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,9 +13,9 @@ use std::{
 use guest_protocol::Request as GuestRequest;
 use jail::{Reply, Request, Unlinked};
 use rustix::process::{Signal, pidfd_send_signal};
-use sandbox::{BackendError, MountOrigin, SandboxId, SandboxPlan};
+use sandbox::{BackendError, MountOrigin, MountPlan, SandboxId};
 
-use super::{Host, hello, instance, names::FileNames, record};
+use super::{Host, hello, instance, record};
 
 /// How often a busy sandbox is measured when measuring is quick. At a gigabyte a second, half a gigabyte too much.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
@@ -49,16 +49,16 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    pub(crate) fn of_own_files(directory: &Path, limit: u64) -> Self {
-        let own = FileNames::of(directory).own;
+    pub(crate) fn of_own_files(host: &Host, id: &SandboxId, limit: u64) -> Self {
+        let own = host.files(id).own;
         let paths = ["root/upper", "usr/upper"].map(|name| own.join(name)).to_vec();
         Self { paths, unlinked: Unlinked::OfRoot, limit }
     }
 }
 
-/// What the plan has mounted with a limit that nothing else holds. A mount that cannot be written to cannot grow.
-pub(crate) fn quotas(plan: &SandboxPlan) -> Vec<Quota> {
-    let limited = plan.mounts.iter().filter(|mount| !mount.readonly);
+/// What is mounted with a limit that nothing else holds. A mount that cannot be written to cannot grow.
+pub(crate) fn quotas(mounts: &[MountPlan]) -> Vec<Quota> {
+    let limited = mounts.iter().filter(|mount| !mount.readonly);
     limited
         .filter_map(|mount| match (&mount.source, mount.quota) {
             (MountOrigin::Path { path, .. }, Some(limit)) => {
@@ -70,11 +70,11 @@ pub(crate) fn quotas(plan: &SandboxPlan) -> Vec<Quota> {
 }
 
 /// Bytes that a sandbox's own files take now.
-pub(crate) async fn used(host: &Host, id: &SandboxId, directory: &Path) -> Result<Option<u64>, BackendError> {
-    if let Ok(image) = fs::metadata(FileNames::of(directory).image) {
+pub(crate) async fn used(host: &Host, id: &SandboxId) -> Result<Option<u64>, BackendError> {
+    if let Ok(image) = fs::metadata(host.files(id).image) {
         return Ok(Some(image.blocks() * 512));
     }
-    let own = Quota::of_own_files(directory, u64::MAX);
+    let own = Quota::of_own_files(host, id, u64::MAX);
     Ok(measure(host, id, &own).await?.map(|measured| measured.bytes))
 }
 

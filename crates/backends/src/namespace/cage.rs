@@ -51,6 +51,8 @@ const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
 /// What is true of this host and this daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Ground {
+    /// Where the files of all sandboxes are.
+    pub(crate) sandboxes: PathBuf,
     /// A directory of the host over which the spawner mounts its workplace, unseen by the host.
     pub(crate) stage: PathBuf,
     pub(crate) skeleton: Skeleton,
@@ -104,30 +106,32 @@ pub(crate) struct Decided {
     /// First host id of the range that nobody else has, for a root daemon.
     pub(crate) first_id: Option<u32>,
     pub(crate) has_image: bool,
-    /// The trees above the image, those of their parts that exist, topmost first.
-    pub(crate) above: Above,
+    pub(crate) beneath: Beneath,
     /// Processors to run on, when nothing else holds the limit.
     pub(crate) affinity: Option<u32>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
 }
 
-/// Upper directories of trees, topmost first.
+/// Directories of what a plan names by id, topmost first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Above {
+pub(crate) struct Beneath {
+    /// Upper directories of snapshots, those that exist.
     pub(crate) root: Vec<PathBuf>,
-    /// For image `host`.
+    /// The same for image `host`.
     pub(crate) usr: Vec<PathBuf>,
+    /// Layers of the image.
+    pub(crate) image: Vec<PathBuf>,
 }
 
 /// Builds the cage of one sandbox.
 pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> Cage {
     let stage = &ground.stage;
     let root = StagePath::new(stage, "root");
-    let files = FileNames::of(&plan.directory);
+    let files = FileNames::of(&ground.sandboxes.join(plan.id.as_str()));
     let mut steps = apart(&plan.hostname);
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
-    let sources = Sources::of(plan, ground, &decided.above);
+    let sources = Sources::of(plan, ground, &decided.beneath);
     let (lowers, own, mut layers) = match ground.ids {
         Ids::OwnRange => {
             let own = own_layer(plan, &files, decided.has_image);

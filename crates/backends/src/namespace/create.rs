@@ -19,12 +19,12 @@ use tokio::sync::OwnedMutexGuard;
 use super::{
     Host,
     accounting::{self, Quota},
-    cage::{self, Decided, Ids, MAX_LOWER_BYTES, MAX_LOWERS},
+    cage::{self, Beneath, Decided, Ids, MAX_LOWER_BYTES, MAX_LOWERS},
     disk, error,
     ids::IdLease,
     instance::{self, NamespaceInstance},
     mounts,
-    names::{self, FileNames, PlaceNames, own_directories, own_files},
+    names::{PlaceNames, own_directories, own_files},
     orphans, receive,
     record::Record,
     socket,
@@ -38,16 +38,16 @@ const CREATE_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
     let holds = host.means.holds(&plan.limits);
+    let (beneath, ground) = match (host.beneath(plan), host.ground()) {
+        (Ok(beneath), Ok(ground)) => (beneath, ground),
+        (Err(error), _) | (_, Err(error)) => return vec![error.to_string()],
+    };
     let decided = Decided {
         first_id: None,
         has_image: decide_disk(host, plan) == DiskHold::FileSystem,
-        above: names::above(plan),
+        beneath,
         affinity: holds.affinity,
         rlimits: holds.rlimits,
-    };
-    let ground = match host.ground() {
-        Ok(ground) => ground,
-        Err(error) => return vec![error.to_string()],
     };
     let steps = cage::prepare_steps(&ground.stage).into_iter().map(|step| format!("once: {step}"));
     let cage = cage::build(plan, &ground, &decided);
@@ -83,12 +83,13 @@ pub(crate) async fn create(
     end_orphans(host, &plan.id).await?;
     // Not at the moment when there is none; it may still die on us.
     host.spawner.at_hand().await?;
-    let quotas = accounting::quotas(plan);
-    let (worker, plan, directory) = (Arc::clone(host), plan.clone(), plan.directory.clone());
+    let (worker, mut plan) = (Arc::clone(host), plan.clone());
+    plan.mounts = host.located(&plan.mounts);
+    let quotas = accounting::quotas(&plan.mounts);
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
         .await
         .map_err(error::from_join)??;
-    conclude(host, began, begun, directory, quotas).await
+    conclude(host, began, begun, quotas).await
 }
 
 /// Two guests must never have the same files. An earlier daemon may have left one that could not be adopted.
@@ -108,7 +109,6 @@ pub(crate) async fn conclude(
     host: &Arc<Host>,
     began: Instant,
     begun: Begun,
-    directory: PathBuf,
     quotas: Vec<Quota>,
 ) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
     let begin = began.elapsed();
@@ -139,7 +139,7 @@ pub(crate) async fn conclude(
     tracing::debug!(sandbox = %id, ?costs, "cage stands");
     half_made.guest =
         Some(pidfd.try_clone().map_err(|error| error::from_io("could not hold the guest", error))?);
-    match NamespaceInstance::new(Arc::clone(host), id, directory, isolation, pidfd, quotas) {
+    match NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, quotas) {
         Ok(mut instance) => {
             instance.give(half_made.keep());
             Ok((instance, costs))
@@ -160,12 +160,11 @@ pub(crate) struct Begun {
 
 /// Everything up to the request to the spawner, on a thread that may block.
 fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Result<Begun, BackendError> {
-    check_rootfs(host, plan)?;
+    let beneath = host.beneath(plan)?;
+    check_rootfs(host, plan, &beneath)?;
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
-        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => {
-            host.ground_of_others()
-        }
+        RootfsPlan::Image | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => host.ground_of_others(),
     };
     mounts::check(&plan.mounts, &ground, &host.disk_tools)?;
     let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
@@ -182,13 +181,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what(), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
-    let decided = Decided {
-        first_id,
-        has_image,
-        above: names::above(plan),
-        affinity: holds.affinity,
-        rlimits: holds.rlimits,
-    };
+    let decided = Decided { first_id, has_image, beneath, affinity: holds.affinity, rlimits: holds.rlimits };
     let cage = cage::build(plan, &ground, &decided);
     send(host, half_made, cage, isolation, &plan.limits, ground.skeleton.name())
 }
@@ -225,10 +218,9 @@ pub(crate) fn send(
     Ok(Begun { half_made, isolation, steps })
 }
 
-fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
-    let layers: &[PathBuf] = if let RootfsPlan::Layers { layers } = &plan.rootfs { layers } else { &[] };
-    let n_lowers = layers.len() + plan.above.len();
-    let n_bytes: usize = layers.iter().chain(&plan.above).map(|path| path.as_os_str().len()).sum();
+fn check_rootfs(host: &Host, plan: &SandboxPlan, beneath: &Beneath) -> Result<(), BackendError> {
+    let n_lowers = beneath.image.len() + beneath.root.len();
+    let n_bytes: usize = beneath.image.iter().chain(&beneath.root).map(|path| path.as_os_str().len()).sum();
     if n_bytes > MAX_LOWER_BYTES {
         let what = format!("the names of the {n_lowers} layers take {n_bytes} bytes; {MAX_LOWER_BYTES} fit");
         let next = Some(Next::Advice(
@@ -267,7 +259,7 @@ fn check_rootfs(host: &Host, plan: &SandboxPlan) -> Result<(), BackendError> {
 
 /// A sandbox that was made one way stays that way: its files are where they are.
 fn decide_disk(host: &Host, plan: &SandboxPlan) -> DiskHold {
-    let files = FileNames::of(&plan.directory);
+    let files = host.files(&plan.id);
     if files.image.exists() {
         return DiskHold::FileSystem;
     }
@@ -422,20 +414,20 @@ impl HalfMade {
     }
 
     fn make_files(&mut self, host: &Host, plan: &SandboxPlan, disk: &DiskHold) -> io::Result<()> {
-        let files = FileNames::of(&plan.directory);
+        let (files, directory) = (host.files(&plan.id), host.directories.sandbox(&plan.id));
         if let (DiskHold::FileSystem, Ok(mkfs)) = (disk, &host.disk_tools) {
             if files.image.exists() {
                 return disk::await_free(&files.image);
             }
-            let is_new = !plan.directory.exists();
-            self.made_files = Some(if is_new { plan.directory.clone() } else { files.image.clone() });
-            fs::create_dir_all(&plan.directory)?;
+            let is_new = !directory.exists();
+            fs::create_dir_all(&directory)?;
+            self.made_files = Some(if is_new { directory } else { files.image.clone() });
             return disk::make_image(mkfs, &host.directories.layers(), plan.limits.disk, &files.image);
         }
         match fs::create_dir(&files.own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.made_files = Some(plan.directory.clone());
+                self.made_files = Some(directory);
                 fs::create_dir_all(&files.own)?;
             }
             made => {

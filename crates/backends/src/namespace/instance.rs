@@ -4,7 +4,6 @@ use std::{
     fs,
     io::ErrorKind,
     os::fd::OwnedFd,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -36,7 +35,6 @@ pub(crate) struct NamespaceInstance {
     pidfd: AsyncFd<OwnedFd>,
     /// Given back when nothing of the sandbox lives any more.
     lease: Mutex<Option<IdLease>>,
-    directory: PathBuf,
     /// Each measures something, where nothing better holds its limit.
     disk_watches: Vec<AbortHandle>,
 }
@@ -46,7 +44,6 @@ impl NamespaceInstance {
     pub(crate) fn new(
         host: Arc<Host>,
         id: SandboxId,
-        directory: PathBuf,
         isolation: Isolation,
         pidfd: OwnedFd,
         quotas: Vec<Quota>,
@@ -57,12 +54,12 @@ impl NamespaceInstance {
             .limits
             .iter()
             .find(|held| held.limit == LimitKind::Disk && held.enforcement == Enforcement::Accounting);
-        let own = accounted.map(|held| Quota::of_own_files(&directory, held.value));
+        let own = accounted.map(|held| Quota::of_own_files(&host, &id, held.value));
         let watches = own.into_iter().chain(quotas).map(|quota| {
             tokio::spawn(accounting::watch(Arc::clone(&host), id.clone(), quota)).abort_handle()
         });
         let disk_watches = watches.collect();
-        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), directory, disk_watches })
+        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), disk_watches })
     }
 
     /// Gives it the range of ids that it runs with.
@@ -197,7 +194,7 @@ impl Instance for NamespaceInstance {
             memory_peak_bytes: found.memory_peak_bytes,
             cpu_micros: found.cpu_micros,
             pids: found.pids,
-            disk_bytes: accounting::used(&self.host, &self.id, &self.directory).await?,
+            disk_bytes: accounting::used(&self.host, &self.id).await?,
             oom_kills: found.oom_kills,
         };
         if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {
@@ -243,8 +240,8 @@ pub(crate) async fn adopt(
         return Ok(None);
     };
     let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    let (host, directory, quotas) = (Arc::clone(host), plan.directory.clone(), accounting::quotas(plan));
-    let mut instance = NamespaceInstance::new(host, id.clone(), directory, record.isolation, pidfd, quotas)?;
+    let quotas = accounting::quotas(&host.located(&plan.mounts));
+    let mut instance = NamespaceInstance::new(Arc::clone(host), id.clone(), record.isolation, pidfd, quotas)?;
     instance.give(lease);
     Ok(Some(instance))
 }

@@ -10,7 +10,7 @@ use sandbox::{BackendError, ByteSize, Next, RootfsPlan, SandboxPlan};
 
 use super::{
     Host, error,
-    names::{FileNames, MOUNT_POINTS, own_files},
+    names::{MOUNT_POINTS, own_files},
     work::{Answer, Job},
 };
 
@@ -31,7 +31,7 @@ fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
 }
 
 pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
-    let files = FileNames::of(&plan.directory);
+    let files = host.files(&plan.id);
     let refused = |what: &str| {
         let what = format!("what sandbox {} changed cannot become a layer: {what}", plan.id);
         Err(BackendError::Unsupported { what, next: None })

@@ -36,14 +36,16 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendKind, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding,
-    Instance, MountOrigin, Next, SandboxId, SandboxPlan, TreeCopy, TreeFacts, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, ByteSize,
+    Capabilities, Capability, DiffQuery, DiffReport, Holding, Instance, MountOrigin, MountPlan, Next,
+    RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage,
 };
 use tokio::io::Interest;
 
-use cage::{Ground, Ids, KernelFiles};
+use cage::{Beneath, Ground, Ids, KernelFiles};
 pub use create::CreateCosts;
 pub use names::Directories;
+use names::FileNames;
 use skeleton::Skeleton;
 use spawner::{Keeper, Preparation, Starter};
 use statement::Means;
@@ -169,6 +171,7 @@ impl Host {
         }
         let pools = vec![directories.layers(), directories.snapshots()];
         let ground = Ground {
+            sandboxes: directories.sandboxes(),
             stage,
             skeleton: Skeleton::default(),
             pools,
@@ -228,6 +231,54 @@ impl Host {
     /// What cages of other images are built on.
     fn ground_of_others(&self) -> Ground {
         Ground { kernel_files: KernelFiles::here(), ..self.ground.clone() }
+    }
+
+    fn files(&self, id: &SandboxId) -> FileNames {
+        FileNames::of(&self.directories.sandbox(id))
+    }
+
+    /// One part of snapshots, of those that have it.
+    fn uppers(&self, snapshots: &[SnapshotId], part: &str) -> Vec<PathBuf> {
+        let uppers = snapshots.iter().map(|id| self.directories.tree(id).join(part).join("upper"));
+        uppers.filter(|upper| upper.is_dir()).collect()
+    }
+
+    /// Finds the snapshots and the image of a plan. May block.
+    fn beneath(&self, plan: &SandboxPlan) -> Result<Beneath, BackendError> {
+        let is_host = plan.rootfs == RootfsPlan::Host;
+        let usr = if is_host { self.uppers(&plan.above, "usr") } else { Vec::new() };
+        let image = match plan.image_digest.as_deref().filter(|_| plan.rootfs == RootfsPlan::Image) {
+            Some(digest) => digest
+                .parse()
+                .and_then(|digest| images::lower_directories(&self.directories.home, &digest))
+                .map_err(|error| {
+                    BackendError::failed(format!("image {digest} cannot be used: {error}"), error)
+                })?,
+            None => Vec::new(),
+        };
+        Ok(Beneath { root: self.uppers(&plan.above, "root"), usr, image })
+    }
+
+    /// The mounts of a plan with the paths of its volumes.
+    fn located(&self, mounts: &[MountPlan]) -> Vec<MountPlan> {
+        let mut mounts = mounts.to_vec();
+        for mount in &mut mounts {
+            if let MountOrigin::Volume { id } = &mount.source {
+                mount.source = volume::origin(self, id);
+            }
+        }
+        mounts
+    }
+
+    /// Deletes files, whoever owns them.
+    async fn remove(&self, path: PathBuf) -> Result<(), BackendError> {
+        match self.ask(&Request::Remove { path: path.clone() }).await? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) => {
+                Err(error::from_failure(format!("could not remove {}", path.display()), failure))
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Waits until nothing is left of an earlier attempt to make this sandbox.
@@ -291,9 +342,8 @@ async fn finish(host: Arc<Host>, remains: Vec<PathBuf>) {
         Err(_shutting_down) => return,
     };
     for path in remains.into_iter().filter(|path| !in_use.starts_with(path)) {
-        let told = host.ask(&Request::Remove { path: path.clone() }).await;
-        if !matches!(told, Ok(Reply::Done)) {
-            tracing::warn!(path = %path.display(), ?told, "what was left of earlier work stays");
+        if let Err(error) = host.remove(path).await {
+            tracing::warn!(%error, "what was left of earlier work stays");
         }
     }
 }
@@ -388,77 +438,84 @@ impl Backend for NamespaceBackend {
         sweep::sweep(&self.0, alive, known).await
     }
 
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        sweep::remove(&self.0, id).await
+    }
+
+    fn images(&self) -> Option<&dyn BackendImages> {
+        Some(self)
+    }
+
+    fn volumes(&self) -> Option<&dyn BackendVolumes> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl BackendImages for NamespaceBackend {
     async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
         layer::pack(&self.0, plan, archive).await
     }
+}
 
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
-        match self.0.ask(&Request::Remove { path: directory }).await? {
-            Reply::Done => Ok(()),
-            Reply::Failed(failure) => {
-                Err(error::from_failure(format!("could not remove the files of {id}"), failure))
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn make_volume(
+#[async_trait]
+impl BackendVolumes for NamespaceBackend {
+    async fn make(
         &self,
-        directory: &Path,
+        id: &VolumeId,
         kind: VolumeKind,
         limit: Option<ByteSize>,
     ) -> Result<VolumeStorage, BackendError> {
-        let (host, directory) = (Arc::clone(&self.0), directory.to_owned());
-        let make = move || volume::make(&host, &directory, kind, limit);
+        let (host, id) = (Arc::clone(&self.0), id.clone());
+        let make = move || volume::make(&host, &id, kind, limit);
         tokio::task::spawn_blocking(make).await.map_err(error::from_join)?
     }
 
-    async fn volume_used(&self, origin: &MountOrigin) -> Result<u64, BackendError> {
-        volume::used(&self.0, origin).await
+    async fn used(&self, id: &VolumeId) -> Result<u64, BackendError> {
+        volume::used(&self.0, id).await
     }
 
-    async fn remove_volume(&self, directory: &Path) -> Result<(), BackendError> {
-        match self.0.ask(&Request::Remove { path: directory.to_owned() }).await? {
-            Reply::Done => Ok(()),
-            Reply::Failed(failure) => Err(error::from_failure("could not remove a volume", failure)),
-            other => Err(unexpected(&other)),
-        }
+    async fn remove(&self, id: &VolumeId) -> Result<(), BackendError> {
+        self.0.remove(self.0.directories.volume(id)).await
     }
 
-    async fn open_volume(
-        &self,
-        id: &SandboxId,
-        origin: &MountOrigin,
-    ) -> Result<Box<dyn Instance>, BackendError> {
-        Ok(Box::new(volume::open(&self.0, id, origin).await?))
+    async fn open(&self, place: &SandboxId, id: &VolumeId) -> Result<Box<dyn Instance>, BackendError> {
+        Ok(Box::new(volume::open(&self.0, place, id).await?))
     }
+}
 
-    async fn copy_files(
+#[async_trait]
+impl BackendSnapshots for NamespaceBackend {
+    async fn take(
         &self,
         plan: &SandboxPlan,
-        into: PathBuf,
+        id: &SnapshotId,
         hold: Holding<'_>,
     ) -> Result<TreeCopy, BackendError> {
-        trees::copy_files(&self.0, plan, into, hold).await
+        trees::copy_files(&self.0, plan, id, hold).await
     }
 
-    async fn tree_facts(&self, tree: PathBuf) -> Result<TreeFacts, BackendError> {
-        trees::facts(&self.0, tree).await
+    async fn facts(&self, id: &SnapshotId) -> Result<TreeFacts, BackendError> {
+        trees::facts(&self.0, self.0.directories.tree(id)).await
     }
 
-    async fn pack_tree(&self, tree: PathBuf, archive: OwnedFd) -> Result<(), BackendError> {
-        trees::pack(&self.0, tree, archive).await
+    async fn export(&self, id: &SnapshotId, archive: OwnedFd) -> Result<(), BackendError> {
+        trees::pack(&self.0, self.0.directories.tree(id), archive).await
     }
 
-    async fn unpack_tree(&self, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
-        trees::unpack(&self.0, archive, into).await
+    async fn import(&self, id: &SnapshotId, archive: OwnedFd) -> Result<TreeFacts, BackendError> {
+        trees::unpack(&self.0, archive, id).await
+    }
+
+    async fn remove(&self, id: &SnapshotId) -> Result<(), BackendError> {
+        self.0.remove(self.0.directories.tree(id)).await
     }
 
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
         trees::diff(&self.0, plan, query).await
-    }
-
-    async fn remove_tree(&self, tree: PathBuf) -> Result<(), BackendError> {
-        trees::remove(&self.0, tree).await
     }
 }

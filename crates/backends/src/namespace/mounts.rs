@@ -35,7 +35,7 @@ fn flags(mount: &MountPlan) -> Vec<MountFlag> {
     flags
 }
 
-/// What the spawner opens; `None` for a tmpfs, which the child makes.
+/// What the spawner opens; `None` for a tmpfs, which the child makes, and for a volume that was not located.
 pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> Option<HandedMount> {
     let (origin, identity) = match origin {
         MountOrigin::Path { path, identity } => {
@@ -46,7 +46,7 @@ pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> O
         MountOrigin::Image { path, identity } => {
             (jail::MountOrigin::Image { path: path.clone(), is_ours: identity.is_none() }, identity)
         }
-        MountOrigin::Tmpfs { .. } => return None,
+        MountOrigin::Tmpfs { .. } | MountOrigin::Volume { .. } => return None,
     };
     let identity = identity.map(|file| jail::FileIdentity { device: file.device, inode: file.inode });
     Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
@@ -70,7 +70,7 @@ pub(crate) fn check(
             (MountOrigin::Path { path, .. } | MountOrigin::Image { path, .. }, _) => {
                 (path, why_hidden(path, ground))
             }
-            (MountOrigin::Tmpfs { .. }, _) => continue,
+            (MountOrigin::Tmpfs { .. } | MountOrigin::Volume { .. }, _) => continue,
         };
         let Some(why) = why else { continue };
         let what = format!("mount {}: {} cannot be mounted: {why}", mount.guest_path, path.display());

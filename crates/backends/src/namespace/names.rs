@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{RootfsPlan, SandboxId, SandboxPlan};
-
-use super::cage::Above;
+use sandbox::{RootfsPlan, SandboxId, SandboxPlan, SnapshotId, VolumeId};
 
 /// Where this back end keeps things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +22,26 @@ impl Directories {
         self.home.join("snapshots")
     }
 
+    /// What a snapshot holds: `root/upper`, and for image `host` `usr/upper`.
+    pub(crate) fn tree(&self, id: &SnapshotId) -> PathBuf {
+        self.snapshots().join(id.as_str()).join("tree")
+    }
+
     pub(crate) fn sandboxes(&self) -> PathBuf {
         self.home.join("sandboxes")
+    }
+
+    /// The sandbox's own files, and what the daemon keeps of it beside them.
+    pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
+        self.sandboxes().join(id.as_str())
+    }
+
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.home.join("volumes")
+    }
+
+    pub(crate) fn volume(&self, id: &VolumeId) -> PathBuf {
+        self.volumes().join(id.as_str())
     }
 
     /// Held locked by the spawner and everything it has under way.
@@ -107,16 +123,6 @@ pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
 /// What is mounted on in every image.
 pub(crate) const MOUNT_POINTS: [(&str, u32); 6] =
     [("etc", 0o755), ("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("run", 0o755), ("tmp", 0o1777)];
-
-/// The parts of the trees above a sandbox's image that exist.
-pub(crate) fn above(plan: &SandboxPlan) -> Above {
-    let parts = |name: &str| {
-        let uppers = plan.above.iter().map(|tree| tree.join(name).join("upper"));
-        uppers.filter(|upper| upper.is_dir()).collect()
-    };
-    let is_host = plan.rootfs == RootfsPlan::Host;
-    Above { root: parts("root"), usr: if is_host { parts("usr") } else { Vec::new() } }
-}
 
 /// What a new sandbox has of its own from the start: its name, so that programs which look themselves up find something.
 pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {

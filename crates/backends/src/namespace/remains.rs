@@ -18,6 +18,9 @@ const KEPT_SKELETONS: usize = 4;
 pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
     let (sandboxes, layers) = (directories.sandboxes(), directories.layers());
     let mut found = named(&sandboxes, ".deep-");
+    for prefix in [".deep-", ".making-"] {
+        found.extend(named(&directories.volumes(), prefix));
+    }
     for prefix in [".deep-", ".ext4-", ".unfinished-"] {
         found.extend(named(&layers, prefix));
     }

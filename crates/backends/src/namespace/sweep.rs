@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use jail::{Reply, Request};
 use rustix::process::{Signal, pidfd_send_signal};
 use sandbox::{BackendError, SandboxId};
 
@@ -39,11 +38,7 @@ fn is_ours(host: &Host, id: &SandboxId, in_kernel: &BTreeSet<SandboxId>) -> bool
     let place = host.directories.place(id);
     match record::Record::read(&place).ok().and_then(|found| found.home) {
         Some(home) => home == host.home,
-        None => {
-            in_kernel.contains(id)
-                || host.directories.sandboxes().join(id.as_str()).exists()
-                || !lives(&place)
-        }
+        None => in_kernel.contains(id) || host.directories.sandbox(id).exists() || !lives(&place),
     }
 }
 
@@ -84,17 +79,26 @@ pub(crate) async fn sweep(
     let strangers = ids_in(&host.directories.sandboxes());
     let is_kept = |id: &SandboxId| known.contains(id) || alive.contains(id) || stubborn.contains(id);
     for id in strangers.into_iter().filter(|id| !is_kept(id)) {
-        let path = host.directories.sandboxes().join(id.as_str());
-        match host.ask(&Request::Remove { path }).await? {
-            Reply::Failed(failure) => {
-                tracing::warn!(sandbox = %id, %failure, "files of an unknown sandbox stay");
-            }
-            _done => {
+        match host.remove(host.directories.sandbox(&id)).await {
+            Err(error) => tracing::warn!(sandbox = %id, %error, "files of an unknown sandbox stay"),
+            Ok(()) => {
                 removed.insert(id);
             }
         }
     }
     Ok(removed.into_iter().collect())
+}
+
+/// Takes away all of one sandbox. What was stopped is not waited for: its traces are removed behind.
+pub(crate) async fn remove(host: &Arc<Host>, id: &SandboxId) -> Result<(), BackendError> {
+    let guests = host.inherited_guests.get(id).cloned().unwrap_or_default();
+    if (!guests.is_empty() || lives(&host.directories.place(id)))
+        && clear(Arc::clone(host), id.clone(), guests).await.1 == Ended::No
+    {
+        let what = format!("the end of sandbox {id}, which was killed,");
+        return Err(BackendError::TimedOut { what, after: END_TIME });
+    }
+    host.remove(host.directories.sandbox(id)).await
 }
 
 fn sort(

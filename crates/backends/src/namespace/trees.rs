@@ -8,9 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use jail::{Reply, Request};
 use rustix::fs::{MemfdFlags, memfd_create};
-use sandbox::{BackendError, DiffQuery, DiffReport, Holding, RootfsPlan, SandboxPlan, TreeCopy, TreeFacts};
+use sandbox::{
+    BackendError, DiffQuery, DiffReport, Holding, RootfsPlan, SandboxPlan, SnapshotId, TreeCopy, TreeFacts,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
@@ -20,9 +21,8 @@ use tokio::{
 use super::{
     Host,
     cage::{Source, Sources},
-    error,
-    names::{self, FileNames, own_directories, own_files},
-    unexpected,
+    error, make_private,
+    names::{own_directories, own_files},
     work::{self, DiffJob, Layer, OverlayJob, TreeAnswer, TreeJob},
 };
 
@@ -34,10 +34,10 @@ const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) async fn copy_files(
     host: &Arc<Host>,
     plan: &SandboxPlan,
-    into: PathBuf,
+    id: &SnapshotId,
     hold: Holding<'_>,
 ) -> Result<TreeCopy, BackendError> {
-    let job = TreeJob::Copy { own: own(plan), parts: parts(plan), into };
+    let job = TreeJob::Copy { own: own(host, plan), parts: parts(plan), into: make_tree(host, id)? };
     let what = format!("could not copy the files of sandbox {}", plan.id);
     let no_gate = |error| error::from_io("could not talk to a worker", error);
     let (mut gate, theirs) = gate().map_err(no_gate)?;
@@ -91,6 +91,14 @@ async fn ask_in_turn(
     })
 }
 
+/// Makes the empty directory of a new tree.
+fn make_tree(host: &Host, id: &SnapshotId) -> Result<PathBuf, BackendError> {
+    let tree = host.directories.tree(id);
+    let made = tree.parent().map_or(Ok(()), make_private).and_then(|()| make_private(&tree));
+    made.map_err(|error| error::from_io(format!("could not make {}", tree.display()), error))?;
+    Ok(tree)
+}
+
 pub(crate) async fn facts(host: &Host, tree: PathBuf) -> Result<TreeFacts, BackendError> {
     let what = format!("could not read the tree {}", tree.display());
     match ask(host, TreeJob::Facts { tree }, &[], what).await? {
@@ -107,8 +115,12 @@ pub(crate) async fn pack(host: &Host, tree: PathBuf, archive: OwnedFd) -> Result
     }
 }
 
-pub(crate) async fn unpack(host: &Host, archive: OwnedFd, into: PathBuf) -> Result<TreeFacts, BackendError> {
-    let what = "could not unpack a tree".to_owned();
+pub(crate) async fn unpack(
+    host: &Host,
+    archive: OwnedFd,
+    id: &SnapshotId,
+) -> Result<TreeFacts, BackendError> {
+    let (what, into) = ("could not unpack a tree".to_owned(), make_tree(host, id)?);
     match ask(host, TreeJob::Unpack { into }, &[archive.as_fd()], what).await? {
         TreeAnswer::Facts(facts) => Ok(facts),
         other => Err(strange(&other)),
@@ -149,19 +161,16 @@ fn read_report(report: &OwnedFd) -> Result<DiffReport, BackendError> {
 fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob, BackendError> {
     let ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
-        RootfsPlan::Layers { .. } | RootfsPlan::Directory { .. } => host.ground.clone(),
+        RootfsPlan::Image | RootfsPlan::Directory { .. } => host.ground.clone(),
         RootfsPlan::Disk { .. } => {
             let what = "sandboxes on a disk image cannot be compared with it".to_owned();
             return Err(BackendError::Unsupported { what, next: None });
         }
     };
-    let sources = Sources::of(plan, &ground, &names::above(plan));
+    let sources = Sources::of(plan, &ground, &host.beneath(plan)?);
     let n_shared =
         plan.above.iter().rev().zip(query.against.iter().rev()).take_while(|(a, b)| a == b).count();
-    let only = |trees: &[PathBuf], name: &str| -> Vec<PathBuf> {
-        let uppers = trees[..trees.len() - n_shared].iter().map(|tree| tree.join(name).join("upper"));
-        uppers.filter(|upper| upper.is_dir()).collect()
-    };
+    let only = |trees: &[SnapshotId], name: &str| host.uppers(&trees[..trees.len() - n_shared], name);
     let overlay = |name: &str, at: &str, below: Vec<Source>| {
         let (new, old) = (only(&plan.above, name), only(&query.against, name));
         let below = below.into_iter().filter_map(|source| match source {
@@ -184,7 +193,7 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
     let files = own_files(&plan.hostname).into_iter();
     let directories = own_directories(plan).into_iter();
     Ok(DiffJob {
-        own: own(plan),
+        own: own(host, plan),
         overlays,
         given_files: files.filter_map(|(name, text)| Some((inside(&name)?, text))).collect(),
         given_directories: directories.filter_map(|(name, mode)| Some((inside(&name)?, mode))).collect(),
@@ -192,18 +201,9 @@ fn diff_job(host: &Host, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffJob
     })
 }
 
-pub(crate) async fn remove(host: &Host, tree: PathBuf) -> Result<(), BackendError> {
-    let what = format!("could not remove the tree {}", tree.display());
-    match host.ask(&Request::Remove { path: tree }).await? {
-        Reply::Done => Ok(()),
-        Reply::Failed(failure) => Err(error::from_failure(what, failure)),
-        other => Err(unexpected(&other)),
-    }
-}
-
 /// Where the sandbox's own files are.
-fn own(plan: &SandboxPlan) -> work::Own {
-    let files = FileNames::of(&plan.directory);
+fn own(host: &Host, plan: &SandboxPlan) -> work::Own {
+    let files = host.files(&plan.id);
     if files.image.exists() { work::Own::Image(files.image) } else { work::Own::Directory(files.own) }
 }
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use jail::{Cage, MountFlag, Reply, Request, StagePath, Step, Unlinked};
-use sandbox::{BackendError, ByteSize, Defaults, MountOrigin, Next, SandboxId, VolumeKind, VolumeStorage};
+use sandbox::{
+    BackendError, ByteSize, Defaults, MountOrigin, Next, SandboxId, VolumeId, VolumeKind, VolumeStorage,
+};
 
 use super::{
     Host,
@@ -17,15 +19,19 @@ use super::{
     create::{self, Begun, HalfMade},
     disk, error,
     instance::NamespaceInstance,
-    mounts,
+    make_private, mounts,
     statement::DiskHold,
     unexpected,
 };
 
+/// In a volume's directory: its files, or a file system of a fixed size in their place.
+const DATA: &str = "data";
+const IMAGE: &str = "disk.img";
+
 /// Makes what a volume's files are kept in. On a thread that may block.
 pub(crate) fn make(
     host: &Host,
-    directory: &Path,
+    id: &VolumeId,
     kind: VolumeKind,
     limit: Option<ByteSize>,
 ) -> Result<VolumeStorage, BackendError> {
@@ -45,15 +51,29 @@ pub(crate) fn make(
             return Err(BackendError::Failed { what: "a disk without a size".to_owned(), source: None });
         }
     };
-    let path = storage.path(directory);
-    let made = match (storage, &host.disk_tools, limit) {
-        (VolumeStorage::Image, Ok(mkfs), Some(size)) => {
-            disk::make_image(mkfs, &host.directories.layers(), size, &path)
+    let directory = host.directories.volume(id);
+    let make = || {
+        make_private(&directory)?;
+        match (storage, &host.disk_tools, limit) {
+            (VolumeStorage::Image, Ok(mkfs), Some(size)) => {
+                disk::make_image(mkfs, &host.directories.layers(), size, &directory.join(IMAGE))
+            }
+            _ => make_data(&directory.join(DATA)),
         }
-        _ => make_data(&path),
     };
-    made.map_err(|error| error::from_io(format!("could not make {}: {error}", path.display()), error))?;
+    make()
+        .map_err(|error| error::from_io(format!("could not make {}: {error}", directory.display()), error))?;
     Ok(storage)
+}
+
+/// Where a volume's files are.
+pub(crate) fn origin(host: &Host, id: &VolumeId) -> MountOrigin {
+    let directory = host.directories.volume(id);
+    let image = directory.join(IMAGE);
+    match image.exists() {
+        true => MountOrigin::Image { path: image, identity: None },
+        false => MountOrigin::Path { path: directory.join(DATA), identity: None },
+    }
 }
 
 /// Belongs to whoever is root inside: that is us, whether we are root or not.
@@ -63,8 +83,8 @@ fn make_data(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
 }
 
-pub(crate) async fn used(host: &Host, origin: &MountOrigin) -> Result<u64, BackendError> {
-    match origin {
+pub(crate) async fn used(host: &Host, id: &VolumeId) -> Result<u64, BackendError> {
+    match &origin(host, id) {
         MountOrigin::Path { path, .. } => {
             let request =
                 Request::Measure { paths: vec![path.clone()], guest: None, unlinked: Unlinked::OfPath };
@@ -79,7 +99,7 @@ pub(crate) async fn used(host: &Host, origin: &MountOrigin) -> Result<u64, Backe
                 found.map_err(|error| error::from_io(format!("could not read {}", path.display()), error))?;
             Ok(found.blocks() * 512)
         }
-        MountOrigin::Tmpfs { .. } => Ok(0),
+        MountOrigin::Tmpfs { .. } | MountOrigin::Volume { .. } => Ok(0),
     }
 }
 
@@ -87,16 +107,16 @@ pub(crate) async fn used(host: &Host, origin: &MountOrigin) -> Result<u64, Backe
 pub(crate) async fn open(
     host: &Arc<Host>,
     id: &SandboxId,
-    origin: &MountOrigin,
+    volume: &VolumeId,
 ) -> Result<NamespaceInstance, BackendError> {
     let began = Instant::now();
     let turn = host.turn(id).await;
     host.spawner.at_hand().await?;
     let half_made = HalfMade::new(Arc::clone(host), id.clone(), turn);
-    let (worker, origin) = (Arc::clone(host), origin.clone());
+    let (worker, origin) = (Arc::clone(host), origin(host, volume));
     let begun = tokio::task::spawn_blocking(move || begin(&worker, half_made, &origin));
     let begun = begun.await.map_err(error::from_join)??;
-    let made = create::conclude(host, began, begun, host.directories.home.clone(), Vec::new()).await;
+    let made = create::conclude(host, began, begun, Vec::new()).await;
     made.map(|(instance, _costs)| instance)
 }
 

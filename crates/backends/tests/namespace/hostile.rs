@@ -16,11 +16,12 @@ use proptest::{
 };
 use sandbox::{
     Backend as _, BackendError, ByteSize, FileIdentity, MountOrigin, MountPlan, RootfsPlan, SandboxPlan,
+    SnapshotId,
 };
 
 use crate::{
     escape,
-    world::{World, fresh_id},
+    world::{World, fresh_snapshot},
 };
 
 /// Random trees for each kind of user.
@@ -80,10 +81,10 @@ fn gather(path: &Path, facts: &mut Vec<String>) {
     entries.iter().for_each(|entry| gather(entry, facts));
 }
 
-/// A tree as snapshots have them, and its `root/upper`.
-fn new_tree(world: &World) -> (PathBuf, PathBuf) {
-    let tree = world.directories.home.join("snapshots").join(format!("hostile-{}", fresh_id()));
-    let upper = tree.join("root/upper");
+/// A snapshot, and the `root/upper` of its tree.
+fn new_tree(world: &World) -> (SnapshotId, PathBuf) {
+    let tree = fresh_snapshot();
+    let upper = world.tree(&tree).join("root/upper");
     fs::create_dir_all(&upper).unwrap();
     (tree, upper)
 }
@@ -102,11 +103,10 @@ pub(crate) async fn a_link_that_changes_its_meaning_leads_nowhere(world: Arc<Wor
     symlink(canary.path().join(SETTING), upper.join("q").join(SETTING)).unwrap();
 
     // As it comes from a stranger.
-    let (archive, unpacked) = (tempfile::tempfile().unwrap(), tree.with_extension("unpacked"));
-    fs::create_dir(&unpacked).unwrap();
-    world.backend.pack_tree(tree.clone(), archive.try_clone().unwrap().into()).await.unwrap();
+    let (archive, unpacked) = (tempfile::tempfile().unwrap(), fresh_snapshot());
+    world.snapshots().export(&tree, archive.try_clone().unwrap().into()).await.unwrap();
     (&archive).rewind().unwrap();
-    world.backend.unpack_tree(archive.into(), unpacked.clone()).await.unwrap();
+    world.snapshots().import(&unpacked, archive.into()).await.unwrap();
 
     let plan = SandboxPlan { above: vec![unpacked.clone()], ..world.plan() };
     let error = world.backend.create(&plan).await.expect_err("a link where /proc belongs");
@@ -115,7 +115,7 @@ pub(crate) async fn a_link_that_changes_its_meaning_leads_nowhere(world: Arc<Wor
     let why = "mount proc at /proc: a link or a file is in the place of a directory";
     assert!(error.to_string().ends_with(why), "{error}");
     for tree in [tree, unpacked] {
-        world.backend.remove_tree(tree).await.unwrap();
+        world.snapshots().remove(&tree).await.unwrap();
     }
 }
 
@@ -125,12 +125,12 @@ pub(crate) async fn a_mount_on_the_root_itself_is_refused(world: Arc<World>) {
     let plan = SandboxPlan { above: vec![tree.clone()], mounts: vec![tmpfs("/data")], ..world.plan() };
     let error = world.backend.create(&plan).await.unwrap_err();
     assert!(error.to_string().contains("/data: a link leads there to the root itself"), "{error}");
-    world.backend.remove_tree(tree).await.unwrap();
+    world.snapshots().remove(&tree).await.unwrap();
 }
 
 fn tmpfs(at: &str) -> MountPlan {
     let (guest_path, source) = (at.to_owned(), MountOrigin::Tmpfs { size: ByteSize::mib(1) });
-    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None, volume: None }
+    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,6 @@ enum Root {
     Snapshot,
     /// What a sandbox that is started again has of its own.
     Own,
-    Layers,
     Directory,
 }
 
@@ -153,9 +152,9 @@ async fn plan_on(world: &World, root: Root, mut plants: HostileTree, canary: &Pa
     let top = match root {
         Root::Own => {
             world.create(&plan).await.stop().await.unwrap();
-            plan.directory.join("fs/root/upper")
+            world.directory(&plan).join("fs/root/upper")
         }
-        Root::Snapshot | Root::Layers | Root::Directory => upper.clone(),
+        Root::Snapshot | Root::Directory => upper.clone(),
     };
     let is_host = matches!(root, Root::Snapshot | Root::Own);
     if !is_host {
@@ -173,7 +172,6 @@ async fn plan_on(world: &World, root: Root, mut plants: HostileTree, canary: &Pa
     match root {
         Root::Own => {}
         Root::Snapshot => plan.above = vec![tree],
-        Root::Layers => plan.rootfs = RootfsPlan::Layers { layers: vec![upper] },
         Root::Directory => plan.rootfs = RootfsPlan::Directory { path: upper, identity: None },
     }
     plan
@@ -194,7 +192,7 @@ async fn is_contained(world: &World, root: Root, plants: HostileTree) -> Result<
     };
     prop_assert_eq!(open, "");
     prop_assert_eq!(canary.facts(), before);
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
     Ok(())
 }
 
@@ -202,7 +200,7 @@ pub(crate) async fn random_trees_touch_nothing_outside(world: Arc<World>) {
     let handle = tokio::runtime::Handle::current();
     let cases = || {
         let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
-        let roots = select(vec![Root::Snapshot, Root::Own, Root::Layers, Root::Directory]);
+        let roots = select(vec![Root::Snapshot, Root::Own, Root::Directory]);
         TestRunner::new(config)
             .run(&(roots, plants()), |(root, plants)| handle.block_on(is_contained(&world, root, plants)))
     };

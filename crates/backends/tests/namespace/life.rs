@@ -25,9 +25,9 @@ pub(crate) async fn a_sandbox_is_made_runs_a_command_and_goes(world: Arc<World>)
     instance.stop().await.unwrap();
     instance.ended().await;
     assert!(matches!(instance.connect().await, Err(BackendError::Gone(_))));
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
-    assert!(!plan.directory.exists());
+    world.backend.remove(&plan.id).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
+    assert!(!world.directory(&plan).exists());
 }
 
 pub(crate) async fn a_stopped_sandbox_keeps_its_files(world: Arc<World>) {
@@ -57,7 +57,7 @@ pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
         let instance = world.create(&plan).await;
         sh(&*instance, "sleep 1000 & setsid sleep 1000 & mkdir -m 000 /root/locked").await;
         instance.stop().await.unwrap();
-        world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+        world.backend.remove(&plan.id).await.unwrap();
         ids.push(plan.id);
     }
     // Cleaning goes on behind `stop`; a sweep finds nothing to do once it is through.
@@ -135,7 +135,7 @@ pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc
     let swept =
         world.backend.sweep(std::slice::from_ref(&kept.id), std::slice::from_ref(&kept.id)).await.unwrap();
     assert!(swept.contains(&dropped.id) && !swept.contains(&kept.id), "{swept:?}");
-    assert!(!dropped.directory.exists() && kept.directory.exists());
+    assert!(!world.directory(&dropped).exists() && world.directory(&kept).exists());
     assert!(world.backend.adopt(&dropped).await.unwrap().is_none());
     assert_eq!(sh(&*adopted, "cat /tmp/note").await.stdout, "here\n");
     adopted.stop().await.unwrap();
@@ -147,13 +147,6 @@ async fn second(world: &World) -> (tempfile::TempDir, NamespaceBackend) {
     let home = tempfile::tempdir().unwrap();
     let directories = Directories { home: home.path().to_owned(), run: world.directories.run.clone() };
     (home, NamespaceBackend::new(directories, None).await.unwrap())
-}
-
-/// A sandbox's plan for a back end with that home.
-fn plan_in(world: &World, home: &Path) -> sandbox::SandboxPlan {
-    let mut plan = world.plan();
-    plan.directory = home.join("sandboxes").join(plan.id.as_str());
-    plan
 }
 
 /// The spawner of a home, as it wrote itself down.
@@ -179,9 +172,9 @@ pub(crate) async fn a_daemon_with_another_home_leaves_ours_alone(world: Arc<Worl
 
 pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<World>) {
     let (home, backend) = second(&world).await;
-    let kept = plan_in(&world, home.path());
+    let kept = world.plan();
     let instance = backend.create(&kept).await.unwrap();
-    let plans: Vec<_> = (0..24).map(|_| plan_in(&world, home.path())).collect();
+    let plans: Vec<_> = (0..24).map(|_| world.plan()).collect();
     for some in plans.chunks(8) {
         let first = spawner_of(home.path()).unwrap();
         let makes = some.iter().map(|plan| backend.create(plan));
@@ -201,14 +194,15 @@ pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<
         }
         let second = spawner_of(home.path()).unwrap();
         assert_ne!(first, second);
-        let removals = some.iter().map(|plan| backend.remove_files(&plan.id, plan.directory.clone()));
+        let removals = some.iter().map(|plan| backend.remove(&plan.id));
         let (removed, ()) = tokio::join!(futures_util::future::join_all(removals), async {
             rustix::process::kill_process(second, rustix::process::Signal::KILL).unwrap();
         });
         removed.into_iter().for_each(|removed| removed.unwrap());
-        assert!(some.iter().all(|plan| !plan.directory.exists()));
+        let files = |plan: &sandbox::SandboxPlan| home.path().join("sandboxes").join(plan.id.as_str());
+        assert!(some.iter().all(|plan| !files(plan).exists()));
         // Not while the next one is on its way: each of them is killed by its own number.
-        drop(backend.create(&plan_in(&world, home.path())).await.unwrap());
+        drop(backend.create(&world.plan()).await.unwrap());
     }
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
     backend.sweep(&[], &[]).await.unwrap();
@@ -217,7 +211,7 @@ pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<
 
 pub(crate) async fn a_guest_without_a_run_directory_is_found_and_ended(world: Arc<World>) {
     let (home, backend) = second(&world).await;
-    let [started, restarted, swept] = [0, 1, 2].map(|_| plan_in(&world, home.path()));
+    let [started, restarted, swept] = [0, 1, 2].map(|_| world.plan());
     for plan in [&started, &restarted, &swept] {
         drop(backend.create(plan).await.unwrap());
     }
@@ -360,26 +354,23 @@ pub(crate) async fn a_recycled_pid_is_never_taken_for_a_guest(world: Arc<World>)
 pub(crate) async fn a_create_that_fails_leaves_nothing(world: Arc<World>) {
     sweep_all(&world).await;
     let mut plan = world.plan();
-    plan.rootfs = sandbox::RootfsPlan::Layers { layers: vec!["/does/not/exist".into()] };
-    let error = world.backend.create(&plan).await.expect_err("no such layer");
+    plan.rootfs = sandbox::RootfsPlan::Directory { path: "/does/not/exist".into(), identity: None };
+    let error = world.backend.create(&plan).await.expect_err("no such directory");
     assert!(error.to_string().contains(plan.id.as_str()), "{error}");
     assert!(!world.run_directory(&plan.id).exists());
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
     assert_eq!(world.backend.sweep(&[], &[]).await.unwrap(), []);
 }
 
-pub(crate) async fn a_root_of_given_layers(world: Arc<World>) {
+pub(crate) async fn a_root_with_any_name(world: Arc<World>) {
     let place = tempfile::tempdir().unwrap();
-    let (upper, lower) = (place.path().join("a"), place.path().join("b,c:d"));
-    for layer in [&upper, &lower] {
-        for directory in ["dev", "proc", "sys", "tmp", "run", "etc"] {
-            fs::create_dir_all(layer.join(directory)).unwrap();
-        }
-        fs::write(layer.join("which"), layer.file_name().unwrap().as_encoded_bytes()).unwrap();
+    let root = place.path().join("b,c:d");
+    for directory in ["dev", "proc", "sys", "tmp", "run", "etc"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
     }
-    fs::write(lower.join("below"), "below").unwrap();
+    fs::write(root.join("below"), "below").unwrap();
     let mut plan = world.plan();
-    plan.rootfs = sandbox::RootfsPlan::Layers { layers: vec![upper, lower] };
+    plan.rootfs = sandbox::RootfsPlan::Directory { path: root, identity: None };
     let instance = world.create(&plan).await;
     let mut client = Client::connect(&*instance).await;
     let Response::Entry { entry } = client.ask(&Request::Stat { path: "/below".into(), follow: false }).await

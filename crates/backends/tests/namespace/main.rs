@@ -57,7 +57,7 @@ const STORIES: &[Story] = stories![
     life::a_create_that_is_given_up_leaves_no_guest,
     life::a_recycled_pid_is_never_taken_for_a_guest,
     life::a_create_that_fails_leaves_nothing,
-    life::a_root_of_given_layers,
+    life::a_root_with_any_name,
     life::many_at_once,
     life::what_is_needed_is_found_by_trying,
     life::a_plan_can_be_explained,

@@ -10,11 +10,11 @@ use std::{
 
 use guest_protocol::{Request, Response};
 use sandbox::{
-    Backend as _, BackendError, ByteSize, FileIdentity, MountOrigin, MountPlan, SandboxPlan, VolumeKind,
-    VolumeStorage,
+    Backend as _, BackendError, ByteSize, FileIdentity, MountOrigin, MountPlan, SandboxPlan, VolumeId,
+    VolumeKind, VolumeStorage,
 };
 
-use crate::world::{Client, World, fresh_id, run_as, sh};
+use crate::world::{Client, World, fresh_id, fresh_volume, run_as, sh};
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -22,7 +22,7 @@ fn is_root() -> bool {
 
 fn mount(guest_path: &str, source: MountOrigin) -> MountPlan {
     let guest_path = guest_path.to_owned();
-    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None, volume: None }
+    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None }
 }
 
 fn readonly(mount: MountPlan) -> MountPlan {
@@ -51,15 +51,18 @@ async fn volume(
     world: &World,
     kind: VolumeKind,
     limit: Option<ByteSize>,
-) -> (PathBuf, MountOrigin, VolumeStorage) {
-    let directory = directory(world, "volume");
-    let storage = world.backend.make_volume(&directory, kind, limit).await.unwrap();
-    let origin = storage.origin(&directory);
-    (directory, origin, storage)
+) -> (VolumeId, MountOrigin, VolumeStorage) {
+    let id = fresh_volume();
+    let storage = world.volumes().make(&id, kind, limit).await.unwrap();
+    (id.clone(), MountOrigin::Volume { id }, storage)
+}
+
+fn files_of(world: &World, id: &VolumeId) -> PathBuf {
+    world.directories.home.join("volumes").join(id.as_str())
 }
 
 pub(crate) async fn a_volume_is_shared_and_outlives_its_sandboxes(world: Arc<World>) {
-    let (directory, origin, storage) = volume(&world, VolumeKind::Directory, None).await;
+    let (id, origin, storage) = volume(&world, VolumeKind::Directory, None).await;
     assert_eq!(storage, VolumeStorage::Directory);
     let plans = ["/data", "/deep/er/data"].map(|at| plan_with(&world, vec![mount(at, origin.clone())]));
     let (one, other) = (world.create(&plans[0]).await, world.create(&plans[1]).await);
@@ -74,22 +77,22 @@ pub(crate) async fn a_volume_is_shared_and_outlives_its_sandboxes(world: Arc<Wor
     assert_eq!(output.stdout, "hello\n0:0\n", "{output:?}");
     for (instance, plan) in [(one, &plans[0]), (other, &plans[1])] {
         instance.stop().await.unwrap();
-        world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+        world.backend.remove(&plan.id).await.unwrap();
     }
     let last = plan_with(&world, vec![readonly(mount("/data", origin.clone()))]);
     let instance = world.create(&last).await;
     assert_eq!(sh(&*instance, "cat /data/file").await.stdout, "hello\nmore\n");
-    assert!(world.backend.volume_used(&origin).await.unwrap() >= 4096);
+    assert!(world.volumes().used(&id).await.unwrap() >= 4096);
     instance.stop().await.unwrap();
-    world.backend.remove_volume(&directory).await.unwrap();
-    assert!(!directory.exists());
+    world.volumes().remove(&id).await.unwrap();
+    assert!(!files_of(&world, &id).exists());
 }
 
 pub(crate) async fn ids_inside_are_kept_in_a_volume(world: Arc<World>) {
     if is_single() {
         return;
     }
-    let (directory, origin, _) = volume(&world, VolumeKind::Directory, None).await;
+    let (id, origin, _) = volume(&world, VolumeKind::Directory, None).await;
     let plans = [(); 2].map(|()| plan_with(&world, vec![mount("/data", origin.clone())]));
     let first = world.create(&plans[0]).await;
     let output = sh(&*first, "chmod 777 /data").await;
@@ -102,10 +105,10 @@ pub(crate) async fn ids_inside_are_kept_in_a_volume(world: Arc<World>) {
     assert_eq!(output.stdout, "1000:1000\n", "{output:?}");
     second.stop().await.unwrap();
     if is_root() {
-        assert_eq!(fs::metadata(directory.join("data/theirs")).unwrap().uid(), 1000);
+        assert_eq!(fs::metadata(files_of(&world, &id).join("data/theirs")).unwrap().uid(), 1000);
     }
-    world.backend.remove_volume(&directory).await.unwrap();
-    assert!(!directory.exists());
+    world.volumes().remove(&id).await.unwrap();
+    assert!(!files_of(&world, &id).exists());
 }
 
 fn is_single() -> bool {
@@ -183,8 +186,8 @@ pub(crate) async fn a_single_file_and_mounts_in_mounts(world: Arc<World>) {
 }
 
 pub(crate) async fn links_at_the_place_of_a_mount_stay_inside(world: Arc<World>) {
-    let (directory, origin, _) = volume(&world, VolumeKind::Directory, None).await;
-    let outside = self::directory(&world, "outside");
+    let (id, origin, _) = volume(&world, VolumeKind::Directory, None).await;
+    let outside = directory(&world, "outside");
     let before = names(Path::new("/etc"));
     let plain = world.plan();
     let instance = world.create(&plain).await;
@@ -215,7 +218,7 @@ pub(crate) async fn links_at_the_place_of_a_mount_stay_inside(world: Arc<World>)
     let instance = world.create(&plain).await;
     assert_eq!(sh(&*instance, "test -e /etc/passwd && echo whole").await.stdout, "whole\n");
     instance.stop().await.unwrap();
-    world.backend.remove_volume(&directory).await.unwrap();
+    world.volumes().remove(&id).await.unwrap();
 }
 
 fn names(directory: &Path) -> Vec<std::ffi::OsString> {
@@ -240,12 +243,9 @@ pub(crate) async fn a_host_path_that_is_another_file_by_now_is_refused(world: Ar
 
 pub(crate) async fn the_quota_of_a_volume_holds(world: Arc<World>) {
     let quota = ByteSize::mib(8);
-    let (directory, origin, storage) = volume(&world, VolumeKind::Directory, Some(quota)).await;
+    let (id, origin, storage) = volume(&world, VolumeKind::Directory, Some(quota)).await;
     assert_eq!(storage == VolumeStorage::Image, is_root() && can_mount(&world).await);
-    let limited = MountPlan {
-        quota: (storage == VolumeStorage::Directory).then_some(quota),
-        ..mount("/data", origin.clone())
-    };
+    let limited = MountPlan { quota: Some(quota), ..mount("/data", origin.clone()) };
     let plan = plan_with(&world, vec![limited]);
     let instance = world.create(&plan).await;
     let output = sh(&*instance, "ls -A /data; echo kept > /data/kept; sync").await;
@@ -254,11 +254,11 @@ pub(crate) async fn the_quota_of_a_volume_holds(world: Arc<World>) {
     let output = sh(&*instance, fill).await;
     assert!(output.code() == Some(7) || output.report.disk_limit, "{output:?}");
     assert_eq!(sh(&*instance, "cat /data/kept").await.stdout, "kept\n");
-    let used = world.backend.volume_used(&origin).await.unwrap();
+    let used = world.volumes().used(&id).await.unwrap();
     // By measuring, as much as one can write in between is too much.
     assert!(used < quota.bytes() + ByteSize::mib(120).bytes(), "{used}");
     instance.stop().await.unwrap();
-    world.backend.remove_volume(&directory).await.unwrap();
+    world.volumes().remove(&id).await.unwrap();
 }
 
 async fn can_mount(world: &World) -> bool {
@@ -267,12 +267,12 @@ async fn can_mount(world: &World) -> bool {
 
 pub(crate) async fn a_disk_volume_is_one_file_system_for_all(world: Arc<World>) {
     if !can_mount(&world).await {
-        let directory = directory(&world, "volume");
-        let refused = world.backend.make_volume(&directory, VolumeKind::Disk, Some(ByteSize::mib(16))).await;
+        let limit = Some(ByteSize::mib(16));
+        let refused = world.volumes().make(&fresh_volume(), VolumeKind::Disk, limit).await;
         assert!(matches!(refused, Err(BackendError::Unsupported { next: Some(_), .. })), "{refused:?}");
         return;
     }
-    let (directory, origin, _) = volume(&world, VolumeKind::Disk, Some(ByteSize::mib(32))).await;
+    let (id, origin, _) = volume(&world, VolumeKind::Disk, Some(ByteSize::mib(32))).await;
     let devices = || {
         fs::read_dir("/sys/block")
             .unwrap()
@@ -299,7 +299,7 @@ pub(crate) async fn a_disk_volume_is_one_file_system_for_all(world: Arc<World>) 
     let third = world.create(&plans[2]).await;
     assert_eq!(sh(&*third, "cat /data/a /data/b").await.stdout, "first\nsecond\n");
     third.stop().await.unwrap();
-    world.backend.remove_volume(&directory).await.unwrap();
+    world.volumes().remove(&id).await.unwrap();
 }
 
 pub(crate) async fn a_volume_is_shown_without_a_sandbox(world: Arc<World>) {
@@ -307,15 +307,15 @@ pub(crate) async fn a_volume_is_shown_without_a_sandbox(world: Arc<World>) {
     if can_mount(&world).await {
         origins.push(volume(&world, VolumeKind::Disk, Some(ByteSize::mib(16))).await);
     }
-    for (directory, origin, _) in origins {
+    for (id, origin, _) in origins {
         let plan = plan_with(&world, vec![mount("/data", origin.clone())]);
         let instance = world.create(&plan).await;
         let script = "mkdir /data/sub && echo text > /data/sub/file && ln -s /etc/passwd /data/link && \
             ln -s ../../../etc /data/up && ln -s /proc/1/root /data/magic";
         assert_eq!(sh(&*instance, script).await.code(), Some(0));
 
-        let id = fresh_id();
-        let shown = world.backend.open_volume(&id, &origin).await.unwrap();
+        let place = fresh_id();
+        let shown = world.volumes().open(&place, &id).await.unwrap();
         let mut client = Client::connect(&*shown).await;
         let list = Request::List { path: "/".to_owned(), recursive: true, limit: 100 };
         let Response::Entries { entries, .. } = client.ask(&list).await else { panic!("no list") };
@@ -342,8 +342,8 @@ pub(crate) async fn a_volume_is_shown_without_a_sandbox(world: Arc<World>) {
         assert!(!matches!(started, Some(Response::Started { .. })), "{started:?}");
         shown.stop().await.unwrap();
         instance.stop().await.unwrap();
-        wait_until(|| !world.run_directory(&id).exists()).await;
-        world.backend.remove_volume(&directory).await.unwrap();
+        wait_until(|| !world.run_directory(&place).exists()).await;
+        world.volumes().remove(&id).await.unwrap();
     }
 }
 

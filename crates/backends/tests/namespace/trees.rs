@@ -1,26 +1,13 @@
 //! What sandboxes changed, taken out of them.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Instant,
-};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Instant};
 
 use sandbox::{
     Backend as _, BackendError, ByteSize, Capability, ChangeKind, DiffQuery, DiffReport, Limits, SandboxPlan,
     SandboxSpec,
 };
 
-use crate::world::{World, sh};
-
-/// An empty directory for a tree, where snapshots are.
-fn new_tree(world: &World, name: &str) -> PathBuf {
-    let tree = world.directories.home.join("snapshots").join(format!("tree-{}-{name}", std::process::id()));
-    fs::create_dir_all(&tree).unwrap();
-    tree
-}
+use crate::world::{World, fresh_snapshot, sh};
 
 /// Reads a file whoever owns it, as far as the test itself may.
 fn text(path: &Path) -> String {
@@ -41,33 +28,33 @@ pub(crate) async fn a_copy_is_what_the_sandbox_changed(world: Arc<World>) {
     let done = sh(&*instance, CHANGES).await;
     assert_eq!(done.code(), Some(0), "{}", done.stderr);
 
-    let tree = new_tree(&world, "changed");
-    let copied = world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
-    let upper = tree.join("root/upper");
+    let tree = fresh_snapshot();
+    let copied = world.snapshots().take(&plan, &tree, as_it_is()).await.unwrap();
+    let upper = world.tree(&tree).join("root/upper");
     assert!(copied.n_entries >= 6 && copied.bytes > 10 << 20, "{copied:?}");
     assert_eq!(text(&upper.join("etc/hostname")), "box\n");
     // `/root` may be closed to who runs the test without root.
     assert!(upper.join("srv/made").is_dir());
-    assert!(tree.join("usr/upper").is_dir());
+    assert!(world.tree(&tree).join("usr/upper").is_dir());
     let holes = upper.join("srv/holes").metadata().unwrap();
     assert!(holes.len() > 10 << 20 && holes.blocks() < 1000, "{holes:?}");
 
-    let facts = world.backend.tree_facts(tree.clone()).await.unwrap();
+    let facts = world.snapshots().facts(&tree).await.unwrap();
     assert_eq!((facts.bytes, facts.n_entries >= copied.n_entries), (copied.bytes, true));
-    let again = new_tree(&world, "changed-again");
-    world.backend.copy_files(&plan, again.clone(), as_it_is()).await.unwrap();
-    assert_eq!(world.backend.tree_facts(again.clone()).await.unwrap(), facts);
+    let again = fresh_snapshot();
+    world.snapshots().take(&plan, &again, as_it_is()).await.unwrap();
+    assert_eq!(world.snapshots().facts(&again).await.unwrap(), facts);
     sh(&*instance, "echo more >> /root/new").await;
-    let third = new_tree(&world, "changed-third");
-    world.backend.copy_files(&plan, third.clone(), as_it_is()).await.unwrap();
-    assert_ne!(world.backend.tree_facts(third.clone()).await.unwrap().digest, facts.digest);
+    let third = fresh_snapshot();
+    world.snapshots().take(&plan, &third, as_it_is()).await.unwrap();
+    assert_ne!(world.snapshots().facts(&third).await.unwrap().digest, facts.digest);
 
     for tree in [tree, again, third] {
-        world.backend.remove_tree(tree.clone()).await.unwrap();
-        assert!(!tree.exists());
+        world.snapshots().remove(&tree).await.unwrap();
+        assert!(!world.tree(&tree).exists());
     }
     instance.stop().await.unwrap();
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_a_stopped_one(
@@ -81,7 +68,7 @@ pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_
     let limits = Limits { disk: Some(ByteSize::mib(64)), ..Limits::default() };
     let plan = world.plan_with(&SandboxSpec { limits, ..SandboxSpec::default() });
     let instance = world.create(&plan).await;
-    assert!(plan.directory.join("disk.img").exists());
+    assert!(world.directory(&plan).join("disk.img").exists());
     let done = sh(&*instance, CHANGES).await;
     assert_eq!(done.code(), Some(0), "{}", done.stderr);
 
@@ -89,31 +76,31 @@ pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_
     if can_pause {
         instance.pause().await.unwrap();
     }
-    let paused = new_tree(&world, "paused");
-    world.backend.copy_files(&plan, paused.clone(), as_it_is()).await.unwrap();
+    let paused = fresh_snapshot();
+    world.snapshots().take(&plan, &paused, as_it_is()).await.unwrap();
     if can_pause {
         instance.resume().await.unwrap();
     }
-    assert_eq!(text(&paused.join("root/upper/root/again")), "new\n");
-    let facts = world.backend.tree_facts(paused.clone()).await.unwrap();
+    assert_eq!(text(&world.tree(&paused).join("root/upper/root/again")), "new\n");
+    let facts = world.snapshots().facts(&paused).await.unwrap();
     // The sandbox is none the worse for it.
     assert_eq!(sh(&*instance, "cat /root/link && echo late > /root/late && sync").await.stdout, "new\n");
     sh(&*instance, "rm /root/late").await;
     instance.stop().await.unwrap();
 
-    let stopped = new_tree(&world, "stopped");
-    world.backend.copy_files(&plan, stopped.clone(), as_it_is()).await.unwrap();
-    assert_eq!(text(&stopped.join("root/upper/root/again")), "new\n");
-    let later = world.backend.tree_facts(stopped.clone()).await.unwrap();
+    let stopped = fresh_snapshot();
+    world.snapshots().take(&plan, &stopped, as_it_is()).await.unwrap();
+    assert_eq!(text(&world.tree(&stopped).join("root/upper/root/again")), "new\n");
+    let later = world.snapshots().facts(&stopped).await.unwrap();
     assert_eq!(later.n_entries, facts.n_entries);
 
     let instance = world.create(&plan).await;
     assert_eq!(sh(&*instance, "cat /root/again").await.stdout, "new\n");
     instance.stop().await.unwrap();
     for tree in [paused, stopped] {
-        world.backend.remove_tree(tree).await.unwrap();
+        world.snapshots().remove(&tree).await.unwrap();
     }
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>) {
@@ -126,18 +113,18 @@ pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>)
     )
     .await;
     instance.stop().await.unwrap();
-    for number in 0..3 {
-        let tree = new_tree(&world, &format!("given-up-{number}"));
-        let copying = world.backend.copy_files(&plan, tree.clone(), as_it_is());
+    for _ in 0..3 {
+        let tree = fresh_snapshot();
+        let copying = world.snapshots().take(&plan, &tree, as_it_is());
         // Asked for, and let go of at once.
         drop(tokio::time::timeout(std::time::Duration::ZERO, copying).await);
         let instance = world.create(&plan).await;
         let checked = sh(&*instance, "sha256sum -c /root/sum").await;
         assert_eq!(checked.code(), Some(0), "{}", checked.stderr);
         instance.stop().await.unwrap();
-        world.backend.remove_tree(tree).await.unwrap();
+        world.snapshots().remove(&tree).await.unwrap();
     }
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn a_sandbox_that_cannot_be_held_is_not_copied(world: Arc<World>) {
@@ -149,20 +136,21 @@ pub(crate) async fn a_sandbox_that_cannot_be_held_is_not_copied(world: Arc<World
         "echo x > /srv/x; (exec 3> /srv/gone; rm /srv/gone; echo y >&3; sleep 1000) >/dev/null 2>&1 &",
     )
     .await;
-    let tree = new_tree(&world, "not-held");
+    let tree = fresh_snapshot();
     let hold = async { Err(BackendError::Gone(plan.id.clone())) };
-    let refused = world.backend.copy_files(&plan, tree.clone(), Box::pin(hold)).await;
+    let refused = world.snapshots().take(&plan, &tree, Box::pin(hold)).await;
     assert!(matches!(refused, Err(BackendError::Gone(_))), "{refused:?}");
-    assert!(!tree.join("root/upper/srv").exists());
-    world.backend.remove_tree(tree.clone()).await.unwrap();
-    fs::create_dir(&tree).unwrap();
-    world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
-    let names: Vec<_> =
-        fs::read_dir(tree.join("root/upper/srv")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!world.tree(&tree).join("root/upper/srv").exists());
+    world.snapshots().remove(&tree).await.unwrap();
+    world.snapshots().take(&plan, &tree, as_it_is()).await.unwrap();
+    let names: Vec<_> = fs::read_dir(world.tree(&tree).join("root/upper/srv"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["x"]);
-    world.backend.remove_tree(tree).await.unwrap();
+    world.snapshots().remove(&tree).await.unwrap();
     instance.stop().await.unwrap();
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
@@ -174,13 +162,13 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
     )
     .await;
     let mut took = Vec::new();
-    for number in 0..20 {
-        let tree = new_tree(&world, &format!("quick-{number}"));
+    for _ in 0..20 {
+        let tree = fresh_snapshot();
         let began = Instant::now();
-        world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
+        world.snapshots().take(&plan, &tree, as_it_is()).await.unwrap();
         took.push(began.elapsed().as_micros());
-        assert_eq!(text(&tree.join("root/upper/srv/app/file-10")), "10\n");
-        world.backend.remove_tree(tree).await.unwrap();
+        assert_eq!(text(&world.tree(&tree).join("root/upper/srv/app/file-10")), "10\n");
+        world.snapshots().remove(&tree).await.unwrap();
     }
     took.sort_unstable();
     println!(
@@ -189,7 +177,7 @@ pub(crate) async fn a_small_sandbox_is_copied_quickly(world: Arc<World>) {
         took[took.len() - 1]
     );
     instance.stop().await.unwrap();
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 fn query(under: &str) -> DiffQuery {
@@ -214,12 +202,12 @@ fn told(report: &DiffReport) -> Vec<String> {
 
 async fn is_told(world: &World, plan: &SandboxPlan) {
     let instance = world.create(plan).await;
-    let fresh = world.backend.diff(plan, query("/")).await.unwrap();
+    let fresh = world.snapshots().diff(plan, query("/")).await.unwrap();
     assert_eq!(told(&fresh), [""; 0], "nothing was done yet");
     let script = "echo hello > /root/new && rm /etc/passwd && echo nobody > /etc/group && cp -p /etc/profile /tmp/p && touch /etc/profile; \
         mkdir -p /srv/a/b && chmod 0700 /srv";
     sh(&*instance, script).await;
-    let report = world.backend.diff(plan, query("/")).await.unwrap();
+    let report = world.snapshots().diff(plan, query("/")).await.unwrap();
     let found = told(&report);
     for expected in ["A /root/new", "D /etc/passwd", "M /etc/group", "A /srv/a", "A /srv/a/b", "m /srv"] {
         assert!(found.iter().any(|line| line == expected), "{expected}: {found:?}");
@@ -229,18 +217,18 @@ async fn is_told(world: &World, plan: &SandboxPlan) {
         "{found:?}"
     );
     assert!(report.patch.as_ref().unwrap().contains("+++ b/root/new\n@@ -0,0 +1 @@\n+hello\n"), "{report:?}");
-    let some = world.backend.diff(plan, query("/srv/a")).await.unwrap();
+    let some = world.snapshots().diff(plan, query("/srv/a")).await.unwrap();
     assert_eq!(told(&some), ["A /srv/a", "A /srv/a/b"]);
 
     // Where `/usr` can be written to, it is an overlay of its own.
     if sh(&*instance, "echo x > /usr/local/mark").await.code() == Some(0) {
-        let usr = world.backend.diff(plan, query("/usr/local")).await.unwrap();
+        let usr = world.snapshots().diff(plan, query("/usr/local")).await.unwrap();
         assert_eq!(told(&usr), ["A /usr/local/mark"]);
     }
     instance.stop().await.unwrap();
-    let later = world.backend.diff(plan, query("/srv/a")).await.unwrap();
+    let later = world.snapshots().diff(plan, query("/srv/a")).await.unwrap();
     assert_eq!(later, some, "a stopped one can be asked too");
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn changes_are_told(world: Arc<World>) {
@@ -257,20 +245,20 @@ pub(crate) async fn what_is_packed_is_a_tree_again(world: Arc<World>) {
     let instance = world.create(&plan).await;
     sh(&*instance, CHANGES).await;
     sh(&*instance, "chown 1:2 /srv/made; chmod 4755 /root/new; rm -r /var/lib/* 2>/dev/null; true").await;
-    let (tree, again) = (new_tree(&world, "packed"), new_tree(&world, "unpacked"));
-    world.backend.copy_files(&plan, tree.clone(), as_it_is()).await.unwrap();
-    let facts = world.backend.tree_facts(tree.clone()).await.unwrap();
-    let archive = tree.with_extension("tar");
+    let (tree, again) = (fresh_snapshot(), fresh_snapshot());
+    world.snapshots().take(&plan, &tree, as_it_is()).await.unwrap();
+    let facts = world.snapshots().facts(&tree).await.unwrap();
+    let archive = world.directories.home.join(format!("{tree}.tar"));
     let file = fs::File::create_new(&archive).unwrap();
-    world.backend.pack_tree(tree.clone(), file.into()).await.unwrap();
+    world.snapshots().export(&tree, file.into()).await.unwrap();
     let file = fs::File::open(&archive).unwrap();
-    assert_eq!(world.backend.unpack_tree(file.into(), again.clone()).await.unwrap(), facts);
+    assert_eq!(world.snapshots().import(&again, file.into()).await.unwrap(), facts);
     fs::remove_file(archive).unwrap();
     instance.stop().await.unwrap();
     for tree in [tree, again] {
-        world.backend.remove_tree(tree).await.unwrap();
+        world.snapshots().remove(&tree).await.unwrap();
     }
-    world.backend.remove_files(&plan.id, plan.directory.clone()).await.unwrap();
+    world.backend.remove(&plan.id).await.unwrap();
 }
 
 pub(crate) async fn an_archive_that_is_no_tree_of_a_sandbox_is_refused(world: Arc<World>) {
@@ -282,11 +270,11 @@ pub(crate) async fn an_archive_that_is_no_tree_of_a_sandbox_is_refused(world: Ar
         &[("other", None), ("root", None), ("root/upper", None)],
         &[("root", None), ("root/upper", None), ("usr", Some("/usr"))],
     ];
-    for (number, entries) in attempts.iter().enumerate() {
-        let into = new_tree(&world, &format!("refused-{number}"));
-        let archive = into.with_extension("tar");
+    for entries in attempts {
+        let into = fresh_snapshot();
+        let archive = world.directories.home.join(format!("{into}.tar"));
         let mut builder = tar::Builder::new(fs::File::create_new(&archive).unwrap());
-        for (path, link) in *entries {
+        for (path, link) in entries {
             let mut header = tar::Header::new_ustar();
             header.set_path(path).unwrap();
             header.set_mode(0o755);
@@ -306,9 +294,9 @@ pub(crate) async fn an_archive_that_is_no_tree_of_a_sandbox_is_refused(world: Ar
         }
         builder.into_inner().unwrap();
         let file = fs::File::open(&archive).unwrap();
-        let refused = world.backend.unpack_tree(file.into(), into.clone()).await;
+        let refused = world.snapshots().import(&into, file.into()).await;
         assert!(matches!(refused, Err(BackendError::Unsupported { .. })), "{entries:?}: {refused:?}");
         fs::remove_file(archive).unwrap();
-        world.backend.remove_tree(into).await.unwrap();
+        world.snapshots().remove(&into).await.unwrap();
     }
 }

@@ -12,7 +12,10 @@ use guest_protocol::{
     Decoder, ExecEvent, ExecStart, ExitReport, Failure, Frame, FrameKind, Request, Response, WriteMode,
     encode,
 };
-use sandbox::{Backend, Defaults, GuestStream, Instance, SandboxId, SandboxPlan, SandboxSpec};
+use sandbox::{
+    Backend, BackendSnapshots, BackendVolumes, Defaults, GuestStream, Instance, SandboxId, SandboxPlan,
+    SandboxSpec, SnapshotId, VolumeId,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Nothing here takes long on a working host.
@@ -42,24 +45,28 @@ impl Output {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) fn fresh_id() -> SandboxId {
+fn random() -> [u8; 8] {
     let number = NEXT.fetch_add(1, Ordering::Relaxed) | (u64::from(std::process::id()) << 32);
-    SandboxId::from_random(number.to_be_bytes())
+    number.to_be_bytes()
+}
+
+pub(crate) fn fresh_id() -> SandboxId {
+    SandboxId::from_random(random())
+}
+
+pub(crate) fn fresh_snapshot() -> SnapshotId {
+    SnapshotId::from_random(random())
+}
+
+pub(crate) fn fresh_volume() -> VolumeId {
+    VolumeId::from_random(random())
 }
 
 impl World {
     pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
         let id = fresh_id();
-        let directory = self.directories.home.join("sandboxes").join(id.as_str());
-        sandbox::plan(
-            &id,
-            &"box".parse().unwrap(),
-            spec,
-            directory,
-            &Defaults::default(),
-            &sandbox::Base::host(),
-        )
-        .unwrap()
+        let name = "box".parse().unwrap();
+        sandbox::plan(&id, &name, spec, &Defaults::default(), &sandbox::Base::host()).unwrap()
     }
 
     pub(crate) fn plan(&self) -> SandboxPlan {
@@ -69,6 +76,24 @@ impl World {
     pub(crate) async fn create(&self, plan: &SandboxPlan) -> Box<dyn Instance> {
         let made = tokio::time::timeout(PATIENCE, self.backend.create(plan)).await.unwrap();
         made.unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
+    }
+
+    /// Where the sandbox's own files are.
+    pub(crate) fn directory(&self, plan: &SandboxPlan) -> PathBuf {
+        self.directories.home.join("sandboxes").join(plan.id.as_str())
+    }
+
+    /// Where the files of a snapshot are.
+    pub(crate) fn tree(&self, id: &SnapshotId) -> PathBuf {
+        self.directories.home.join("snapshots").join(id.as_str()).join("tree")
+    }
+
+    pub(crate) fn snapshots(&self) -> &dyn BackendSnapshots {
+        self.backend.snapshots().unwrap()
+    }
+
+    pub(crate) fn volumes(&self) -> &dyn BackendVolumes {
+        self.backend.volumes().unwrap()
     }
 
     pub(crate) fn run_directory(&self, id: &SandboxId) -> PathBuf {

@@ -4,14 +4,14 @@
 //! next one lets what is recorded as running go on.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
 use sandbox::{
-    Action, BackendError, Capability, Error, ErrorKind, Next, Result, SandboxPlan, SandboxState, TreeCopy,
+    Action, BackendError, Capability, Error, ErrorKind, Holding, Next, Result, SandboxPlan, SandboxState,
+    SnapshotId, Subject, TreeCopy,
 };
 use store::SandboxRecord;
 use tokio::time::timeout;
@@ -45,7 +45,7 @@ pub(super) struct Capture {
 }
 
 impl Driver {
-    pub(super) fn capture(&mut self, into: PathBuf, reply: Reply<Captured>) {
+    pub(super) fn capture(&mut self, into: SnapshotId, reply: Reply<Captured>) {
         if let Err(error) = self.allow(Action::Snapshot) {
             return refuse(reply, error);
         }
@@ -64,12 +64,11 @@ impl Driver {
             let still = timeout(patience, Arc::clone(&shared.still).write_owned()).await;
             let (copied, still_paused) = match life {
                 None => {
-                    let copied = core.backend.copy_files(&plan, into, Box::pin(async { Ok(()) })).await;
+                    let copied = copy(&core, &plan, &into, Box::pin(async { Ok(()) }), &label).await;
                     (copied.map(|copy| (copy, None)), None)
                 }
-                Some(life) => while_held(&core, &shared, &life, &plan, into).await,
+                Some(life) => while_held(&core, &shared, &life, &plan, &into).await,
             };
-            let copied = copied.map_err(|error| error::from_backend(error, &label));
             drop(still);
             Done::Captured(Box::new(Capture { reply, copied, still_paused }))
         });
@@ -91,14 +90,25 @@ impl Driver {
     }
 }
 
+async fn copy(
+    core: &Core,
+    plan: &SandboxPlan,
+    into: &SnapshotId,
+    hold: Holding<'_>,
+    label: &Subject,
+) -> Result<TreeCopy> {
+    let copied = core.snapshot_trees()?.take(plan, into, hold).await;
+    copied.map_err(|error| error::from_backend(error, label))
+}
+
 /// Copies while nothing inside moves, and lets it go on whatever came of that.
 async fn while_held(
     core: &Core,
     shared: &Shared,
     life: &Life,
     plan: &SandboxPlan,
-    into: PathBuf,
-) -> (Result<(TreeCopy, Option<Duration>), BackendError>, Option<Error>) {
+    into: &SnapshotId,
+) -> (Result<(TreeCopy, Option<Duration>)>, Option<Error>) {
     let label = shared.label();
     // As in a pause that was asked for: a command that is frozen before it runs would keep its caller waiting.
     let starting = shared.execs.starting();
@@ -111,7 +121,7 @@ async fn while_held(
         since.get_or_init(Instant::now);
         life.instance.pause().await
     });
-    let copied = core.backend.copy_files(plan, into, hold).await;
+    let copied = copy(core, plan, into, hold, &label).await;
     let Some(since) = since.get() else { return (copied.map(|copy| (copy, None)), None) };
     let resumed = life.instance.resume().await;
     let copied = copied.map(|copy| (copy, Some(since.elapsed())));

@@ -1,6 +1,10 @@
 //! The copy of the record beside the sandbox's files, from which it is made anew should the database be lost.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use sandbox::{Result, SandboxState};
 use store::{Described, SandboxRecord};
@@ -27,7 +31,8 @@ impl Driver {
         if self.manifest == Manifest::Kept || !is_settled || self.work.is_some() {
             return;
         }
-        match may_block(|| write(&self.record)) {
+        let directory = self.core.config.sandbox_directory(&self.record.id);
+        match may_block(|| write(&self.record, &directory)) {
             Ok(()) => self.manifest = Manifest::Kept,
             Err(error) => {
                 if self.manifest == Manifest::Due {
@@ -40,14 +45,15 @@ impl Driver {
 }
 
 /// Writes the first one; the record stands, and the directory is there.
-pub(super) async fn write_first(record: Arc<SandboxRecord>) -> Result<()> {
-    let directory = record.plan.directory.clone();
-    let written = spawn_blocking(move || write(&record)).await.unwrap_or_else(|error| Err(error.into()));
+pub(super) async fn write_first(record: Arc<SandboxRecord>, directory: PathBuf) -> Result<()> {
+    let into = directory.clone();
+    let written = spawn_blocking(move || write(&record, &into)).await;
+    let written = written.unwrap_or_else(|error| Err(error.into()));
     written.map_err(|error| error::from_io("write the manifest of", &directory, error))
 }
 
-fn write(record: &SandboxRecord) -> io::Result<()> {
+fn write(record: &SandboxRecord, directory: &Path) -> io::Result<()> {
     // When it was last used changes all the time, and says nothing once the record is lost.
     let record = SandboxRecord { last_active_at: record.created_at, ..record.clone() };
-    record.write_manifest(&record.plan.directory)
+    record.write_manifest(directory)
 }

@@ -12,12 +12,12 @@ mod init;
 mod manifest;
 mod work;
 
-use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
     Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Next, OnExpiry, Result,
-    SandboxName, SandboxState,
+    SandboxName, SandboxState, SnapshotId,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -89,9 +89,9 @@ pub(crate) enum Command {
         spec: Box<ExecSpec>,
         reply: Reply<ExecRecord>,
     },
-    /// Copy its files into an empty directory, while nothing in it moves.
+    /// Copy its files into a new snapshot, while nothing in it moves.
     Capture {
-        into: PathBuf,
+        into: SnapshotId,
         reply: Reply<Captured>,
     },
     /// Go by another name.
@@ -188,7 +188,8 @@ impl Driver {
     fn new(core: Arc<Core>, record: SandboxRecord) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_QUEUED_COMMANDS);
         let memory = core.claimed_memory(&record.plan);
-        let shared = Arc::new(Shared::new(record.clone(), memory, sender, core.config.ledger));
+        let logs = core.config.sandbox_directory(&record.id).join("logs");
+        let shared = Arc::new(Shared::new(record.clone(), memory, sender, logs, core.config.ledger));
         Self {
             core,
             shared,
@@ -249,8 +250,9 @@ impl Driver {
         let core = Arc::clone(&self.core);
         // Nobody sweeps a directory that has no record yet.
         let making = core.making.read().await;
-        let directory = self.record.plan.directory.clone();
-        let files = spawn_blocking(move || make_directory(&directory));
+        let directory = core.config.sandbox_directory(&self.record.id);
+        let made = directory.clone();
+        let files = spawn_blocking(move || make_directory(&made));
         let inserted = core.store.insert_sandbox(self.record.clone()).await;
         let files = files.await.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Internal, "the directory could not be made").with_source(error))
@@ -259,7 +261,7 @@ impl Driver {
             core.publish(&self.shared);
         } else {
             if files.is_ok() {
-                may_block(|| unmake_directory(&self.record.plan.directory));
+                may_block(|| unmake_directory(&directory));
             }
             core.forget(&self.shared);
             // Whoever waits for it, having sent the same request, tries for themselves.

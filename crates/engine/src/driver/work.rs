@@ -138,6 +138,7 @@ impl Driver {
         let first = matches!(files, Files::New { .. });
         let (core, record, label) =
             (Arc::clone(&self.core), Arc::new(self.record.clone()), self.shared.label());
+        let directory = core.config.sandbox_directory(&record.id);
         self.begin(WorkKind::Making, async move {
             let made = async {
                 let patches = match files {
@@ -146,13 +147,14 @@ impl Driver {
                         patches
                     }
                     Files::Kept => {
-                        check_directory(&record.plan.directory, &label)?;
+                        check_directory(&directory, &label)?;
                         None
                     }
                 };
                 let plan = mounts::resolve(&core, &record.plan).await?;
-                let described =
-                    async { if first { manifest::write_first(Arc::clone(&record)).await } else { Ok(()) } };
+                let described = async {
+                    if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
+                };
                 let making = core.making.read().await;
                 let (place, described) = tokio::join!(core.backend.create(&plan), described);
                 drop(making);
@@ -409,15 +411,14 @@ impl Driver {
     /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
     pub(super) fn begin_removing(&mut self, not_made: Option<Error>) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
-        let (life, directory) = (self.life.clone(), self.record.plan.directory.clone());
+        let life = self.life.clone();
         self.begin(WorkKind::Removing, async move {
             let (id, label) = (shared.subject.id.clone(), shared.label());
             let removed = async {
                 if let Some(life) = life {
                     life.instance.stop().await.map_err(|error| error::from_backend(error, &label))?;
                 }
-                let files = core.backend.remove_files(&id, directory).await;
-                files.map_err(|error| error::from_backend(error, &label))?;
+                core.remove_files(&id, &label).await?;
                 match core.store.remove_sandbox(id).await {
                     Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
                     Err(error) => Err(error::from_store(error)),

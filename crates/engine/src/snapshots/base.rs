@@ -30,12 +30,12 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
             check_again(core, who, path).await?;
             path.clone()
         }
-        (None, Some(image)) => RootfsPlan::Layers { layers: image.lowers.clone() },
+        (None, Some(_)) => RootfsPlan::Image,
         (None, None) => RootfsPlan::Host,
     };
     let base = Base {
         rootfs,
-        above: chain.iter().map(|snapshot| snapshot.tree.clone()).collect(),
+        above: chain.iter().map(|snapshot| snapshot.record.id.clone()).collect(),
         image_digest: snapshot.manifest.image_digest.clone(),
         snapshot: Some(snapshot.record.digest.clone()),
         config: snapshot.manifest.config.clone(),
@@ -70,6 +70,6 @@ pub(crate) fn config_of(source: &SandboxRecord) -> BaseConfig {
 
 /// The image beneath a snapshot, by the name it had then.
 pub(crate) fn image_of(core: &Core, base: &Base) -> Option<ImageRef> {
-    let tree = base.above.first()?;
-    core.snapshots.by_tree(tree).map(|snapshot| snapshot.manifest.image.clone())
+    let id = base.above.first()?;
+    core.snapshots.by_id(id).map(|snapshot| snapshot.manifest.image.clone())
 }

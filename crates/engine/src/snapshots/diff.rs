@@ -74,7 +74,7 @@ impl Engine {
                 }
                 let held = core.hold_snapshot(&snapshot)?;
                 let chain = core.snapshots.chain(&snapshot)?;
-                (chain.iter().map(|snapshot| snapshot.tree.clone()).collect(), Some(held))
+                (chain.iter().map(|snapshot| snapshot.record.id.clone()).collect(), Some(held))
             }
         };
         let query = DiffQuery {
@@ -84,7 +84,7 @@ impl Engine {
             max_changes: spec.max_changes.unwrap_or(DEFAULT_CHANGES).min(MAX_CHANGES),
             max_patch_bytes: spec.max_patch_bytes.unwrap_or(DEFAULT_PATCH_BYTES).min(MAX_PATCH_BYTES),
         };
-        let report = core.backend.diff(&plan, query).await;
+        let report = core.snapshot_trees()?.diff(&plan, query).await;
         report.map_err(|error| error::from_backend(error, &shared.label()))
     }
 }

@@ -1,13 +1,13 @@
-//! Snapshots on disk: `snapshots/<id>/{manifest.json,about.json,tree/}`.
+//! What the daemon keeps of snapshots: `snapshots/<id>/{manifest.json,about.json}`. Their files are the back end's.
 //!
-//! One that is being made is `.making-<id>`: with a record it is whole and only needs its name, without one it is a
-//! leftover. One that is being removed is `.removing-<id>`. A whole one without a record is left alone: reindexing finds it.
+//! The manifest is written after the record, and goes before it. So a directory with a record is whole. One with a manifest
+//! alone has lost its record, which reindexing makes anew. One with neither is a leftover.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use sandbox::{KeyId, Namespace, Result, SnapshotId, SnapshotName};
@@ -19,9 +19,8 @@ use crate::{core::Core, error};
 
 const MANIFEST: &str = "manifest.json";
 const ABOUT: &str = "about.json";
-const TREE: &str = "tree";
-const MAKING: &str = ".making-";
-const REMOVING: &str = ".removing-";
+/// Before the ids of snapshots that an earlier version was making or removing when it ended.
+const UNFINISHED: [&str; 2] = [".making-", ".removing-"];
 
 /// What this host knows of a snapshot that is not part of it: so that records can be made anew from the disk.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,122 +33,82 @@ struct About {
     created_at: jiff::Timestamp,
 }
 
-/// A directory in which a snapshot comes to be. Nobody sees it before [`Making::publish`].
-#[derive(Debug)]
-pub(crate) struct Making {
-    pub(crate) id: SnapshotId,
-    directory: PathBuf,
-    all: PathBuf,
-}
-
-impl Making {
-    pub(crate) fn begin(all: &Path, id: SnapshotId) -> Result<Self> {
-        make_private(all).or_else(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Ok(()),
-            _ => Err(error::from_io("make the directory", all, error)),
-        })?;
-        let directory = all.join(format!("{MAKING}{id}"));
-        let making = Self { id, directory, all: all.to_owned() };
-        for directory in [&making.directory, &making.tree()] {
-            make_private(directory)
-                .map_err(|error| error::from_io("make the directory", directory, error))?;
+/// Makes the directory of a new snapshot.
+pub(crate) fn begin(all: &Path, id: &SnapshotId) -> Result<()> {
+    for directory in [all, &all.join(id.as_str())] {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(error::from_io("make the directory", directory, error));
+            }
+            _ => {}
         }
-        Ok(making)
     }
+    Ok(())
+}
 
-    pub(crate) fn tree(&self) -> PathBuf {
-        self.directory.join(TREE)
-    }
+/// Writes down what it is; its record stands.
+pub(crate) fn describe(all: &Path, record: &SnapshotRecord) -> Result<()> {
+    let directory = all.join(record.id.as_str());
+    write_about(all, record)?;
+    replace(&directory, MANIFEST, record.manifest.as_bytes())?;
+    sync_directory(all);
+    Ok(())
+}
 
-    /// Writes down what it is. After this it is whole.
-    pub(crate) fn describe(&self, record: &SnapshotRecord) -> Result<()> {
-        write_new(&self.directory.join(MANIFEST), record.manifest.as_bytes())?;
-        write_about(&self.directory, record)
-    }
-
-    /// Gives it the place under which others find it; its record stands.
-    pub(crate) fn publish(&self) -> Result<()> {
-        fs::rename(&self.directory, self.all.join(self.id.as_str()))
-            .map_err(|error| error::from_io("give its name to", &self.directory, error))?;
-        sync_directory(&self.all);
-        Ok(())
-    }
-
-    /// Takes all of it away again.
-    pub(crate) async fn discard(&self, core: &Core) {
-        remove_directory(core, &self.directory).await;
+/// Takes the description away, as the first of a removal.
+pub(crate) fn undescribe(all: &Path, id: &SnapshotId) -> Result<()> {
+    let path = all.join(id.as_str()).join(MANIFEST);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error::from_io("take away", &path, error))
+        }
+        _ => Ok(()),
     }
 }
 
-/// What an earlier daemon left in the middle of something.
+/// The snapshots that have a directory, by whether they are described.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    pub(crate) making: Vec<SnapshotId>,
-    pub(crate) removing: Vec<SnapshotId>,
-    /// With our beginnings, and no id behind.
-    pub(crate) nameless: Vec<PathBuf>,
-    /// Whole ones.
-    pub(crate) whole: Vec<SnapshotId>,
+pub(crate) struct OnDisk {
+    pub(crate) described: Vec<SnapshotId>,
+    pub(crate) undescribed: Vec<SnapshotId>,
 }
 
-pub(crate) fn look_around(all: &Path) -> Leftovers {
-    let mut found = Leftovers::default();
+pub(crate) fn look_around(all: &Path) -> OnDisk {
+    let mut found = OnDisk::default();
     let Ok(entries) = fs::read_dir(all) else { return found };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let (kind, id) = match (name.strip_prefix(MAKING), name.strip_prefix(REMOVING)) {
-            (Some(id), _) => (&mut found.making, id),
-            (_, Some(id)) => (&mut found.removing, id),
-            _ => (&mut found.whole, name.as_str()),
-        };
-        match id.parse() {
-            Ok(id) => kind.push(id),
-            Err(_) if id != name => found.nameless.push(entry.path()),
-            Err(_) => {}
+        let unfinished = UNFINISHED.iter().find_map(|prefix| name.strip_prefix(prefix));
+        let Ok(id) = unfinished.unwrap_or(&name).parse::<SnapshotId>() else { continue };
+        if unfinished.is_some() && take_back(all, &entry.path(), &id).is_err() {
+            continue;
+        }
+        match all.join(id.as_str()).join(MANIFEST).exists() {
+            true => found.described.push(id),
+            false => found.undescribed.push(id),
         }
     }
     found
 }
 
-/// Finishes what has a record: everything of it was there before that.
-pub(crate) fn finish_making(all: &Path, id: &SnapshotId) -> Result<()> {
-    let making = Making { id: id.clone(), directory: all.join(format!("{MAKING}{id}")), all: all.to_owned() };
-    making.publish()
-}
-
-pub(crate) async fn remove_making(core: &Core, id: &SnapshotId) {
-    remove_directory(core, &core.snapshots.directory.join(format!("{MAKING}{id}"))).await;
-}
-
-/// Takes a snapshot out of sight in one step, as the first of its removal.
-pub(crate) fn hide(all: &Path, id: &SnapshotId) -> Result<PathBuf> {
-    let (place, hidden) = (all.join(id.as_str()), all.join(format!("{REMOVING}{id}")));
-    match fs::rename(&place, &hidden) {
-        Ok(()) => {
-            sync_directory(all);
-            Ok(hidden)
-        }
-        // Somebody took its files: then there is only a record to remove.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(hidden),
-        Err(error) => Err(error::from_io("take away", &place, error)),
-    }
-}
-
-pub(crate) fn hidden_directory(all: &Path, id: &SnapshotId) -> PathBuf {
-    all.join(format!("{REMOVING}{id}"))
+/// Gives what an earlier version left in the middle of something its usual name, so that its record decides what becomes of it.
+fn take_back(all: &Path, unfinished: &Path, id: &SnapshotId) -> io::Result<()> {
+    let _gone = fs::remove_file(unfinished.join(MANIFEST));
+    fs::rename(unfinished, all.join(id.as_str()))
 }
 
 /// Whatever cannot be removed now is swept at the next start.
-pub(crate) async fn remove_directory(core: &Core, directory: &Path) {
-    let tree = directory.join(TREE);
-    if tree.exists()
-        && let Err(error) = core.backend.remove_tree(tree).await
-    {
-        return tracing::warn!(directory = %directory.display(), %error, "files of a snapshot stay for now");
+pub(crate) async fn remove(core: &Core, id: &SnapshotId) {
+    let removed = match core.snapshot_trees() {
+        Ok(trees) => trees.remove(id).await,
+        Err(_keeps_none) => Ok(()),
+    };
+    if let Err(error) = removed {
+        return tracing::warn!(snapshot = %id, %error, "files of a snapshot stay for now");
     }
-    match tokio::fs::remove_dir_all(directory).await {
+    match tokio::fs::remove_dir_all(core.snapshots.directory_of(id)).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(directory = %directory.display(), %error, "a snapshot's directory stays for now");
+            tracing::warn!(snapshot = %id, %error, "a snapshot's directory stays for now");
         }
         _ => {}
     }
@@ -184,7 +143,7 @@ pub(crate) fn read_record(all: &Path, id: &SnapshotId) -> Result<SnapshotRecord>
 }
 
 /// Replaces what this host knows of it.
-pub(crate) fn write_about(directory: &Path, record: &SnapshotRecord) -> Result<()> {
+pub(crate) fn write_about(all: &Path, record: &SnapshotRecord) -> Result<()> {
     let about = About {
         namespace: record.namespace.clone(),
         name: record.name.clone(),
@@ -196,24 +155,19 @@ pub(crate) fn write_about(directory: &Path, record: &SnapshotRecord) -> Result<(
         sandbox::Error::new(sandbox::ErrorKind::Internal, "a snapshot could not be described")
             .with_source(source)
     })?;
-    let (path, new) = (directory.join(ABOUT), directory.join(format!(".{ABOUT}")));
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error::from_io("replace", &new, error));
-        }
-        _ => {}
-    }
-    write_new(&new, &text)?;
-    fs::rename(&new, &path).map_err(|error| error::from_io("replace", &path, error))
+    replace(&all.join(record.id.as_str()), ABOUT, &text)
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+/// In one step: whoever reads it sees the one before or this one.
+fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let (path, new) = (directory.join(name), directory.join(format!(".{name}")));
     let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
-        file.sync_all()
+        file.sync_all()?;
+        fs::rename(&new, &path)
     };
-    write().map_err(|error| error::from_io("write", path, error))
+    write().map_err(|error| error::from_io("write", &path, error))
 }
 
 fn read_bounded(path: &Path, most: usize) -> Result<Vec<u8>> {
@@ -227,10 +181,6 @@ fn read_bounded(path: &Path, most: usize) -> Result<Vec<u8>> {
         return Err(sandbox::Error::invalid(format!("{} has more than {most} bytes", path.display())));
     }
     Ok(bytes)
-}
-
-fn make_private(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(directory)
 }
 
 /// Best effort: a name that a power failure takes back is a snapshot that never was, or is still there.

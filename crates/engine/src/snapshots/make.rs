@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sandbox::{
     Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Result, RootfsPlan, SNAPSHOT_FORMAT, SandboxPlan,
-    SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource, Subject,
+    SnapshotId, SnapshotManifest, SnapshotName, SnapshotSource,
 };
 use store::SnapshotRecord;
 use tokio::sync::oneshot;
 
 use super::{
-    disk::Making,
-    manifest,
+    disk, manifest,
     registry::{Hold, Room, Snapshot, short, too_deep},
     remove,
 };
@@ -76,21 +75,20 @@ impl Maker<'_> {
         if plan.above.len() >= MAX_SNAPSHOT_CHAIN {
             return Err(too_deep(&label));
         }
-        host_path(&plan, &label)?;
         // Held: the sandbox may be removed once it is copied, and what it was made on with it.
         let parent = self.hold_parent(&plan)?;
         let id = SnapshotId::from_random(names::random_bytes()?);
-        let making = may_block(|| Making::begin(&self.core.snapshots.directory, id))?;
-        let made = self.fill(&making, wish, parent.as_ref()).await;
+        may_block(|| disk::begin(&self.core.snapshots.directory, &id))?;
+        let made = self.fill(&id, wish, parent.as_ref()).await;
         if made.is_err() {
-            making.discard(self.core).await;
+            disk::remove(self.core, &id).await;
         }
         made
     }
 
     fn hold_parent(&self, plan: &SandboxPlan) -> Result<Option<Hold>> {
-        let Some(tree) = plan.above.first() else { return Ok(None) };
-        let parent = self.core.snapshots.by_tree(tree);
+        let Some(id) = plan.above.first() else { return Ok(None) };
+        let parent = self.core.snapshots.by_id(id);
         let held = parent.and_then(|parent| self.core.snapshots.hold(&parent));
         let lost = || {
             let message = format!("the snapshot that {} was made from is gone", self.sandbox.label());
@@ -99,13 +97,13 @@ impl Maker<'_> {
         held.map(Some).ok_or_else(lost)
     }
 
-    async fn fill(&self, making: &Making, wish: Wish, parent: Option<&Hold>) -> Result<Hold> {
+    async fn fill(&self, id: &SnapshotId, wish: Wish, parent: Option<&Hold>) -> Result<Hold> {
         let label = self.sandbox.label();
-        let into = making.tree();
+        let into = id.clone();
         let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
         // To describe it takes as long as to copy it.
         self.check_wanted()?;
-        let facts = self.core.backend.tree_facts(making.tree()).await;
+        let facts = self.core.snapshot_trees()?.facts(id).await;
         let tree = facts.map_err(|error| error::from_backend(error, &label))?;
         let Captured { record: source, held, copy } = captured;
         tracing::debug!(
@@ -116,7 +114,7 @@ impl Maker<'_> {
             created_at: self.core.clock.now(),
             image: source.plan.image.clone(),
             image_digest: source.plan.image_digest.clone(),
-            host_path: host_path(&source.plan, &label)?,
+            host_path: host_path(&source.plan),
             parent: parent.map(|hold| hold.snapshot.record.digest.clone()),
             tree,
             labels: wish.labels,
@@ -125,7 +123,7 @@ impl Maker<'_> {
         };
         let text = manifest::canonical(&manifest)?;
         let record = SnapshotRecord {
-            id: making.id.clone(),
+            id: id.clone(),
             namespace: source.namespace.clone(),
             name: wish.name,
             digest: manifest::digest_of(text.as_bytes()),
@@ -135,7 +133,7 @@ impl Maker<'_> {
             created_at: self.core.clock.now(),
         };
         self.check_wanted()?;
-        let hold = publish(self.core, making, record, wish.replace).await?;
+        let hold = publish(self.core, record, wish.replace).await?;
         let told = match &hold.snapshot.record.name {
             Some(name) => name.to_string(),
             None => short(&hold.snapshot.record.digest).to_owned(),
@@ -146,15 +144,9 @@ impl Maker<'_> {
 }
 
 /// Records what is whole, and gives it its place. From the record on it exists, whatever happens to the daemon.
-pub(super) async fn publish(
-    core: &Arc<Core>,
-    making: &Making,
-    record: SnapshotRecord,
-    replace: bool,
-) -> Result<Hold> {
+pub(super) async fn publish(core: &Arc<Core>, record: SnapshotRecord, replace: bool) -> Result<Hold> {
     // Whatever could not be read again is never recorded.
-    let snapshot = Arc::new(Snapshot::new(record.clone(), core.snapshots.directory_of(&record.id))?);
-    may_block(|| making.describe(&record))?;
+    let snapshot = Arc::new(Snapshot::new(record.clone())?);
     let before = match &record.name {
         Some(name) if replace => core.snapshots.named(&record.namespace, name),
         _ => None,
@@ -165,7 +157,7 @@ pub(super) async fn publish(
         None => core.store.insert_snapshot(record.clone()).await,
     };
     recorded.map_err(error::from_store)?;
-    if let Err(error) = may_block(|| making.publish()) {
+    if let Err(error) = may_block(|| disk::describe(&core.snapshots.directory, &record)) {
         core.store.remove_snapshot(record.id).await.map_err(error::from_store)?;
         if let Some(before) = &before {
             // Nobody else knows yet that it had lost its name.
@@ -177,7 +169,7 @@ pub(super) async fn publish(
     let hold = core.snapshots.insert_held(snapshot);
     if let Some(before) = &before {
         let nameless = SnapshotRecord { name: None, ..before.record.clone() };
-        remove::renamed(core, before, nameless)?;
+        remove::renamed(core, nameless)?;
     }
     if before.is_some() {
         remove::collect(core).await;
@@ -186,15 +178,9 @@ pub(super) async fn publish(
 }
 
 /// What a snapshot lies on is named by digest, so that it is the same everywhere; or, where it has none, by its path here.
-fn host_path(plan: &SandboxPlan, label: &Subject) -> Result<Option<RootfsPlan>> {
+fn host_path(plan: &SandboxPlan) -> Option<RootfsPlan> {
     match &plan.rootfs {
-        RootfsPlan::Host => Ok(None),
-        _ if plan.image_digest.is_some() => Ok(None),
-        RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => Ok(Some(plan.rootfs.clone())),
-        RootfsPlan::Layers { .. } => {
-            let message = format!("{label} is made on layers that a snapshot cannot name by digest");
-            Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("Import its files as an image, and create a sandbox from that."))
-        }
+        RootfsPlan::Host | RootfsPlan::Image => None,
+        RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => Some(plan.rootfs.clone()),
     }
 }

@@ -1,6 +1,6 @@
 //! Snapshots and forks: what sandboxes changed, kept as trees that others are made on.
 //!
-//! A snapshot is a directory (`disk`), a manifest that names everything by digest (`manifest`), and a record. Sandboxes made
+//! A snapshot is a tree that the back end keeps, a manifest that names everything by digest (`manifest`), and a record. Sandboxes made
 //! from one copy nothing: its tree is one more layer beneath theirs (`base`). Who uses one is found in the records of
 //! sandboxes and snapshots; nothing is counted on disk (`registry`).
 
@@ -21,8 +21,8 @@ mod view;
 use std::sync::Arc;
 
 use sandbox::{
-    Error, ErrorKind, EventKind, Namespace, Next, Result, SandboxName, SandboxPlan, SnapshotName, Subject,
-    Thing, check_snapshot_labels,
+    Error, ErrorKind, EventKind, Namespace, Next, Result, SandboxName, SandboxPlan, SnapshotId, SnapshotName,
+    Subject, Thing, check_snapshot_labels,
 };
 use store::{NewEvent, SnapshotRecord};
 
@@ -35,14 +35,13 @@ pub use self::{
     restore::RestoreSpec,
     view::{SnapshotCheck, SnapshotFate, SnapshotSpec, SnapshotView},
 };
-pub(crate) use self::{
-    disk::Leftovers,
-    registry::{Snapshots, TreeUsers},
-    reindex::recover,
-};
 use self::{
     make::Wish,
     registry::{Hold, Snapshot, Users},
+};
+pub(crate) use self::{
+    registry::{Snapshots, TreeUsers},
+    reindex::recover,
 };
 use crate::{
     Engine, Force, Principal,
@@ -90,7 +89,11 @@ impl Engine {
         };
         let all = core.snapshots.all().into_iter().filter(is_meant);
         let users = core.snapshots_users();
-        Ok(all.map(|snapshot| SnapshotView::new(&snapshot, users.of(&snapshot))).collect())
+        let view = |snapshot: Arc<Snapshot>| {
+            let path = core.snapshots.directory_of(&snapshot.record.id);
+            SnapshotView::new(&snapshot, path, users.of(&snapshot))
+        };
+        Ok(all.map(view).collect())
     }
 
     pub async fn snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<SnapshotView> {
@@ -116,7 +119,7 @@ impl Engine {
         }
         Ok(SnapshotCheck {
             digest: digests.remove(0),
-            path: top.directory.clone(),
+            path: core.snapshots.directory_of(&top.record.id),
             tree: top.manifest.tree.clone(),
             parents: digests,
         })
@@ -161,7 +164,11 @@ impl Core {
     }
 
     fn snapshot_view(&self, snapshot: &Snapshot) -> SnapshotView {
-        SnapshotView::new(snapshot, self.snapshot_users(snapshot))
+        SnapshotView::new(
+            snapshot,
+            self.snapshots.directory_of(&snapshot.record.id),
+            self.snapshot_users(snapshot),
+        )
     }
 
     async fn verify(&self, held: &Hold) -> Result<()> {
@@ -171,14 +178,14 @@ impl Core {
                 "Remove it and what was made from it, and load it again from an archive if there is one.",
             )
         };
-        let directory = snapshot.directory.clone();
+        let directory = self.snapshots.directory_of(&snapshot.record.id);
         let text = tokio::task::spawn_blocking(move || disk::read_manifest(&directory)).await;
         let text = text.map_err(|_panicked| error::closing())?.map_err(|error| damaged(error.to_string()))?;
         let digest = manifest::digest_of(text.as_bytes());
         if digest != snapshot.record.digest {
             return Err(damaged(format!("its manifest has the digest {digest}")));
         }
-        let facts = self.backend.tree_facts(snapshot.tree.clone()).await;
+        let facts = self.snapshot_trees()?.facts(&snapshot.record.id).await;
         let facts = facts.map_err(|error| error::from_backend(error, &snapshot.label()))?;
         if facts != snapshot.manifest.tree {
             let expected = &snapshot.manifest.tree.digest;
@@ -208,39 +215,34 @@ fn made_up_name(sandbox: &SandboxName) -> Result<SnapshotName> {
     Ok(format!("{part}-{number:04x}").parse()?)
 }
 
-/// Makes the snapshots of an earlier daemon known, and finds what it left in the middle of something.
-pub(crate) async fn take_up(core: &Arc<Core>) -> Result<Leftovers> {
+/// Makes the snapshots of an earlier daemon known. Returns what it left in the middle of something.
+pub(crate) async fn take_up(core: &Arc<Core>) -> Result<Vec<SnapshotId>> {
     let rows = core.store.snapshots().await.map_err(error::from_store)?;
     for row in &rows.corrupt {
         tracing::error!(snapshot = row.id, reason = row.reason, "the record of a snapshot cannot be read");
     }
-    let mut leftovers = may_block(|| disk::look_around(&core.snapshots.directory));
-    let mut unfinished = Vec::new();
+    let mut found = may_block(|| disk::look_around(&core.snapshots.directory));
+    let unreadable = |id: &SnapshotId| rows.corrupt.iter().any(|row| row.id == id.as_str());
+    found.undescribed.retain(|id| !unreadable(id));
     for record in rows.records {
-        if leftovers.removing.contains(&record.id) {
-            continue;
-        }
-        if leftovers.making.contains(&record.id) {
-            leftovers.making.retain(|id| *id != record.id);
-            if let Err(error) = may_block(|| disk::finish_making(&core.snapshots.directory, &record.id)) {
-                tracing::error!(snapshot = %record.id, error = &error as &dyn std::error::Error, "a snapshot could not be finished");
-                unfinished.push(record.id);
-                continue;
-            }
+        if found.undescribed.contains(&record.id)
+            && let Err(error) = may_block(|| disk::describe(&core.snapshots.directory, &record))
+        {
+            tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "a snapshot is not described");
         }
         make_known(core, record);
     }
-    leftovers.whole.retain(|id| !core.snapshots.is_known(id) && !unfinished.contains(id));
-    if !leftovers.whole.is_empty() {
-        let n = leftovers.whole.len();
+    let is_unknown = |id: &&SnapshotId| !core.snapshots.is_known(id);
+    let n = found.described.iter().filter(is_unknown).count();
+    if n > 0 {
         tracing::warn!(n, "snapshots on disk have no record; reindexing finds them");
     }
-    Ok(leftovers)
+    Ok(found.undescribed.iter().filter(is_unknown).cloned().collect())
 }
 
 fn make_known(core: &Core, record: SnapshotRecord) {
-    let (id, directory) = (record.id.clone(), core.snapshots.directory_of(&record.id));
-    match Snapshot::new(record, directory) {
+    let id = record.id.clone();
+    match Snapshot::new(record) {
         Ok(snapshot) => core.snapshots.insert(Arc::new(snapshot)),
         Err(error) => {
             tracing::error!(snapshot = %id, error = &error as &dyn std::error::Error, "a snapshot cannot be used");
@@ -249,20 +251,10 @@ fn make_known(core: &Core, record: SnapshotRecord) {
 }
 
 /// Takes away what an earlier daemon left, and what nobody uses.
-pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Leftovers) {
+pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Vec<SnapshotId>) {
     // One that is all there may be without a record because the database lost it.
-    for id in leftovers.making.iter().filter(|_| core.recovery.is_complete) {
-        disk::remove_making(core, id).await;
-    }
-    for id in &leftovers.removing {
-        if let Err(error) = core.store.remove_snapshot(id.clone()).await {
-            tracing::warn!(snapshot = %id, %error, "the record of a removed snapshot stays");
-            continue;
-        }
-        disk::remove_directory(core, &disk::hidden_directory(&core.snapshots.directory, id)).await;
-    }
-    for directory in &leftovers.nameless {
-        disk::remove_directory(core, directory).await;
+    for id in leftovers.iter().filter(|_| core.recovery.is_complete) {
+        disk::remove(core, id).await;
     }
     remove::collect(core).await;
     let (task_core, closing) = (Arc::clone(core), core.closing.clone());

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -29,22 +29,17 @@ const MAX_ARCHIVES_EACH: usize = 8;
 pub(crate) struct Snapshot {
     pub(crate) record: SnapshotRecord,
     pub(crate) manifest: SnapshotManifest,
-    /// `snapshots/<id>`.
-    pub(crate) directory: PathBuf,
-    /// What [`sandbox::SandboxPlan::above`] takes.
-    pub(crate) tree: PathBuf,
 }
 
 impl Snapshot {
-    pub(crate) fn new(record: SnapshotRecord, directory: PathBuf) -> Result<Self> {
+    pub(crate) fn new(record: SnapshotRecord) -> Result<Self> {
         let manifest = manifest::parse(record.manifest.as_bytes())?;
         if manifest::digest_of(record.manifest.as_bytes()) != record.digest {
             let message =
                 format!("the record of snapshot {} has another digest than its manifest", record.id);
             return Err(Error::new(ErrorKind::Internal, message));
         }
-        let tree = directory.join("tree");
-        Ok(Self { record, manifest, directory, tree })
+        Ok(Self { record, manifest })
     }
 
     /// As messages call it.
@@ -251,10 +246,8 @@ impl Snapshots {
         self.find_by(|record| record.namespace == *namespace && record.digest == digest)
     }
 
-    pub(crate) fn by_tree(&self, tree: &Path) -> Option<Arc<Snapshot>> {
-        let inner = self.inner();
-        let found = inner.by_id.values().find(|kept| kept.snapshot.tree == tree);
-        found.map(|kept| Arc::clone(&kept.snapshot))
+    pub(crate) fn by_id(&self, id: &SnapshotId) -> Option<Arc<Snapshot>> {
+        self.inner().by_id.get(id).map(|kept| Arc::clone(&kept.snapshot))
     }
 
     fn find_by(&self, is_it: impl Fn(&SnapshotRecord) -> bool) -> Option<Arc<Snapshot>> {
@@ -267,7 +260,7 @@ impl Snapshots {
     pub(crate) fn find(&self, who: &Principal, which: &SnapshotRef) -> Result<Arc<Snapshot>> {
         let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
         let found = match &which.which {
-            Which::Id(id) => self.inner().by_id.get(id).map(|kept| Arc::clone(&kept.snapshot)),
+            Which::Id(id) => self.by_id(id),
             Which::Digest(hex) => self.by_digits(&namespace, hex)?,
             Which::Name(name, digits) => match (self.named(&namespace, name), digits) {
                 (None, Some(hex)) => self.by_digits(&namespace, hex)?,
@@ -320,19 +313,10 @@ impl Snapshots {
         Some(Hold { all: Arc::clone(self), snapshot: Arc::clone(snapshot) })
     }
 
-    /// Whether all of these trees may still be used by a sandbox that is about to be made.
-    pub(crate) fn check_trees(&self, trees: &[PathBuf]) -> Result<()> {
-        if trees.is_empty() {
-            return Ok(());
-        }
+    /// Whether all of these may still be used by a sandbox that is about to be made.
+    pub(crate) fn check_usable(&self, ids: &[SnapshotId]) -> Result<()> {
         let inner = self.inner();
-        let usable: std::collections::HashSet<&Path> = inner
-            .by_id
-            .values()
-            .filter(|kept| !kept.is_going)
-            .map(|kept| kept.snapshot.tree.as_path())
-            .collect();
-        match trees.iter().all(|tree| usable.contains(tree.as_path())) {
+        match ids.iter().all(|id| inner.by_id.get(id).is_some_and(|kept| !kept.is_going)) {
             true => Ok(()),
             false => {
                 Err(Error::not_found("the snapshot was removed meanwhile")
@@ -420,7 +404,7 @@ pub(crate) struct Users {
 impl Users {
     /// Sandboxes and snapshots that are made on this one.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> Vec<String> {
-        let mut all = self.of_trees.get(&snapshot.tree).cloned().unwrap_or_default();
+        let mut all = self.of_trees.get(&snapshot.record.id).cloned().unwrap_or_default();
         all.sort();
         let key = (snapshot.record.namespace.clone(), snapshot.record.digest.clone());
         all.extend(self.children.get(&key).into_iter().flatten().cloned());
@@ -428,5 +412,5 @@ impl Users {
     }
 }
 
-/// Which sandboxes use which trees.
-pub(crate) type TreeUsers = HashMap<PathBuf, Vec<String>>;
+/// Which sandboxes use which snapshots.
+pub(crate) type TreeUsers = HashMap<SnapshotId, Vec<String>>;

@@ -25,7 +25,7 @@ impl Engine {
         core.keys.admit(who, core.clock.now())?;
         let found = may_block(|| disk::look_around(&core.snapshots.directory));
         let mut n_found = 0;
-        for id in found.whole.into_iter().filter(|id| !core.snapshots.is_known(id)) {
+        for id in found.described.into_iter().filter(|id| !core.snapshots.is_known(id)) {
             let record = match may_block(|| disk::read_record(&core.snapshots.directory, &id)) {
                 Ok(record) => record,
                 Err(error) => {
@@ -37,7 +37,7 @@ impl Engine {
             if !who.sees(&record.namespace) || (who.scope != Scope::All && record.owner != who.key) {
                 continue;
             }
-            let snapshot = Snapshot::new(record.clone(), core.snapshots.directory_of(&id))?;
+            let snapshot = Snapshot::new(record.clone())?;
             match core.store.insert_snapshot(record).await {
                 Ok(()) => {
                     core.snapshots.insert(std::sync::Arc::new(snapshot));
@@ -62,7 +62,7 @@ pub(crate) async fn recover(all: &Path, store: &Store) -> Result<usize> {
     let known: BTreeSet<_> = readable.chain(rows.corrupt.into_iter().map(|row| row.id)).collect();
     let found = may_block(|| disk::look_around(all));
     let mut n_found = 0;
-    for id in found.whole.into_iter().filter(|id| !known.contains(id.as_str())) {
+    for id in found.described.into_iter().filter(|id| !known.contains(id.as_str())) {
         let inserted = match may_block(|| disk::read_record(all, &id)) {
             Ok(record) => store.insert_snapshot(record).await.map_err(error::from_store),
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Removing: out of sight first, then the record, then the files. What has no name goes with the last who uses it.
+//! Removing: the description first, then the record, then the files. What has no name goes with the last who uses it.
 
 use std::sync::Arc;
 
@@ -54,38 +54,36 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
     let mut record = snapshot.record.clone();
     record.name = None;
     core.store.update_snapshot(record.clone()).await.map_err(error::from_store)?;
-    renamed(core, snapshot, record)
+    renamed(core, record)
 }
 
 /// Tells the rest of us what the store knows.
-pub(super) fn renamed(core: &Core, snapshot: &Snapshot, record: SnapshotRecord) -> Result<()> {
-    if let Err(error) = may_block(|| disk::write_about(&snapshot.directory, &record))
+pub(super) fn renamed(core: &Core, record: SnapshotRecord) -> Result<()> {
+    if let Err(error) = may_block(|| disk::write_about(&core.snapshots.directory, &record))
         && core.snapshots.is_known(&record.id)
     {
         tracing::warn!(snapshot = %record.id, error = &error as &dyn std::error::Error, "its earlier name stays on disk");
     }
-    core.snapshots.replace(Arc::new(Snapshot::new(record, snapshot.directory.clone())?));
+    core.snapshots.replace(Arc::new(Snapshot::new(record)?));
     Ok(())
 }
 
 async fn take_away(core: &Arc<Core>, snapshot: &Snapshot) -> Result<()> {
     let id = &snapshot.record.id;
-    let hidden = match may_block(|| disk::hide(&core.snapshots.directory, id)) {
-        Ok(hidden) => hidden,
-        Err(error) => {
-            core.snapshots.stay(id);
-            return Err(error);
-        }
+    // Without a record and without a description it is a leftover, which the next daemon would sweep.
+    let removed = match may_block(|| disk::undescribe(&core.snapshots.directory, id)) {
+        Ok(()) => core.store.remove_snapshot(id.clone()).await.map_err(error::from_store),
+        Err(error) => Err(error),
     };
-    // Hidden without a record or with one, the next daemon would finish this.
-    if let Err(error) = core.store.remove_snapshot(id.clone()).await {
-        tracing::warn!(snapshot = %id, %error, "the record of a removed snapshot stays until the next start");
+    if let Err(error) = removed {
+        core.snapshots.stay(id);
+        return Err(error);
     }
     core.snapshots.remove(id);
     if snapshot.manifest.image_digest.is_some() {
         images::collect_behind(core);
     }
-    disk::remove_directory(core, &hidden).await;
+    disk::remove(core, id).await;
     Ok(())
 }
 

@@ -68,7 +68,7 @@ pub struct SnapshotView {
 }
 
 impl SnapshotView {
-    pub(crate) fn new(snapshot: &Snapshot, used_by: Vec<String>) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, path: PathBuf, used_by: Vec<String>) -> Self {
         let (record, manifest) = (&snapshot.record, &snapshot.manifest);
         Self {
             id: record.id.clone(),
@@ -85,7 +85,7 @@ impl SnapshotView {
             source_limits: manifest.source.limits.clone(),
             created_at: manifest.created_at,
             held_ms: record.held_micros.map(|micros| micros as f64 / 1000.0),
-            path: snapshot.directory.clone(),
+            path,
             owner: record.owner.clone(),
             used_by,
         }

@@ -8,12 +8,9 @@ use store::{Described, StoreError, VolumeRecord, VolumeState};
 use super::directory_of;
 use crate::{
     core::{Core, until},
-    disk::may_block,
+    disk::{may_block, remove_directory},
     error,
 };
-
-/// Files of a volume are made under this name, which nobody ever mounts, and renamed.
-const MAKING: &str = ".making-";
 
 /// Makes the volume of a record that was reserved. On failure nothing stays.
 pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<VolumeRecord> {
@@ -33,24 +30,21 @@ pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<Vo
     Ok(record)
 }
 
-/// Completes the record too: it lies beside the files from the moment these can be seen.
+/// Completes the record too, and writes it down beside the files once they are whole.
 async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
     let directory = directory_of(core, &record.id);
-    let unfinished = directory.with_file_name(format!("{MAKING}{}", record.id));
-    may_block(|| make_private(&unfinished))
-        .map_err(|error| error::from_io("make the directory", &unfinished, error))?;
+    may_block(|| make_private(&directory))
+        .map_err(|error| error::from_io("make the directory", &directory, error))?;
     let limit = match record.spec.kind {
         VolumeKind::Directory => record.spec.quota,
         VolumeKind::Disk => record.spec.size,
     };
     let label = Subject::new(Thing::Volume, record.spec.name.as_str());
-    let made = core.backend.make_volume(&unfinished, record.spec.kind, limit).await;
+    let made = core.volume_files()?.make(&record.id, record.spec.kind, limit).await;
     record.storage = Some(made.map_err(|error| error::from_backend(error, &label))?);
     record.state = VolumeState::Ready;
-    may_block(|| record.write_manifest(&unfinished))
-        .map_err(|error| error::from_io("write the manifest of", &unfinished, error))?;
-    may_block(|| std::fs::rename(&unfinished, &directory))
-        .map_err(|error| error::from_io("rename", &unfinished, error))
+    may_block(|| record.write_manifest(&directory))
+        .map_err(|error| error::from_io("write the manifest of", &directory, error))
 }
 
 /// Makes a directory for its owner alone, and the one it is in. The home itself is not made: see `make_directory`.
@@ -81,17 +75,19 @@ pub(super) async fn remove(core: Arc<Core>, record: VolumeRecord) -> Result<()> 
 }
 
 async fn remove_whole(core: &Core, id: &VolumeId) -> Result<()> {
-    let directory = directory_of(core, id);
-    for path in [directory.with_file_name(format!("{MAKING}{id}")), directory] {
-        let gone = core.backend.remove_volume(&path).await;
-        gone.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))?;
-    }
+    remove_files(core, id).await?;
     match core.store.remove_volume(id.clone()).await {
         Ok(()) | Err(StoreError::Missing { .. }) => {}
         Err(error) => return Err(error::from_store(error)),
     }
     core.volumes.forget(id);
     Ok(())
+}
+
+async fn remove_files(core: &Core, id: &VolumeId) -> Result<()> {
+    let gone = core.volume_files()?.remove(id).await;
+    gone.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))?;
+    remove_directory(&directory_of(core, id)).await
 }
 
 /// Takes away what there is of one that did not come to be, or was about to go.
@@ -136,16 +132,17 @@ async fn settle(core: Arc<Core>) {
     for entry in entries.unwrap_or_default() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let id = name.strip_prefix(MAKING).unwrap_or(&name).parse::<VolumeId>();
+        // Anything else is none of ours.
+        let Ok(id) = name.parse::<VolumeId>() else { continue };
         // Asked now, not before: one that is made meanwhile is known before it has files.
-        let is_known = id.as_ref().is_ok_and(|id| core.volumes.knows(id) || unreadable.contains(id));
-        // What the removal of a deep tree moved aside lies here too. Anything else is none of ours.
-        if is_known || !(id.is_ok() || name.starts_with(".deep-")) {
+        if core.volumes.knows(&id) || unreadable.contains(&id) {
             continue;
         }
-        match core.backend.remove_volume(&entry.path()).await {
-            Ok(()) => tracing::info!(path = %entry.path().display(), "swept what a volume left"),
-            Err(error) => tracing::warn!(path = %entry.path().display(), %error, "what a volume left stays"),
+        match remove_files(&core, &id).await {
+            Ok(()) => tracing::info!(volume = %id, "swept what a volume left"),
+            Err(error) => {
+                tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "what a volume left stays");
+            }
         }
     }
 }

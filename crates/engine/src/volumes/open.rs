@@ -15,7 +15,7 @@ use sandbox::{Error, ErrorKind, Instance, Next, Result, SandboxId, Subject, Thin
 use store::VolumeRecord;
 use tokio::time::Instant;
 
-use super::{no_such_volume, origin_of};
+use super::no_such_volume;
 use crate::{
     client::GuestClient,
     core::{Core, until},
@@ -225,10 +225,9 @@ pub(super) async fn open(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Held
 async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
     let label = Subject::new(Thing::Volume, volume.spec.name.as_str());
     let id = names::random_sandbox_id()?;
-    let origin = origin_of(core, volume)?;
     // What is being made is no leftover.
     let _making = core.making.read().await;
-    let made = core.backend.open_volume(&id, &origin).await;
+    let made = core.volume_files()?.open(&id, &volume.id).await;
     let instance: Arc<dyn Instance> = Arc::from(made.map_err(|error| error::from_backend(error, &label))?);
     let client = Arc::new(GuestClient::new(Arc::clone(&instance), core.config.deadlines, label));
     let used = Mutex::new(Used { n_now: 0, last: Instant::now() });

@@ -104,8 +104,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
     let directory = world.home.path().join("sandboxes").join(id.as_str());
     std::fs::create_dir_all(directory.join("logs")).unwrap();
     let spec = SandboxSpec::default();
-    let plan =
-        sandbox::plan(&id, &name, &spec, directory, &world.config.defaults, &sandbox::Base::host()).unwrap();
+    let plan = sandbox::plan(&id, &name, &spec, &world.config.defaults, &sandbox::Base::host()).unwrap();
     let now = jiff::Timestamp::UNIX_EPOCH;
     let record = SandboxRecord {
         id,
@@ -160,7 +159,7 @@ async fn a_start_cut_short_falls_back_to_stopped_and_keeps_the_files() {
     let which: SandboxRef = record.id.clone().into();
     let view = world.view(&which).await;
     assert_eq!(view.state, SandboxState::Stopped);
-    assert!(view.reason.is_some() && record.plan.directory.is_dir());
+    assert!(view.reason.is_some() && world.directory(&view).is_dir());
     world.engine.start_sandbox(&world.who, &which).await.unwrap();
 }
 
@@ -242,7 +241,6 @@ async fn strangers_are_swept_and_our_own_are_not() {
     let kept = world.create_named("kept").await;
     let mut stranger = kept.plan.clone();
     stranger.id = SandboxId::from_random([7; 8]);
-    stranger.directory = world.home.path().join("stranger");
     sandbox::Backend::create(&world.backend, &stranger).await.unwrap();
     let world = world.crash().await;
     assert_eq!(world.backend.live(), [kept.id]);

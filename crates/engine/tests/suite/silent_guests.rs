@@ -1,6 +1,6 @@
 //! A guest that does not answer when its sandbox is taken up holds up nobody but those who ask for it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use backends::fake::FakeBackend;
@@ -46,8 +46,8 @@ impl Backend for Stuck {
         self.inner.sweep(alive, known).await
     }
 
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
-        self.inner.remove_files(id, directory).await
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        Backend::remove(&self.inner, id).await
     }
 }
 

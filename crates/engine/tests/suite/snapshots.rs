@@ -194,16 +194,28 @@ async fn what_is_recorded_is_finished_and_what_is_half_removed_goes() {
     let world = World::new().await;
     let source = world.create().await;
     let (kept, gone) = (world.snapshot(&source, "kept").await, world.snapshot(&source, "gone").await);
-    let move_to = |view: &SnapshotView, begin: &str| {
-        let new = view.path.with_file_name(format!("{begin}{}", view.id));
-        std::fs::rename(&view.path, new).unwrap();
-    };
-    // As after a kill between the record and the name, and one between the name and the record.
-    move_to(&kept, ".making-");
-    move_to(&gone, ".removing-");
-    std::fs::create_dir(kept.path.with_file_name(".making-snp-0000000000000")).unwrap();
+    // As after a kill between the record and its description, and one between a record that went and the files.
+    std::fs::remove_file(kept.path.join("manifest.json")).unwrap();
+    std::fs::remove_file(gone.path.join("manifest.json")).unwrap();
+    world.store.remove_snapshot(gone.id.clone()).await.unwrap();
+    std::fs::create_dir(kept.path.with_file_name("snp-0000000000000")).unwrap();
     let world = world.crash().await;
     assert_eq!(world.snapshot_names().await, [Some("kept".to_owned())]);
+    assert_eq!(world.snapshots_on_disk(), [kept.path]);
+    world.engine.verify_snapshot(&world.who, &which("kept"), false).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_left_unfinished_is_finished_or_swept() {
+    let world = World::new().await;
+    let kept = world.snapshot(&world.create().await, "kept").await;
+    let beside = |name: &str| kept.path.with_file_name(name);
+    std::fs::rename(&kept.path, beside(&format!(".making-{}", kept.id))).unwrap();
+    for name in [".making-snp-0000000000000", ".removing-snp-0000000000001"] {
+        std::fs::create_dir(beside(name)).unwrap();
+        std::fs::write(beside(name).join("manifest.json"), "{}").unwrap();
+    }
+    let world = world.crash().await;
     assert_eq!(world.snapshots_on_disk(), [kept.path]);
     world.engine.verify_snapshot(&world.who, &which("kept"), false).await.unwrap();
 }
@@ -381,7 +393,7 @@ async fn a_tree_that_was_touched_is_noticed() {
         text[at] = b'1';
         std::fs::write(path, text).unwrap();
     };
-    touch(&taken.path.join("tree/files.json"));
+    world.backend.damage_snapshot(&taken.id);
     let error = world.engine.verify_snapshot(&world.who, &which("base"), false).await.unwrap_err();
     assert!(error.to_string().contains("damaged"), "{error}");
     let taken = world.snapshot(&source, "other").await;

@@ -134,7 +134,6 @@ async fn what_a_daemon_left_half_made_or_half_removed_is_gone_after_the_next_sta
         let id = VolumeId::from_random([seed; 8]);
         let created_at = "2026-01-01T00:00:00Z".parse().unwrap();
         std::fs::create_dir_all(volumes.join(id.as_str()).join("data")).unwrap();
-        std::fs::create_dir_all(volumes.join(format!(".making-{id}"))).unwrap();
         let spec = volume_spec(name);
         let record = VolumeRecord { id, spec, state, storage: None, created_at, owner: None };
         world.store.insert_volume(record).await.unwrap();

@@ -24,7 +24,7 @@ pub use self::{
     commit::{Commit, History, Origin},
     pull::PullOptions,
     save::Format,
-    views::{DiskUsage, Image, ImageDetail, ImageSummary, LayerDetail},
+    views::{DiskUsage, Image, ImageDetail, ImageSummary, LayerDetail, lower_directories},
 };
 use crate::{
     blocking::blocking,

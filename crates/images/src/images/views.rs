@@ -1,6 +1,10 @@
 //! What is told of images.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,7 +16,7 @@ use crate::{
     error::{Error, Result},
     platform::Platform,
     reference::Reference,
-    store::{index::Record, lease::Lease},
+    store::{self, index::Record, lease::Lease},
     unpack::Warnings,
 };
 
@@ -79,6 +83,40 @@ pub struct DiskUsage {
     pub cap_bytes: Option<u64>,
 }
 
+/// Finds the directories that [`Image::lowers`] has, for whoever knows an image by its digest alone and that it stays.
+pub fn lower_directories(root: &Path, manifest: &Digest) -> Result<Vec<PathBuf>> {
+    let index = store::read_index(root)?;
+    let missing = || Error::NotFound { what: format!("image {manifest}") };
+    let record = index.images.get(manifest).ok_or_else(missing)?;
+    let layers = root.join(store::LAYERS);
+    lowers(&layers, record, |layer| Ok(store::layer_facts(&layers, layer)?.unpacked.hides_lower))
+}
+
+/// The kernel takes no directory twice. Of a layer that comes twice the upper one counts: all that the lower one could add is
+/// in it as well.
+fn lowers(
+    layers: &Path,
+    record: &Record,
+    mut hides_lower: impl FnMut(&Digest) -> Result<bool>,
+) -> Result<Vec<PathBuf>> {
+    let mut seen = HashSet::new();
+    let mut lowers = Vec::new();
+    for layer in record.layers.iter().rev() {
+        if !seen.insert(&layer.diff_id) {
+            continue;
+        }
+        let directory = store::layer_path(layers, &layer.diff_id);
+        if !directory.is_dir() {
+            return Err(Error::NotFound { what: format!("layer {}", layer.diff_id) });
+        }
+        lowers.push(directory.join(store::LAYER_TREE));
+        if hides_lower(&layer.diff_id)? {
+            break;
+        }
+    }
+    Ok(lowers)
+}
+
 impl Inner {
     /// The image with this manifest, which counts as a use of it.
     pub(super) fn image(&self, manifest: &Digest) -> Result<Image> {
@@ -107,24 +145,8 @@ impl Inner {
         ConfigFile::parse(&self.store.read_blob(&record.config)?)
     }
 
-    /// The kernel takes no directory twice. Of a layer that comes twice the upper one counts: all that the lower one could
-    /// add is in it as well.
     fn lowers(&self, record: &Record) -> Result<Vec<PathBuf>> {
-        let mut seen = HashSet::new();
-        let mut lowers = Vec::new();
-        for layer in record.layers.iter().rev() {
-            if !seen.insert(&layer.diff_id) {
-                continue;
-            }
-            if !self.store.has_layer(&layer.diff_id) {
-                return Err(Error::NotFound { what: format!("layer {}", layer.diff_id) });
-            }
-            lowers.push(self.store.layer_tree(&layer.diff_id));
-            if self.store.hides_lower(&layer.diff_id)? {
-                break;
-            }
-        }
-        Ok(lowers)
+        lowers(self.store.layers(), record, |layer| self.store.hides_lower(layer))
     }
 
     pub(super) fn summaries(&self) -> Result<Vec<ImageSummary>> {

@@ -46,9 +46,12 @@ use crate::{
 const UNPACKING: &str = ".unpacking-";
 const REMOVED: &str = ".removed-";
 const LAYER_PREFIX: &str = "sha256-";
-const LAYER_TREE: &str = "fs";
+/// The directory of a layer that can be the lower layer of an overlay.
+pub(crate) const LAYER_TREE: &str = "fs";
 const LAYER_FILE: &str = "layer.json";
 const INDEX_FILE: &str = "index.json";
+/// Below the root, as all layers are.
+pub(crate) const LAYERS: &str = "layers";
 /// Most layers of which is remembered what they hide.
 const MAX_KNOWN_LAYERS: usize = 4096;
 
@@ -74,6 +77,21 @@ pub(crate) struct LayerFacts {
     pub(crate) unpacked: Unpacked,
 }
 
+pub(crate) fn read_index(root: &Path) -> Result<Index> {
+    Index::read(&root.join("images").join(INDEX_FILE))
+}
+
+pub(crate) fn layer_path(layers: &Path, diff_id: &Digest) -> PathBuf {
+    layers.join(format!("{LAYER_PREFIX}{}", diff_id.hex()))
+}
+
+pub(crate) fn layer_facts(layers: &Path, diff_id: &Digest) -> Result<LayerFacts> {
+    let file = layer_path(layers, diff_id).join(LAYER_FILE);
+    let bytes = fs::read(&file).map_err(Error::io("read", &file))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::corrupt(file.display().to_string(), "facts of a layer", error.to_string()))
+}
+
 impl Store {
     /// Opens or makes a store, and takes away what a crash left in it.
     pub(crate) fn open(root: &Path, options: &Options) -> Result<Self> {
@@ -81,7 +99,7 @@ impl Store {
         let store = Self {
             blobs: images.join("blobs/sha256"),
             partial: images.join("partial"),
-            layers: root.join("layers"),
+            layers: root.join(LAYERS),
             images,
             unpacker: Arc::clone(&options.unpacker),
             users: Arc::clone(&options.users),
@@ -93,7 +111,7 @@ impl Store {
         for directory in [&store.blobs, &store.partial, &store.layers] {
             fs::create_dir_all(directory).map_err(Error::io("make", directory))?;
         }
-        *store.index() = Index::read(&store.images.join(INDEX_FILE))?;
+        *store.index() = read_index(root)?;
         store.sweep()?;
         Ok(store)
     }
@@ -169,25 +187,16 @@ impl Store {
         publish(half_made, &self.blob_path(digest))
     }
 
-    fn layer_path(&self, diff_id: &Digest) -> PathBuf {
-        self.layers.join(format!("{LAYER_PREFIX}{}", diff_id.hex()))
-    }
-
-    /// The directory that can be the lower layer of an overlay.
-    pub(crate) fn layer_tree(&self, diff_id: &Digest) -> PathBuf {
-        self.layer_path(diff_id).join(LAYER_TREE)
+    pub(crate) fn layers(&self) -> &Path {
+        &self.layers
     }
 
     pub(crate) fn has_layer(&self, diff_id: &Digest) -> bool {
-        self.layer_path(diff_id).is_dir()
+        layer_path(&self.layers, diff_id).is_dir()
     }
 
     pub(crate) fn layer_facts(&self, diff_id: &Digest) -> Result<LayerFacts> {
-        let file = self.layer_path(diff_id).join(LAYER_FILE);
-        let bytes = fs::read(&file).map_err(Error::io("read", &file))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Error::corrupt(file.display().to_string(), "facts of a layer", error.to_string())
-        })
+        layer_facts(&self.layers, diff_id)
     }
 
     /// Whether nothing of the layers beneath is seen through it.
@@ -244,7 +253,7 @@ impl Store {
             rustix::fs::syncfs(open).map_err(|errno| Error::io("sync", half_made)(errno.into()))?;
         }
         let _index = self.index();
-        let layer = self.layer_path(&unpacked.diff_id);
+        let layer = layer_path(&self.layers, &unpacked.diff_id);
         if layer.exists() {
             // Somebody else was quicker; theirs is in use, and the same.
             self.remove_tree(half_made);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jail::{FileIdentity, HandedLayer, MountFlag, StagePath, Step};
 use sandbox::{RootfsPlan, SandboxPlan};
 
-use super::{Above, Ground, has_fixed_usr, layer_name};
+use super::{Beneath, Ground, has_fixed_usr, layer_name};
 use crate::namespace::skeleton::Skeleton;
 
 /// Lower directories of the overlays, topmost first. `usr` is empty where `/usr` is no overlay of its own.
@@ -39,19 +39,19 @@ impl From<PathBuf> for Source {
 pub(crate) type Sources = Lowers<Source>;
 
 impl Sources {
-    pub(crate) fn of(plan: &SandboxPlan, ground: &Ground, above: &Above) -> Self {
-        let mut root: Vec<Source> = above.root.iter().cloned().map(Source::from).collect();
+    pub(crate) fn of(plan: &SandboxPlan, ground: &Ground, beneath: &Beneath) -> Self {
+        let mut root: Vec<Source> = beneath.root.iter().cloned().map(Source::from).collect();
         let mut usr = Vec::new();
         match &plan.rootfs {
             RootfsPlan::Host => {
                 let Skeleton { directory, usr: own, .. } = &ground.skeleton;
                 root.push(directory.clone().into());
                 if !has_fixed_usr(plan, ground) {
-                    let lowers = above.usr.iter().chain(own).cloned().chain([PathBuf::from("/usr")]);
+                    let lowers = beneath.usr.iter().chain(own).cloned().chain([PathBuf::from("/usr")]);
                     usr = lowers.map(Source::from).collect();
                 }
             }
-            RootfsPlan::Layers { layers } => root.extend(layers.iter().cloned().map(Source::from)),
+            RootfsPlan::Image => root.extend(beneath.image.iter().cloned().map(Source::from)),
             RootfsPlan::Directory { path, identity } => {
                 root.push(Source::Directory { path: path.clone(), identity: identity.map(identity_of) });
             }

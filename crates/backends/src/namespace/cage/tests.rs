@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use sandbox::{
-    ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec, VolumeStorage,
-};
+use sandbox::{ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec};
 
 use super::*;
 
@@ -28,10 +26,9 @@ fn explain_with(
     mounts: Vec<MountPlan>,
 ) -> String {
     let id = SandboxId::from_random([7; 8]);
-    let directory = PathBuf::from("/home-of-warren/sandboxes").join(id.as_str());
     let name = "box".parse().unwrap();
     let spec = SandboxSpec::default();
-    let mut plan = sandbox::plan(&id, &name, &spec, directory, &Defaults::default(), base).unwrap();
+    let mut plan = sandbox::plan(&id, &name, &spec, &Defaults::default(), base).unwrap();
     plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
@@ -43,6 +40,7 @@ fn explain_with(
     let usr_mounts = usr_mounts.iter().map(PathBuf::from).collect();
     let pools = vec![PathBuf::from("/home-of-warren/layers"), PathBuf::from("/home-of-warren/snapshots")];
     let ground = Ground {
+        sandboxes: PathBuf::from("/home-of-warren/sandboxes"),
         stage: PathBuf::from("/mnt"),
         skeleton,
         pools,
@@ -74,7 +72,7 @@ fn the_cage_of_a_root_daemon() {
     let decided = Decided {
         first_id: Some(0x7000_0000),
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };
@@ -86,7 +84,7 @@ fn the_cage_of_a_root_daemon_with_a_disk_of_its_own() {
     let decided = Decided {
         first_id: Some(0x7000_0000),
         has_image: true,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };
@@ -98,7 +96,7 @@ fn the_cage_of_a_user_with_one_id() {
     let decided = Decided {
         first_id: None,
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: Some(1),
         rlimits: Vec::new(),
     };
@@ -110,7 +108,7 @@ fn the_cage_of_a_user_with_subordinate_ids() {
     let decided = Decided {
         first_id: None,
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };
@@ -122,7 +120,7 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
     let decided = Decided {
         first_id: None,
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };
@@ -139,10 +137,11 @@ fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
 
 #[test]
 fn the_cage_of_an_image_with_a_snapshot_above_it() {
-    let layers = paths(["/home-of-warren/layers/sha256-b/fs", "/home-of-warren/layers/sha256-a/fs"]);
-    let base = sandbox::Base { rootfs: RootfsPlan::Layers { layers }, ..sandbox::Base::host() };
-    let above = Above { root: paths(["/home-of-warren/snapshots/s/tree/root/upper"]), usr: Vec::new() };
-    let decided = Decided { first_id: None, has_image: false, above, affinity: None, rlimits: Vec::new() };
+    let image = paths(["/home-of-warren/layers/sha256-b/fs", "/home-of-warren/layers/sha256-a/fs"]);
+    let base = sandbox::Base { rootfs: RootfsPlan::Image, ..sandbox::Base::host() };
+    let root = paths(["/home-of-warren/snapshots/s/tree/root/upper"]);
+    let beneath = Beneath { root, usr: Vec::new(), image };
+    let decided = Decided { first_id: None, has_image: false, beneath, affinity: None, rlimits: Vec::new() };
     let as_root = Decided { first_id: Some(0x7000_0000), ..decided.clone() };
     check("layers-root.txt", &explain_base(&base, Ids::OwnRange, &as_root, &[]));
     check("layers-subordinate.txt", &explain_base(&base, Ids::Shared(65537), &decided, &[]));
@@ -151,12 +150,18 @@ fn the_cage_of_an_image_with_a_snapshot_above_it() {
 #[test]
 fn trees_lie_over_both_parts_of_image_host() {
     let tree = "/home-of-warren/snapshots/s/tree";
-    let above = Above {
+    let beneath = Beneath {
         root: vec![Path::new(tree).join("root/upper")],
         usr: vec![Path::new(tree).join("usr/upper")],
+        image: Vec::new(),
     };
-    let decided =
-        Decided { first_id: Some(0x7000_0000), has_image: false, above, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: Some(0x7000_0000),
+        has_image: false,
+        beneath,
+        affinity: None,
+        rlimits: Vec::new(),
+    };
     let text = explain(Ids::OwnRange, &decided);
     let overlays: Vec<_> = text.lines().filter(|line| line.starts_with("overlay")).collect();
     assert!(
@@ -174,7 +179,7 @@ fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
     let decided = Decided {
         first_id: None,
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };
@@ -190,15 +195,15 @@ fn some_mounts() -> Vec<MountPlan> {
     let volume = Path::new("/home-of-warren/volumes/vol-0");
     let identity = Some(FileIdentity { device: 8, inode: 9 });
     let origins = [
-        ("/data", VolumeStorage::Directory.origin(volume)),
-        ("/disk", VolumeStorage::Image.origin(volume)),
+        ("/data", MountOrigin::Path { path: volume.join("data"), identity: None }),
+        ("/disk", MountOrigin::Image { path: volume.join("disk.img"), identity: None }),
         ("/host", MountOrigin::Path { path: "/srv/files".into(), identity }),
         ("/mem", MountOrigin::Tmpfs { size: ByteSize::mib(1) }),
     ];
     let mount = |(guest_path, source): (&str, MountOrigin)| {
         let guest_path = guest_path.to_owned();
         let (readonly, noexec) = (guest_path == "/host", guest_path == "/disk");
-        MountPlan { guest_path, source, readonly, noexec, quota: None, volume: None }
+        MountPlan { guest_path, source, readonly, noexec, quota: None }
     };
     origins.map(mount).into()
 }
@@ -208,7 +213,7 @@ fn the_cage_of_a_root_daemon_with_mounts() {
     let decided = Decided {
         first_id: Some(0x7000_0000),
         has_image: false,
-        above: Above::default(),
+        beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
     };

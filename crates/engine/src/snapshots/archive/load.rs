@@ -27,8 +27,7 @@ use crate::{
     core::{Core, until},
     error, names,
     snapshots::{
-        disk::Making,
-        made_up_name, make,
+        disk, made_up_name, make,
         manifest::{self, MAX_MANIFEST_BYTES},
         registry::{ArchiveTurn, Hold, Room},
         remove,
@@ -88,7 +87,7 @@ struct Loader {
 #[derive(Debug)]
 enum Taken {
     Here(Hold),
-    New { making: Making, record: Box<SnapshotRecord>, source: sandbox::SandboxName, _room: Room },
+    New { record: Box<SnapshotRecord>, source: sandbox::SandboxName, _room: Room },
 }
 
 impl Loader {
@@ -104,8 +103,8 @@ impl Loader {
             Ok(()) => self.publish(taken).await,
             Err(error) => {
                 for one in &taken {
-                    if let Taken::New { making, .. } = one {
-                        making.discard(&self.core).await;
+                    if let Taken::New { record, .. } = one {
+                        disk::remove(&self.core, &record.id).await;
                     }
                 }
                 Err(error)
@@ -280,15 +279,14 @@ impl Loader {
             owner: self.who.key.clone(),
             created_at: self.core.clock.now(),
         };
-        let making = Making::begin(&self.core.snapshots.directory, id)?;
-        let into = making.tree();
+        disk::begin(&self.core.snapshots.directory, &id)?;
         // From here on it is known to whoever takes half of it away.
         let source = manifest.source.sandbox.clone();
-        taken.push(Taken::New { making, record: Box::new(record), source, _room: room });
+        taken.push(Taken::New { record: Box::new(record), source, _room: room });
         let (from, to) = io::pipe().map_err(unreadable)?;
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
-            core.backend.unpack_tree(from.into(), into).await.map_err(|error| match error {
+            core.snapshot_trees()?.import(&id, from.into()).await.map_err(|error| match error {
                 BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
                     Error::invalid(message).with_next(Next::Archive(Thing::Snapshot)).with_source(error)
@@ -357,15 +355,16 @@ impl Loader {
                     top = Some(Arc::clone(&hold.snapshot));
                     here.push(hold);
                 }
-                Taken::New { making, .. } if failed.is_some() => making.discard(&self.core).await,
-                Taken::New { making, record, source, .. } => {
-                    match self.publish_one(&making, *record, &source).await {
+                Taken::New { record, .. } if failed.is_some() => disk::remove(&self.core, &record.id).await,
+                Taken::New { record, source, .. } => {
+                    let id = record.id.clone();
+                    match self.publish_one(*record, &source).await {
                         Ok(hold) => {
                             top = Some(Arc::clone(&hold.snapshot));
                             new.push(hold);
                         }
                         Err(error) => {
-                            making.discard(&self.core).await;
+                            disk::remove(&self.core, &id).await;
                             failed = Some(error);
                         }
                     }
@@ -382,19 +381,14 @@ impl Loader {
         self.core.hold_snapshot(&top.ok_or_else(changed)?)
     }
 
-    async fn publish_one(
-        &self,
-        making: &Making,
-        mut record: SnapshotRecord,
-        source: &sandbox::SandboxName,
-    ) -> Result<Hold> {
+    async fn publish_one(&self, mut record: SnapshotRecord, source: &sandbox::SandboxName) -> Result<Hold> {
         if let Some(name) = &record.name
             && self.name.is_none()
             && self.core.snapshots.named(&self.namespace, name).is_some()
         {
             record.name = Some(made_up_name(source)?);
         }
-        make::publish(&self.core, making, record, false).await
+        make::publish(&self.core, record, false).await
     }
 
     /// All of an archive or nothing: without a name they go, unless somebody has used one already.

@@ -116,9 +116,9 @@ impl Saver {
             member(to, &manifest_name(&record.digest), record.manifest.as_bytes()).map_err(written)?;
             let label = held.snapshot.label();
             let (from, into) = pipe()?;
-            let (core, tree) = (Arc::clone(&self.core), held.snapshot.tree.clone());
+            let (core, id) = (Arc::clone(&self.core), record.id.clone());
             let packing = self.runtime.spawn(async move {
-                let packed = core.backend.pack_tree(tree, into).await;
+                let packed = core.snapshot_trees()?.export(&id, into).await;
                 packed.map_err(|error| error::from_backend(error, &label))
             });
             self.parts(to, &tree_prefix(&record.digest), from, packing)?;

@@ -1,6 +1,6 @@
 //! From fields to what is decided: grouped fields over flat ones, and every refusal before anything is made.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use engine::{MAX_STOP_GRACE, PullOptions, Reference};
 use sandbox::{
@@ -246,13 +246,6 @@ fn check(spec: &SandboxSpec) -> Result<(), Failure> {
     let some_name: SandboxName =
         spec.name.clone().map_or_else(|| "unnamed".parse(), Ok).map_err(Error::from)?;
     let some_id = SandboxId::from_random([0; 8]);
-    sandbox::plan(
-        &some_id,
-        &some_name,
-        spec,
-        PathBuf::from("/"),
-        &Defaults::default(),
-        &sandbox::Base::host(),
-    )?;
+    sandbox::plan(&some_id, &some_name, spec, &Defaults::default(), &sandbox::Base::host())?;
     Ok(())
 }
