@@ -26,8 +26,15 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
 fn plan(number: u64) -> SandboxPlan {
     let id = SandboxId::from_random((number | u64::from(std::process::id()) << 32).to_be_bytes());
     let name = "box".parse().expect("a name");
-    sandbox::plan(&id, &name, &SandboxSpec::default(), &Defaults::default(), &sandbox::Base::host())
-        .expect("a plan")
+    sandbox::plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )
+    .expect("a plan")
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -18,7 +18,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn new_plan() -> SandboxPlan {
     let (id, name) = (SandboxId::from_random([1; 8]), "box".parse().unwrap());
-    plan(&id, &name, &SandboxSpec::default(), &Defaults::default(), &sandbox::Base::host()).unwrap()
+    plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Fake)],
+    )
+    .unwrap()
 }
 
 /// A sandbox for one test.

@@ -1,18 +1,20 @@
 //! Taking up where an earlier daemon stopped: what lives is adopted, what is lost is written down, what is left is swept.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use guest_protocol::{ExecStatus, ExecSummary, Request, Response};
 use sandbox::{
-    Backend, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry, Result, SandboxId,
-    SandboxState, SnapshotId, Thing,
+    Backend, BackendError, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry,
+    Result, SandboxId, SandboxState, SnapshotId, Thing,
 };
 use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    EngineConfig, build,
+    EngineConfig,
+    backends::Backends,
+    build,
     clerk::Clerk,
     clock::Clock,
     core::{Core, until},
@@ -34,6 +36,9 @@ use crate::{
 
 /// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
 const ADOPT_AT_ONCE: usize = 64;
+/// Between two questions to a back end that does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Times a guest is asked for its execs before they count as lost.
 const MAX_ASKS: u32 = 10;
 
@@ -43,12 +48,10 @@ const START_CUT_SHORT: &str = "the daemon ended while it was starting";
 pub(crate) async fn open(
     config: EngineConfig,
     store: Store,
-    backend: Arc<dyn Backend>,
+    backends: Vec<Arc<dyn Backend>>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<Core>> {
-    let capabilities = backend.probe().await.map_err(|error| {
-        error::from_backend(error, &sandbox::Subject::new(Thing::Backend, backend.kind().to_string()))
-    })?;
+    let backends = Backends::probe(backends).await?;
     let recovery = recover(&config.home, &store, clock.now(), CorruptRecords::Leave).await?;
     let mut rows = store.sandboxes(None).await.map_err(error::from_store)?;
     let replaced = replace::settle(&store, &mut rows.records, was_told).await;
@@ -61,8 +64,7 @@ pub(crate) async fn open(
     let mut unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
     unreadable.extend(recovery.unknown_ids());
     let closing = CancellationToken::new();
-    let core =
-        Core::new(config, store, backend, capabilities, clock, events, keys, rows.corrupt, recovery, closing);
+    let core = Core::new(config, store, backends, clock, events, keys, rows.corrupt, recovery, closing);
     let core = Arc::new(core);
     // At once: whoever lists sandboxes sees them all, as they were recorded.
     let known = |record: &SandboxRecord| was_told(record) && !replaced.contains(&record.id);
@@ -136,10 +138,12 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
         // Places that show volumes to callers who did not wait for us.
         wanted.chain(core.volumes.places.ids()).collect()
     };
-    match core.backend.sweep(&ids(true), &ids(false)).await {
-        Ok(swept) if swept.is_empty() => {}
-        Ok(swept) => tracing::info!(n_swept = swept.len(), "swept what earlier sandboxes left"),
-        Err(error) => tracing::warn!(%error, "could not sweep what earlier sandboxes left"),
+    for backend in core.backends.all() {
+        match backend.sweep(&ids(true), &ids(false)).await {
+            Ok(swept) if swept.is_empty() => {}
+            Ok(swept) => tracing::info!(n_swept = swept.len(), "swept what earlier sandboxes left"),
+            Err(error) => tracing::warn!(%error, "could not sweep what earlier sandboxes left"),
+        }
     }
 }
 
@@ -149,45 +153,75 @@ async fn take_up(core: &Arc<Core>, found: Found) {
         Found::Leftover(record) => return discard(core, *record).await,
     };
     match enrolled.record().state {
-        SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {
-            find_again(core, enrolled).await;
-        }
-        SandboxState::Creating => {
-            end_leftover(core, enrolled.record()).await;
-            settle(core, enrolled.record(), SandboxState::Stopped, START_CUT_SHORT).await;
-            rest(core, enrolled).await;
-        }
-        SandboxState::Stopped | SandboxState::Failed => rest(core, enrolled).await,
+        SandboxState::Stopped | SandboxState::Failed => return rest(core, enrolled).await,
+        SandboxState::Creating | SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {}
+    }
+    match core.backends.adopt(&enrolled.record().plan).await {
+        Err(error) if proves_nothing(&error) => ask_again_behind(core, enrolled, error),
+        found => found_again(core, enrolled, found).await,
     }
 }
 
-async fn find_again(core: &Arc<Core>, mut enrolled: Enrolled) {
+/// Whether it may live all the same: a back end that does not answer knows nothing of its sandboxes.
+fn proves_nothing(error: &BackendError) -> bool {
+    use BackendError as E;
+    matches!(error, E::Unavailable { .. } | E::TimedOut { .. } | E::Exhausted { .. })
+}
+
+/// Asks until the back end answers, while nobody waits for it. Until then the sandbox is as it was recorded, and unreachable.
+fn ask_again_behind(core: &Arc<Core>, mut enrolled: Enrolled, error: BackendError) {
+    let (task_core, closing) = (Arc::clone(core), core.closing.clone());
+    let asking = async move {
+        let (mut pause, mut why) = (FIRST_PAUSE, error);
+        let found = loop {
+            tracing::warn!(sandbox = %enrolled.record().id, error = %why, "its back end does not answer; asked again");
+            enrolled.shared().status.send_modify(|status| status.unreachable = Some(why.to_string()));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            match task_core.backends.adopt(&enrolled.record().plan).await {
+                Err(error) if proves_nothing(&error) => why = error,
+                found => break found,
+            }
+        };
+        enrolled.shared().status.send_modify(|status| status.unreachable = None);
+        found_again(&task_core, enrolled, found).await;
+    };
+    core.drivers.spawn(async move {
+        until(&closing, asking).await;
+    });
+}
+
+async fn found_again(
+    core: &Arc<Core>,
+    mut enrolled: Enrolled,
+    found: Result<Option<Box<dyn Instance>>, BackendError>,
+) {
     let record = enrolled.record();
-    match core.backend.adopt(&record.plan).await {
-        Ok(Some(instance)) if record.state == SandboxState::Stopping => {
-            // Whoever asked for the stop was not told that it failed, so it goes on.
+    let gone = match record.state {
+        SandboxState::Creating => START_CUT_SHORT,
+        SandboxState::Stopping => "",
+        _ => ENDED_AWAY,
+    };
+    match found {
+        // Whoever asked for the stop was not told that it failed, so it goes on; of the start nobody was told at all.
+        Ok(Some(instance)) if matches!(record.state, SandboxState::Stopping | SandboxState::Creating) => {
             match instance.stop().await {
-                Ok(()) => settle(core, record, SandboxState::Stopped, "").await,
+                Ok(()) => settle(core, record, SandboxState::Stopped, gone).await,
                 Err(error) => {
                     let why = format!("it could not be stopped: {error}");
                     settle(core, record, SandboxState::Failed, &why).await;
                 }
             }
-            rest(core, enrolled).await;
         }
-        Ok(Some(instance)) => welcome(core, enrolled, instance).await,
-        Ok(None) => {
-            let why = if record.state == SandboxState::Stopping { "" } else { ENDED_AWAY };
-            settle(core, record, SandboxState::Stopped, why).await;
-            rest(core, enrolled).await;
-        }
+        Ok(Some(instance)) => return welcome(core, enrolled, instance).await,
+        Ok(None) => settle(core, record, SandboxState::Stopped, gone).await,
         Err(error) => {
             // What is left of it is swept next, so it can be started again from its files.
             let why = format!("it could not be found again: {error}");
             settle(core, record, SandboxState::Stopped, &why).await;
-            rest(core, enrolled).await;
         }
     }
+    rest(core, enrolled).await;
 }
 
 /// Hands a living sandbox to a driver, and its execs to tasks that follow them.
@@ -200,7 +234,7 @@ async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Ins
         tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is paused");
     }
     if record.state == SandboxState::Running
-        && core.capabilities.has(Capability::Pause)
+        && core.backends.has(&record.plan, Capability::Pause)
         && let Err(error) = instance.resume().await
     {
         // The daemon may have died while it held the workload still, to copy its files.
@@ -231,7 +265,7 @@ async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
 async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
     let subject = subject_of(&record);
     let removed = async {
-        core.remove_files(&record.id, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str())).await?;
+        core.remove_files(&record.plan, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str())).await?;
         core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
         if was_told(&record) {
             core.emit(&subject, EventKind::SandboxRemoved, None, "").await;
@@ -243,14 +277,6 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
         let why = format!("it was to be gone and could not be cleared away: {error}");
         settle(core, &mut record, SandboxState::Failed, &why).await;
         rest(core, Driver::enrol(core, record)).await;
-    }
-}
-
-async fn end_leftover(core: &Core, record: &SandboxRecord) {
-    if let Ok(Some(instance)) = core.backend.adopt(&record.plan).await
-        && let Err(error) = instance.stop().await
-    {
-        tracing::warn!(sandbox = %record.id, %error, "could not end what a cut-short start left");
     }
 }
 
@@ -346,7 +372,7 @@ async fn reopen(core: &Arc<Core>, shared: &Arc<Shared>, life: &Arc<Life>, id: &s
 }
 
 async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecSummary>> {
-    let mut pause = std::time::Duration::from_millis(10);
+    let mut pause = Duration::from_millis(10);
     for _ in 0..MAX_ASKS {
         match life.client.call(&Request::ExecList).await {
             Ok(Response::Execs { execs }) => {

@@ -7,9 +7,8 @@ use std::{
 };
 
 use sandbox::{
-    Backend, BackendSnapshots, BackendVolumes, ByteSize, Capabilities, Capability, Error, ErrorKind, Limit,
-    MountOrigin, MountPlan, Namespace, Next, RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject,
-    Thing, VolumeId,
+    ByteSize, Capability, Error, ErrorKind, Limit, MountOrigin, MountPlan, Namespace, Next, RequestId,
+    Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -18,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Principal, Quota, SandboxRef,
     audit::AuditLog,
+    backends::Backends,
     clock::Clock,
     config::EngineConfig,
     disk::{Disk, remove_directory},
@@ -39,8 +39,7 @@ use crate::{
 pub(crate) struct Core {
     pub(crate) config: EngineConfig,
     pub(crate) store: Store,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) backends: Backends,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventLog,
     pub(crate) audit: AuditLog,
@@ -160,8 +159,7 @@ impl Core {
     pub(crate) fn new(
         config: EngineConfig,
         store: Store,
-        backend: Arc<dyn Backend>,
-        capabilities: Capabilities,
+        backends: Backends,
         clock: Arc<dyn Clock>,
         events: EventLog,
         keys: Keys,
@@ -175,8 +173,7 @@ impl Core {
         Self {
             config,
             store,
-            backend,
-            capabilities,
+            backends,
             clock,
             events,
             audit,
@@ -223,7 +220,7 @@ impl Core {
     /// What a sandbox counts against its owner's quota of memory. Where no memory limit holds the sum, what may be in its
     /// tmpfs mounts comes on top.
     pub(crate) fn claimed_memory(&self, plan: &SandboxPlan) -> ByteSize {
-        let tmpfs_is_memory = self.capabilities.has(Capability::MemoryLimit);
+        let tmpfs_is_memory = self.backends.has(plan, Capability::MemoryLimit);
         let claimed = plan.limits.claimed_memory(tmpfs_is_memory);
         let mounts = plan.mounts.iter().filter(|_| !tmpfs_is_memory).map(|mount| match mount.source {
             MountOrigin::Tmpfs { size } => size.bytes(),
@@ -242,18 +239,11 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
-    pub(crate) fn volume_files(&self) -> Result<&dyn BackendVolumes> {
-        self.backend.volumes().ok_or_else(|| error::not_had(self.backend.kind(), "volumes"))
-    }
-
-    pub(crate) fn snapshot_trees(&self) -> Result<&dyn BackendSnapshots> {
-        self.backend.snapshots().ok_or_else(|| error::not_had(self.backend.kind(), "snapshots"))
-    }
-
     /// Takes away all of a sandbox but its record.
-    pub(crate) async fn remove_files(&self, id: &SandboxId, label: &Subject) -> Result<()> {
-        self.backend.remove(id).await.map_err(|error| error::from_backend(error, label))?;
-        remove_directory(&self.config.sandbox_directory(id)).await
+    pub(crate) async fn remove_files(&self, plan: &SandboxPlan, label: &Subject) -> Result<()> {
+        let backend = self.backends.of(plan).map_err(|error| error::from_backend(error, label))?;
+        backend.remove(&plan.id).await.map_err(|error| error::from_backend(error, label))?;
+        remove_directory(&self.config.sandbox_directory(&plan.id)).await
     }
 
     /// Makes a sandbox findable; its record stands in the store.

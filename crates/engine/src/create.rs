@@ -210,7 +210,7 @@ fn check_once(spec: &SandboxSpec) -> Result<()> {
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let mut plan = plan(&id, &name, spec, &core.config.defaults, base)?;
+    let mut plan = plan(&id, &name, spec, &core.config.defaults, base, core.backends.capabilities())?;
     if let Some(image) = snapshots::base::image_of(core, base) {
         plan.image = image;
     }

@@ -28,7 +28,7 @@ pub struct Engine {
 impl Engine {
     /// Finds out what works here and begins to take up the sandboxes of an earlier daemon; see [`Engine::settled`].
     pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
-        Self::open_with_clock(config, store, backend, Arc::new(SystemClock)).await
+        Self::open_all(config, store, vec![backend], Arc::new(SystemClock)).await
     }
 
     /// As [`Engine::open`], with time under someone else's hand.
@@ -38,7 +38,17 @@ impl Engine {
         backend: Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let core = adopt::open(config, store, backend, clock).await?;
+        Self::open_all(config, store, vec![backend], clock).await
+    }
+
+    /// As [`Engine::open_with_clock`], over several back ends, the default first.
+    pub async fn open_all(
+        config: EngineConfig,
+        store: Store,
+        backends: Vec<Arc<dyn Backend>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let core = adopt::open(config, store, backends, clock).await?;
         let ends_tasks = Arc::new(core.closing.clone().drop_guard());
         Ok(Self { core, _ends_tasks: Some(ends_tasks) })
     }
@@ -52,8 +62,14 @@ impl Engine {
         &self.core
     }
 
+    /// What each back end can do here, the default first. There is at least one.
+    pub fn backends(&self) -> &[Capabilities] {
+        self.core.backends.capabilities()
+    }
+
+    /// What the default back end can do here.
     pub fn capabilities(&self) -> &Capabilities {
-        &self.core.capabilities
+        &self.backends()[0]
     }
 
     /// What an operator should know: records that cannot be read or were missing. Nobody can tell in which namespace those are, so who

@@ -3,7 +3,9 @@
 use std::{fmt::Display, path::Path};
 
 use guest_protocol::{Failure, FailureKind, MAX_FRAME_BYTES};
-use sandbox::{Action, BackendError, BackendKind, Error, ErrorKind, Next, SandboxState, Subject, Thing};
+use sandbox::{
+    Action, BackendError, BackendKind, Capability, Error, ErrorKind, Next, SandboxState, Subject, Thing,
+};
 use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
@@ -70,10 +72,10 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
 }
 
 /// What a back end does without.
-pub(crate) fn not_had(backend: BackendKind, what: &str) -> Error {
+pub(crate) fn not_had(backend: BackendKind, what: Capability) -> Error {
     Error::new(ErrorKind::Unsupported, format!("the back end {backend} has no {what}"))
         .about(Thing::Backend, backend.as_str())
-        .with_hint("Use the back end namespace.")
+        .with_next((backend != BackendKind::Namespace).then_some(Next::UseBackend(BackendKind::Namespace)))
 }
 
 pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {

@@ -7,6 +7,7 @@
 mod access;
 mod adopt;
 mod audit;
+mod backends;
 mod base;
 mod build;
 mod clerk;

@@ -18,6 +18,7 @@ use crate::{
     config::MAX_STOP_GRACE,
     core::Changeable,
     create::check_lifetime,
+    disk::remove_directory,
     driver::{Command, Reply},
     error,
     shared::{Activity, Gone, Shared},
@@ -84,7 +85,11 @@ impl Engine {
     async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
         let core = self.core();
         let label = Subject::new(Thing::Sandbox, id.as_str());
-        core.remove_files(id, &label).await?;
+        // Nobody knows which of them had it.
+        for backend in core.backends.all() {
+            backend.remove(id).await.map_err(|error| error::from_backend(error, &label))?;
+        }
+        remove_directory(&core.config.sandbox_directory(id)).await?;
         match core.store.remove_sandbox(id.clone()).await {
             Ok(()) | Err(StoreError::Missing { .. }) => {}
             Err(error) => return Err(error::from_store(error)),

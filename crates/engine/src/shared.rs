@@ -70,6 +70,8 @@ pub(crate) struct Status {
     pub(crate) busy: bool,
     /// It is known from its record only: whether its place still stands is being found out.
     pub(crate) adopting: bool,
+    /// Why its back end cannot say whether its place still stands. Its record is as the back end last answered.
+    pub(crate) unreachable: Option<String>,
     /// Its record is gone; when it was never made, why.
     pub(crate) gone: Option<Gone>,
 }
@@ -94,7 +96,15 @@ impl Shared {
         let owner = record.owner.clone();
         let image_digest = record.plan.image_digest.clone();
         let activity = Arc::new(Activity::new(record.last_active_at));
-        let status = Status { record, life: None, draining: false, busy: false, adopting: false, gone: None };
+        let status = Status {
+            record,
+            life: None,
+            draining: false,
+            busy: false,
+            adopting: false,
+            unreachable: None,
+            gone: None,
+        };
         Self {
             subject,
             request_id,
@@ -122,9 +132,16 @@ impl Shared {
             return Ok(());
         }
         let mut status = self.status.subscribe();
+        let known = status.wait_for(|status| !status.adopting || status.unreachable.is_some());
         // `self` holds the sender, so only the time can run out.
-        match timeout(ADOPTED_WITHIN, status.wait_for(|status| !status.adopting)).await {
-            Ok(_) => Ok(()),
+        match timeout(ADOPTED_WITHIN, known).await.map(|status| status.ok()?.unreachable.clone()) {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => {
+                let message = format!("{} cannot be reached: {why}", self.label());
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .about(Thing::Sandbox, self.subject.name.as_str())
+                    .with_next(Next::Retry))
+            }
             Err(_) => {
                 let message = format!("{} is still being taken up from an earlier daemon", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message).with_next(Next::Retry))
@@ -184,7 +201,8 @@ impl Shared {
             spec: record.spec,
             plan: record.plan,
             state: record.state,
-            reason: record.reason,
+            reason: status.unreachable.clone().or(record.reason),
+            unreachable: status.unreachable.is_some(),
             isolation: record.isolation,
             created_at: record.created_at,
             started_at: record.started_at,

@@ -20,6 +20,9 @@ pub struct SandboxView {
     /// Why it stopped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Its back end does not answer, as `reason` says. Its state is the last that was known, and nothing of it is taken away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     pub created_at: Timestamp,
@@ -147,6 +150,7 @@ mod tests {
         };
         let isolation = Isolation {
             backend: BackendKind::Namespace,
+            walls: sandbox::Walls::SharedKernel,
             rootless: true,
             id_map: "single".into(),
             namespaces: vec![],

@@ -205,7 +205,7 @@ impl Core {
         // In a task of its own: a caller who goes away does not end the measurement, which keeps its turn until then.
         let measured = tokio::spawn(async move {
             let measured = async {
-                let used = core.volume_files()?.used(&id).await;
+                let used = core.backends.volumes()?.used(&id).await;
                 used.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))
             };
             let measured = measured.await;

@@ -1,24 +1,27 @@
 //! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
 
-use std::{fmt, os::fd::OwnedFd, pin::Pin, time::Duration};
+use std::{fmt, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Isolation, Next, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
+    ByteSize, DiffQuery, DiffReport, Error, Isolation, Next, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
     TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
+    #[default]
     Namespace,
     Fake,
 }
 
 impl BackendKind {
+    pub const ALL: [Self; 2] = [Self::Namespace, Self::Fake];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
@@ -30,6 +33,18 @@ impl BackendKind {
 impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+impl FromStr for BackendKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let (known, text) =
+                (Self::ALL.map(Self::as_str).join(", "), text.chars().take(80).collect::<String>());
+            Error::invalid(format!("{text:?} is not a back end; the back ends are {known}"))
+        })
     }
 }
 
@@ -53,6 +68,44 @@ pub enum Capability {
     PidsLimit,
     /// A disk limit that no write can pass.
     HardDiskLimit,
+    /// Sandboxes on images other than `host`.
+    Images,
+    /// Volumes can be mounted.
+    Volumes,
+    /// Snapshots can be taken, and sandboxes made on them.
+    Snapshots,
+    /// Directories and files of the daemon's host can be mounted, and be a root file system.
+    HostPaths,
+}
+
+impl Capability {
+    pub const ALL: [Self; 9] = [
+        Self::Pause,
+        Self::MemoryLimit,
+        Self::CpuLimit,
+        Self::PidsLimit,
+        Self::HardDiskLimit,
+        Self::Images,
+        Self::Volumes,
+        Self::Snapshots,
+        Self::HostPaths,
+    ];
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pause => "pauses",
+            Self::MemoryLimit => "memory limits",
+            Self::CpuLimit => "processor limits",
+            Self::PidsLimit => "limits on processes",
+            Self::HardDiskLimit => "hard disk limits",
+            Self::Images => "images",
+            Self::Volumes => "volumes",
+            Self::Snapshots => "snapshots",
+            Self::HostPaths => "paths of the host",
+        })
+    }
 }
 
 /// What works here and now, found by trying.
@@ -66,6 +119,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of a back end that can do everything.
+    pub fn all(backend: BackendKind) -> Self {
+        Self { backend, has: Capability::ALL.to_vec(), missing: Vec::new() }
+    }
+
     pub fn has(&self, capability: Capability) -> bool {
         self.has.contains(&capability)
     }
@@ -105,6 +163,8 @@ impl BackendError {
 }
 
 /// A way to make places for sandboxes. Everything is named by id or digest; where a back end keeps it is its own business.
+///
+/// Any method may be called while others run, also for the same sandbox: a back end itself puts in turn what must not overlap.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
     fn kind(&self) -> BackendKind;

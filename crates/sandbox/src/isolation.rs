@@ -9,12 +9,17 @@ use crate::BackendKind;
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
     pub backend: BackendKind,
+    /// What stands between the workload and the host.
+    #[serde(default)]
+    pub walls: Walls,
     /// Whether the daemon that made it lacked root.
     pub rootless: bool,
     /// `own-range`: host ids that nothing else has. `subordinate`: the user's subuid range. `single`: the user's own id
     /// only. `host`: the host's own ids, where its file system cannot show others.
+    #[serde(default)]
     pub id_map: String,
     /// As in `lsns`: `user mnt pid net ipc uts cgroup`.
+    #[serde(default)]
     pub namespaces: Vec<String>,
     /// Capabilities that commands keep inside their own user namespace; none of them reaches the host.
     pub capabilities: Vec<String>,
@@ -29,6 +34,22 @@ pub struct Isolation {
     /// What an operator should know, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The kind of walls, by whose kernel the workload talks to. The other fields say how they are built, as far as they apply.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Walls {
+    /// The host's kernel, behind namespaces and filters. Records of earlier versions know no other.
+    #[default]
+    SharedKernel,
+    /// A kernel that is a program of the host.
+    UserSpaceKernel,
+    VirtualMachine,
+    /// Whatever a cluster puts around its pods.
+    Pod,
+    /// Nothing: the workload is as free as the daemon's user.
+    Nothing,
 }
 
 /// How one limit is held.

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
-    Base, BaseConfig, ByteSize, CpuCount, Error, ExecSpec, FileIdentity, ImageRef, InitSpec, InvalidExec,
-    Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MountPlan, Result, Rlimit, SandboxId, SandboxName,
-    SandboxSpec, SnapshotId,
+    BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
+    FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MountPlan,
+    MountSource, Next, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, SnapshotId, Thing,
     exec::{check_env, check_rlimits},
     patch::check_patches,
 };
@@ -87,6 +87,9 @@ pub enum RootfsPlan {
 #[serde(rename_all = "camelCase")]
 pub struct SandboxPlan {
     pub id: SandboxId,
+    /// Records of earlier versions do not say: there was only one.
+    #[serde(default)]
+    pub backend: BackendKind,
     pub hostname: String,
     pub image: ImageRef,
     pub rootfs: RootfsPlan,
@@ -137,15 +140,18 @@ impl SandboxPlan {
     }
 }
 
-/// Decides. Pure: same input, same plan. A limit that the host cannot hold is not refused here: the isolation statement
-/// of the sandbox says how each one is held.
+/// Decides. Pure: same input, same plan. `backends` are those that the daemon has, with what each of them can do here, the
+/// default first; what the chosen one cannot do is refused. A limit that the host cannot hold is not: the isolation statement of
+/// the sandbox says how each one is held.
 pub fn plan(
     id: &SandboxId,
     name: &SandboxName,
     spec: &SandboxSpec,
     defaults: &Defaults,
     base: &Base,
+    backends: &[Capabilities],
 ) -> Result<SandboxPlan> {
+    let backend = decide_backend(spec, base, backends)?;
     let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
     check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
     if let Some(init) = &spec.init {
@@ -175,6 +181,7 @@ pub fn plan(
     }
     Ok(SandboxPlan {
         id: id.clone(),
+        backend,
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
         // What stands in for an image that cannot be had is `host`.
         image: if base.rootfs == RootfsPlan::Host { ImageRef::host() } else { spec.image.clone() },
@@ -193,6 +200,51 @@ pub fn plan(
         init: spec.init.clone(),
         warnings: base.warnings.clone(),
     })
+}
+
+/// What the sandbox needs that not every back end has.
+fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
+    let of_rootfs = match base.rootfs {
+        RootfsPlan::Host => None,
+        RootfsPlan::Image => Some(Capability::Images),
+        RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => Some(Capability::HostPaths),
+    };
+    let of_mounts = spec.mounts.iter().filter_map(|mount| match mount.source {
+        MountSource::Named { .. } => Some(Capability::Volumes),
+        MountSource::Bind { .. } | MountSource::Disk { .. } => Some(Capability::HostPaths),
+        MountSource::Tmpfs { .. } => None,
+    });
+    let of_snapshots = (!base.above.is_empty()).then_some(Capability::Snapshots);
+    of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).collect()
+}
+
+/// The back end that was asked for, or the first that can do all of it. A refusal names one that can.
+fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) -> Result<BackendKind> {
+    let needs = needs(spec, base);
+    let lacks = |found: &Capabilities| needs.iter().find(|need| !found.has(**need)).copied();
+    let able = backends.iter().find(|found| lacks(found).is_none()).map(|found| found.backend);
+    let refused = |kind: BackendKind, message: String| {
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .about(Thing::Backend, kind.as_str())
+            .with_next(able.map(Next::UseBackend)))
+    };
+    let asked = match spec.backend {
+        Some(kind) => backends.iter().find(|found| found.backend == kind).ok_or(kind),
+        None => backends
+            .iter()
+            .find(|found| Some(found.backend) == able)
+            .or(backends.first())
+            .ok_or(BackendKind::default()),
+    };
+    match asked {
+        Err(kind) => refused(kind, format!("this daemon has no back end {kind}")),
+        Ok(found) => match lacks(found) {
+            None => Ok(found.backend),
+            Some(need) => {
+                refused(found.backend, format!("the back end {} has no {need} here", found.backend))
+            }
+        },
+    }
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
@@ -285,12 +337,18 @@ fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
 
     fn decide(spec: &SandboxSpec) -> Result<SandboxPlan> {
         let id = SandboxId::from_random([7; 8]);
         let name = "box".parse().unwrap();
-        plan(&id, &name, spec, &Defaults::default(), &Base::host())
+        plan(
+            &id,
+            &name,
+            spec,
+            &Defaults::default(),
+            &Base::host(),
+            &[Capabilities::all(BackendKind::Namespace)],
+        )
     }
 
     #[test]
@@ -312,6 +370,33 @@ mod tests {
             let limit = if limits.tmp.is_some() { "tmp" } else { "shm" };
             assert!(error.to_string().contains(limit) && error.to_string().contains("32"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_a_back_end_cannot_do_is_refused_and_one_that_can_is_named() {
+        let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
+        let bare = Capabilities { has: vec![Capability::Images], ..Capabilities::all(BackendKind::Fake) };
+        let (whole, defaults) = (Capabilities::all(BackendKind::Namespace), Defaults::default());
+        let on = |backend, base: &Base, backends: &[Capabilities]| {
+            let spec = SandboxSpec { backend, ..SandboxSpec::default() };
+            plan(&id, &name, &spec, &defaults, base, backends).map(|plan| plan.backend)
+        };
+        let both = [bare.clone(), whole.clone()];
+        let snapshot = Base { above: vec![SnapshotId::from_random([1; 8])], ..Base::host() };
+        // The first that can, where nobody asked.
+        assert_eq!(on(None, &Base::host(), &both).unwrap(), BackendKind::Fake);
+        assert_eq!(on(None, &snapshot, &both).unwrap(), BackendKind::Namespace);
+        assert_eq!(on(Some(BackendKind::Namespace), &Base::host(), &both).unwrap(), BackendKind::Namespace);
+        let refused = |backend, backends: &[Capabilities], words: &str, next: Option<Next>| {
+            let error = on(backend, &snapshot, backends).unwrap_err();
+            assert_eq!((error.kind(), error.next()), (ErrorKind::Unsupported, next.as_ref()));
+            assert_eq!(error.to_string(), words);
+        };
+        let namespace = Some(Next::UseBackend(BackendKind::Namespace));
+        refused(Some(BackendKind::Fake), &both, "the back end fake has no snapshots here", namespace.clone());
+        refused(None, &[bare], "the back end fake has no snapshots here", None);
+        refused(Some(BackendKind::Fake), &[whole], "this daemon has no back end fake", namespace);
+        refused(None, &[], "this daemon has no back end namespace", None);
     }
 
     #[test]
@@ -376,7 +461,7 @@ mod tests {
         let base = Base { config, ..Base::host() };
         let on_base = |spec: &SandboxSpec| {
             let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
-            plan(&id, &name, spec, &Defaults::default(), &base)
+            plan(&id, &name, spec, &Defaults::default(), &base, &[Capabilities::all(BackendKind::Namespace)])
         };
         let plain = on_base(&SandboxSpec::default()).unwrap();
         assert_eq!(plain.default_command(), ["/entry", "serve"]);

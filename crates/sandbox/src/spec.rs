@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName,
+    BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName,
     object::only_object,
 };
 
@@ -168,6 +168,9 @@ pub struct SandboxSpec {
     pub name: Option<SandboxName>,
     #[serde(default)]
     pub namespace: Namespace,
+    /// Chosen by what the host can do when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendKind>,
     #[serde(default)]
     pub image: ImageRef,
     #[serde(default)]

@@ -18,7 +18,15 @@ fn sandbox(n: u64) -> SandboxRecord {
     let id = SandboxId::from_random(n.to_be_bytes());
     let name: SandboxName = format!("s{n}").parse().unwrap();
     let spec = SandboxSpec::default();
-    let plan = plan(&id, &name, &spec, &Defaults::default(), &sandbox::Base::host()).unwrap();
+    let plan = plan(
+        &id,
+        &name,
+        &spec,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )
+    .unwrap();
     let at = Timestamp::UNIX_EPOCH;
     SandboxRecord {
         id,

@@ -235,8 +235,18 @@ async fn a_database_of_the_first_schema_is_brought_up_to_date_and_loses_nothing(
     let plan = {
         let (id, name) = ("sbx-0000000000000".parse().unwrap(), "old".parse().unwrap());
         let (spec, defaults) = (sandbox::SandboxSpec::default(), sandbox::Defaults::default());
-        serde_json::to_string(&sandbox::plan(&id, &name, &spec, &defaults, &sandbox::Base::host()).unwrap())
-            .unwrap()
+        serde_json::to_string(
+            &sandbox::plan(
+                &id,
+                &name,
+                &spec,
+                &defaults,
+                &sandbox::Base::host(),
+                &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+            )
+            .unwrap(),
+        )
+        .unwrap()
     };
     let old = database(home.path());
     old.execute_batch(FIRST_SCHEMA).unwrap();

@@ -16,7 +16,15 @@ fn sandbox(seed: u8) -> SandboxRecord {
     let id = SandboxId::from_random([seed; 8]);
     let name: sandbox::SandboxName = format!("box-{seed}").parse().unwrap();
     let spec = SandboxSpec { name: Some(name.clone()), ..SandboxSpec::default() };
-    let plan = plan(&id, &name, &spec, &Defaults::default(), &sandbox::Base::host()).unwrap();
+    let plan = plan(
+        &id,
+        &name,
+        &spec,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )
+    .unwrap();
     SandboxRecord {
         id,
         name,

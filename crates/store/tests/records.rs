@@ -23,7 +23,15 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
     let name = name(called);
     let mut spec = SandboxSpec { name: Some(name.clone()), ..SandboxSpec::default() };
     spec.labels.insert("team/owner".into(), "Ana \"B\" \u{1f980}".into());
-    let plan = plan(&id, &name, &spec, &Defaults::default(), &sandbox::Base::host()).unwrap();
+    let plan = plan(
+        &id,
+        &name,
+        &spec,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )
+    .unwrap();
     SandboxRecord {
         id,
         name,
@@ -97,6 +105,7 @@ async fn a_sandbox_reads_back_as_it_was_written_even_after_a_restart() {
         Lifetime { ttl: Some(Duration::from_secs(60)), idle: None, on_expiry: OnExpiry::Remove };
     record.isolation = Some(Isolation {
         backend: BackendKind::Fake,
+        walls: sandbox::Walls::SharedKernel,
         rootless: true,
         id_map: "single".into(),
         namespaces: vec!["user".into()],

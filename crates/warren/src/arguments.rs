@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use sandbox::{
-    ByteSize, CpuCount, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName, SandboxSpec,
+    BackendKind, ByteSize, CpuCount, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName,
+    SandboxSpec,
 };
 
 use self::{ground::GroundArgs, inside::InsideArgs};
@@ -76,6 +77,9 @@ pub(crate) struct PlainArgs {
     /// Name of the sandbox; made up when absent
     #[arg(long)]
     pub(crate) name: Option<SandboxName>,
+    /// What makes it; chosen by what the host can do when absent
+    #[arg(long)]
+    backend: Option<BackendKind>,
     /// Memory limit, such as 512m or 2g
     #[arg(long, short = 'm', value_name = "SIZE")]
     memory: Option<ByteSize>,
@@ -135,6 +139,7 @@ impl SandboxArgs {
         let mut spec = SandboxSpec {
             name: plain.name.clone(),
             namespace,
+            backend: plain.backend,
             limits: Limits {
                 memory: plain.memory,
                 swap: plain.swap,

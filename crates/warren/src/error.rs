@@ -155,6 +155,7 @@ pub(crate) fn in_words(next: &Next) -> String {
                           from the files of sandboxes, volumes and snapshots. Or put a backup in its place."
                 .to_owned()
         }
+        Next::UseBackend(backend) => format!("Give --backend {backend}, or leave it out."),
         Next::Listen => "`warren serve --take-over` starts one that does; the sandboxes live on.".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use async_trait::async_trait;
 use sandbox::{
     BackendError, BackendKind, Enforcement, GuestStream, Instance, Isolation, LimitKind, LimitStatement,
-    SandboxId, SandboxPlan, Usage,
+    SandboxId, SandboxPlan, Usage, Walls,
 };
 
 use super::{
@@ -113,6 +113,7 @@ fn isolation(plan: &SandboxPlan) -> Isolation {
     };
     Isolation {
         backend: BackendKind::Fake,
+        walls: Walls::Nothing,
         rootless: true,
         id_map: "single".to_owned(),
         namespaces: Vec::new(),

@@ -28,9 +28,9 @@ use std::{
 
 use async_trait::async_trait;
 use sandbox::{
-    Backend, BackendError, BackendKind, BackendSnapshots, BackendVolumes, ByteSize, Capabilities, Capability,
-    DiffQuery, DiffReport, Holding, Instance, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts,
-    VolumeId, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendKind, BackendSnapshots, BackendVolumes, ByteSize, Capabilities, DiffQuery,
+    DiffReport, Holding, Instance, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, VolumeId,
+    VolumeKind, VolumeStorage,
 };
 
 pub use self::switches::Hostility;
@@ -63,19 +63,8 @@ impl Default for FakeBackend {
 
 impl FakeBackend {
     pub fn new() -> Self {
-        let capabilities = Capabilities {
-            backend: BackendKind::Fake,
-            has: vec![
-                Capability::Pause,
-                Capability::MemoryLimit,
-                Capability::CpuLimit,
-                Capability::PidsLimit,
-                Capability::HardDiskLimit,
-            ],
-            missing: Vec::new(),
-        };
         Self {
-            capabilities: Arc::new(Mutex::new(capabilities)),
+            capabilities: Arc::new(Mutex::new(Capabilities::all(BackendKind::Fake))),
             places: Arc::default(),
             files: Arc::default(),
             volumes: Arc::default(),
@@ -92,6 +81,11 @@ impl FakeBackend {
     /// The next `create` fails with this; called twice, the next two do.
     pub fn fail_next_create(&self, error: BackendError) {
         self.switches.fail_next_create(error);
+    }
+
+    /// While `is_away`, no sandbox can be found again: the back end does not answer.
+    pub fn be_away(&self, is_away: bool) {
+        self.switches.be_away(is_away);
     }
 
     /// The next `n` connections to any guest fail; 0 ends it.
@@ -215,6 +209,7 @@ impl Backend for FakeBackend {
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        self.switches.check_there()?;
         Ok(self.live_place(&plan.id).map(|place| Box::new(place) as _))
     }
 

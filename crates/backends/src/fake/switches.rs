@@ -49,6 +49,7 @@ struct State {
     copy_failures: VecDeque<BackendError>,
     removal_failures: VecDeque<BackendError>,
     n_failing_connects: usize,
+    is_away: bool,
     hostile: Option<(Hostility, usize)>,
     start_delay: Duration,
 }
@@ -91,6 +92,17 @@ impl Switches {
 
     pub(super) fn take_create_failure(&self) -> Option<BackendError> {
         lock(&self.state).create_failures.pop_front()
+    }
+
+    pub(super) fn be_away(&self, is_away: bool) {
+        lock(&self.state).is_away = is_away;
+    }
+
+    pub(super) fn check_there(&self) -> Result<(), BackendError> {
+        match lock(&self.state).is_away {
+            true => Err(BackendError::Unavailable { what: "the back end is away".to_owned() }),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn fail_next_connects(&self, n: usize) {

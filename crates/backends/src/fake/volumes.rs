@@ -55,8 +55,15 @@ impl Volumes {
         let files = self.files(volume)?;
         let name = "volume".parse().map_err(|error| BackendError::failed("no name", error))?;
         let (spec, defaults) = (SandboxSpec::default(), Defaults::default());
-        let plan =
-            plan(id, &name, &spec, &defaults, &Base::host()).map_err(|error| failed(&error.to_string()))?;
+        let plan = plan(
+            id,
+            &name,
+            &spec,
+            &defaults,
+            &Base::host(),
+            &[sandbox::Capabilities::all(sandbox::BackendKind::Fake)],
+        )
+        .map_err(|error| failed(&error.to_string()))?;
         let guest = Arc::new(Guest::new(plan.hostname.clone(), MAX_PROCESSES, files));
         Ok(FakeInstance::new(&plan, guest, switches))
     }

@@ -413,6 +413,10 @@ impl Backend for NamespaceBackend {
             (Capability::CpuLimit, cgroups.controller(jail::cgroup::Controller::Cpu).is_some()),
             (Capability::PidsLimit, cgroups.controller(jail::cgroup::Controller::Pids).is_some()),
             (Capability::HardDiskLimit, self.0.disk_tools.is_ok()),
+            (Capability::Images, true),
+            (Capability::Volumes, true),
+            (Capability::Snapshots, true),
+            (Capability::HostPaths, true),
         ] {
             if works {
                 has.push(capability);

@@ -100,6 +100,7 @@ impl Means {
         };
         Isolation {
             backend: BackendKind::Namespace,
+            walls: sandbox::Walls::SharedKernel,
             rootless: matches!(self.ids, Ids::Shared(_)),
             id_map: id_map.to_owned(),
             namespaces: ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"].map(str::to_owned).to_vec(),

@@ -66,7 +66,15 @@ impl World {
     pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
         let id = fresh_id();
         let name = "box".parse().unwrap();
-        sandbox::plan(&id, &name, spec, &Defaults::default(), &sandbox::Base::host()).unwrap()
+        sandbox::plan(
+            &id,
+            &name,
+            spec,
+            &Defaults::default(),
+            &sandbox::Base::host(),
+            &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+        )
+        .unwrap()
     }
 
     pub(crate) fn plan(&self) -> SandboxPlan {

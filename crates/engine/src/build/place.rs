@@ -104,8 +104,7 @@ impl<'a> Place<'a> {
         let plan = shared.status.borrow().record.plan.clone();
         let file = spool.file()?;
         let archive = OwnedFd::from(file.try_clone().map_err(unreadable)?);
-        let images = core.backend.images().ok_or_else(|| error::not_had(core.backend.kind(), "images"))?;
-        let packed = images.pack_layer(&plan, archive).await;
+        let packed = core.backends.images_of(&plan)?.pack_layer(&plan, archive).await;
         packed.map_err(|error| error::from_backend(error, &shared.label()))?;
         has_members(&file).map(|has| has.then_some(file))
     }

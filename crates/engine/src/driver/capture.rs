@@ -50,7 +50,7 @@ impl Driver {
             return refuse(reply, error);
         }
         let life = self.life.clone().filter(|_| self.record.state == SandboxState::Running);
-        if life.is_some() && !self.core.capabilities.has(Capability::Pause) {
+        if life.is_some() && !self.core.backends.has(&self.record.plan, Capability::Pause) {
             let message = format!("{} runs, and this host cannot pause it for the copy", self.shared.label());
             let next = Next::Stop(self.shared.label().name);
             return refuse(reply, Error::new(ErrorKind::Unsupported, message).with_next(next));
@@ -97,7 +97,7 @@ async fn copy(
     hold: Holding<'_>,
     label: &Subject,
 ) -> Result<TreeCopy> {
-    let copied = core.snapshot_trees()?.take(plan, into, hold).await;
+    let copied = core.backends.snapshots_of(plan)?.take(plan, into, hold).await;
     copied.map_err(|error| error::from_backend(error, label))
 }
 

@@ -547,6 +547,7 @@ impl Driver {
             draining: self.draining.is_some(),
             busy: self.work.is_some(),
             adopting: false,
+            unreachable: None,
             gone: None,
         });
     }

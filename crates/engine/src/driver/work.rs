@@ -7,7 +7,10 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use sandbox::{Action, Error, EventKind, Instance, KillReason, OnExpiry, Result, SandboxState, Subject};
+use sandbox::{
+    Action, BackendError, Error, EventKind, Instance, KillReason, OnExpiry, Result, SandboxPlan,
+    SandboxState, Subject,
+};
 use store::StoreError;
 use tokio::{
     sync::watch,
@@ -92,6 +95,10 @@ async fn patched(
     Err(taken_back(&place, client.label(), error).await)
 }
 
+async fn make_place(core: &Core, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+    core.backends.of(plan)?.create(plan).await
+}
+
 /// Takes away a place that nobody knows yet, and returns why.
 async fn taken_back(place: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
     if let Err(error) = place.stop().await {
@@ -156,7 +163,7 @@ impl Driver {
                     if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
                 };
                 let making = core.making.read().await;
-                let (place, described) = tokio::join!(core.backend.create(&plan), described);
+                let (place, described) = tokio::join!(make_place(&core, &plan), described);
                 drop(making);
                 let place: Arc<dyn Instance> =
                     Arc::from(place.map_err(|error| error::from_backend(error, &label))?);
@@ -411,14 +418,14 @@ impl Driver {
     /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
     pub(super) fn begin_removing(&mut self, not_made: Option<Error>) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
-        let life = self.life.clone();
+        let (life, plan) = (self.life.clone(), self.record.plan.clone());
         self.begin(WorkKind::Removing, async move {
             let (id, label) = (shared.subject.id.clone(), shared.label());
             let removed = async {
                 if let Some(life) = life {
                     life.instance.stop().await.map_err(|error| error::from_backend(error, &label))?;
                 }
-                core.remove_files(&id, &label).await?;
+                core.remove_files(&plan, &label).await?;
                 match core.store.remove_sandbox(id).await {
                     Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
                     Err(error) => Err(error::from_store(error)),

@@ -84,7 +84,7 @@ impl Engine {
             max_changes: spec.max_changes.unwrap_or(DEFAULT_CHANGES).min(MAX_CHANGES),
             max_patch_bytes: spec.max_patch_bytes.unwrap_or(DEFAULT_PATCH_BYTES).min(MAX_PATCH_BYTES),
         };
-        let report = core.snapshot_trees()?.diff(&plan, query).await;
+        let report = core.backends.snapshots_of(&plan)?.diff(&plan, query).await;
         report.map_err(|error| error::from_backend(error, &shared.label()))
     }
 }

@@ -99,7 +99,7 @@ fn take_back(all: &Path, unfinished: &Path, id: &SnapshotId) -> io::Result<()> {
 
 /// Whatever cannot be removed now is swept at the next start.
 pub(crate) async fn remove(core: &Core, id: &SnapshotId) {
-    let removed = match core.snapshot_trees() {
+    let removed = match core.backends.snapshots() {
         Ok(trees) => trees.remove(id).await,
         Err(_keeps_none) => Ok(()),
     };

@@ -103,7 +103,7 @@ impl Maker<'_> {
         let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
         // To describe it takes as long as to copy it.
         self.check_wanted()?;
-        let facts = self.core.snapshot_trees()?.facts(id).await;
+        let facts = self.core.backends.snapshots()?.facts(id).await;
         let tree = facts.map_err(|error| error::from_backend(error, &label))?;
         let Captured { record: source, held, copy } = captured;
         tracing::debug!(

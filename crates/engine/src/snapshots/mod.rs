@@ -185,7 +185,7 @@ impl Core {
         if digest != snapshot.record.digest {
             return Err(damaged(format!("its manifest has the digest {digest}")));
         }
-        let facts = self.snapshot_trees()?.facts(&snapshot.record.id).await;
+        let facts = self.backends.snapshots()?.facts(&snapshot.record.id).await;
         let facts = facts.map_err(|error| error::from_backend(error, &snapshot.label()))?;
         if facts != snapshot.manifest.tree {
             let expected = &snapshot.manifest.tree.digest;

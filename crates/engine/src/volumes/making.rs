@@ -40,7 +40,7 @@ async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
         VolumeKind::Disk => record.spec.size,
     };
     let label = Subject::new(Thing::Volume, record.spec.name.as_str());
-    let made = core.volume_files()?.make(&record.id, record.spec.kind, limit).await;
+    let made = core.backends.volumes()?.make(&record.id, record.spec.kind, limit).await;
     record.storage = Some(made.map_err(|error| error::from_backend(error, &label))?);
     record.state = VolumeState::Ready;
     may_block(|| record.write_manifest(&directory))
@@ -85,7 +85,7 @@ async fn remove_whole(core: &Core, id: &VolumeId) -> Result<()> {
 }
 
 async fn remove_files(core: &Core, id: &VolumeId) -> Result<()> {
-    let gone = core.volume_files()?.remove(id).await;
+    let gone = core.backends.volumes()?.remove(id).await;
     gone.map_err(|error| error::from_backend(error, &Subject::new(Thing::Volume, id.as_str())))?;
     remove_directory(&directory_of(core, id)).await
 }

@@ -227,7 +227,7 @@ async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
     let id = names::random_sandbox_id()?;
     // What is being made is no leftover.
     let _making = core.making.read().await;
-    let made = core.volume_files()?.open(&id, &volume.id).await;
+    let made = core.backends.volumes()?.open(&id, &volume.id).await;
     let instance: Arc<dyn Instance> = Arc::from(made.map_err(|error| error::from_backend(error, &label))?);
     let client = Arc::new(GuestClient::new(Arc::clone(&instance), core.config.deadlines, label));
     let used = Mutex::new(Used { n_now: 0, last: Instant::now() });

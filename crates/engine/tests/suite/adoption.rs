@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use backends::fake::FakeBackend;
 use engine::{Engine, EntryKind, Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
-    ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, KillReason, Next, NotStarted, SandboxId,
-    SandboxSpec, SandboxState,
+    Backend, BackendError, BackendKind, Capabilities, ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec,
+    ExecState, Instance, KillReason, Next, NotStarted, SandboxId, SandboxPlan, SandboxSpec, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord};
 
@@ -104,7 +106,15 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
     let directory = world.home.path().join("sandboxes").join(id.as_str());
     std::fs::create_dir_all(directory.join("logs")).unwrap();
     let spec = SandboxSpec::default();
-    let plan = sandbox::plan(&id, &name, &spec, &world.config.defaults, &sandbox::Base::host()).unwrap();
+    let plan = sandbox::plan(
+        &id,
+        &name,
+        &spec,
+        &world.config.defaults,
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Fake)],
+    )
+    .unwrap();
     let now = jiff::Timestamp::UNIX_EPOCH;
     let record = SandboxRecord {
         id,
@@ -233,6 +243,110 @@ async fn late_output_is_followed_by_the_next_daemon_too() {
     assert_eq!(kinds(&entries).last(), Some(&EntryKind::Closed));
     assert_numbered(&entries);
     assert_eq!(text(&entries, EntryKind::Stdout), "now\nafterwards\n");
+}
+
+#[tokio::test]
+async fn a_back_end_that_is_away_loses_nothing() {
+    let world = World::new().await;
+    let (kept, starting) =
+        (world.create_named("kept").await, plant(&world, SandboxState::Creating, true).await);
+    sandbox::Backend::create(&world.backend, &starting.plan).await.unwrap();
+    let which: SandboxRef = kept.id.clone().into();
+    let exec = world.start_exec(&which, "echo early; late 0.01 again; exit 5").await;
+    world.backend.be_away(true);
+    let world = world.crash().await;
+    world.engine.settled().await;
+
+    // As it was recorded, neither stopped nor swept.
+    let view = world.view(&which).await;
+    assert_eq!((view.state, view.unreachable), (SandboxState::Running, true));
+    assert!(view.reason.unwrap().contains("away"));
+    assert_eq!(world.backend.live().len(), 2);
+    let error = world.engine.exec(&world.who, &which, sandbox::ExecSpec::shell("true")).await.unwrap_err();
+    assert_eq!((error.kind(), error.next()), (ErrorKind::Unavailable, Some(&Next::Retry)));
+    let record = world.store.sandbox(kept.id.clone()).await.unwrap().unwrap();
+    assert_eq!((record.state, record.reason), (SandboxState::Running, None));
+
+    world.backend.be_away(false);
+    world.event(EventKind::SandboxAdopted).await;
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(5));
+    assert_eq!(world.output(&which, &exec.id).await, "early\nagain\n");
+    assert!(!world.view(&which).await.unreachable);
+    // The start that was cut short is ended now, as it would have been then.
+    let half: SandboxRef = starting.id.into();
+    world.engine.wait_sandbox(&world.who, &half, SandboxState::Stopped, None).await.unwrap();
+    assert_eq!(world.backend.live(), [kept.id]);
+}
+
+#[tokio::test]
+async fn a_daemon_with_several_back_ends_asks_the_right_one() {
+    let world = World::new().await;
+    let other = Renamed(FakeBackend::new());
+    let open = |backends: Vec<Arc<dyn Backend>>| {
+        let World { config, store, clock, .. } = &world;
+        Engine::open_all(config.clone(), store.clone(), backends, Arc::new(clock.clone()))
+    };
+    let engine = open(vec![Arc::new(world.backend.clone()), Arc::new(other.clone())]).await.unwrap();
+    let on = |backend| SandboxSpec { backend, ..SandboxSpec::default() };
+    let first = engine.create_sandbox(&world.who, on(None)).await.unwrap();
+    let second = engine.create_sandbox(&world.who, on(Some(BackendKind::Namespace))).await.unwrap();
+    assert_eq!((first.plan.backend, second.plan.backend), (BackendKind::Fake, BackendKind::Namespace));
+    assert_eq!((world.backend.live(), other.0.live()), (vec![first.id.clone()], vec![second.id.clone()]));
+    // What only the first can do goes there, or is refused with its name.
+    let volume = sandbox::MountSource::Tmpfs { size: None };
+    let mount =
+        |source| sandbox::MountSpec { guest_path: "/data".into(), source, readonly: false, noexec: false };
+    engine.create_sandbox(&world.who, SandboxSpec { mounts: vec![mount(volume)], ..on(None) }).await.unwrap();
+    let named = mount(sandbox::MountSource::Named { name: "models".parse().unwrap() });
+    let spec = SandboxSpec { mounts: vec![named], ..on(Some(BackendKind::Namespace)) };
+    let error = engine.create_sandbox(&world.who, spec).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.next()),
+        (ErrorKind::Unsupported, Some(&Next::UseBackend(BackendKind::Fake)))
+    );
+    drop(engine);
+
+    // Without its back end a sandbox is unreachable, not gone.
+    let engine = open(vec![Arc::new(world.backend.clone())]).await.unwrap();
+    engine.settled().await;
+    let which: SandboxRef = second.id.clone().into();
+    let view = engine.sandbox(&world.who, &which).await.unwrap();
+    assert_eq!((view.state, view.unreachable), (SandboxState::Running, true));
+    drop(engine);
+    let engine = open(vec![Arc::new(world.backend.clone()), Arc::new(other.clone())]).await.unwrap();
+    engine.remove_sandbox(&world.who, &which, engine::Force::Yes).await.unwrap();
+    assert!(other.0.live().is_empty() && world.backend.live().contains(&first.id));
+}
+
+/// Another back end, which can do nothing special.
+#[derive(Debug, Clone)]
+struct Renamed(FakeBackend);
+
+#[async_trait]
+impl Backend for Renamed {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Namespace
+    }
+
+    async fn probe(&self) -> Result<Capabilities, BackendError> {
+        Ok(Capabilities { has: Vec::new(), ..Capabilities::all(self.kind()) })
+    }
+
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+        self.0.create(plan).await
+    }
+
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        self.0.adopt(plan).await
+    }
+
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+        self.0.sweep(alive, known).await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        Backend::remove(&self.0, id).await
+    }
 }
 
 #[tokio::test]

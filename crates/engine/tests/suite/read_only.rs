@@ -35,6 +35,7 @@ const LOOKING: &[&str] = &[
     "languages",
     "list",
     "open",
+    "open_all",
     "open_with_clock",
     "pack",
     "package_job",

@@ -143,6 +143,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Recover => {
             "`warren doctor --recover` on the daemon's machine makes the records anew.".to_owned()
         }
+        Next::UseBackend(backend) => format!("Set `backend` to `{backend}`, or leave it out."),
         Next::Listen => "Start the daemon with `warren serve`, or with --listen and an address.".to_owned(),
     };
     Some(hint)

@@ -1,6 +1,6 @@
 //! The next step after an error, told by tool names: the table of this front end.
 
-use sandbox::{Error, ErrorKind, Limit, Next, Subject, Thing};
+use sandbox::{BackendKind, Error, ErrorKind, Limit, Next, Subject, Thing};
 
 const NAME_RULE: &str =
     "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
@@ -67,6 +67,8 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::VolumeSize => "Give sizeMib, such as 1024, with kind: disk; a directory has quotaMib instead.",
         Next::VolumeQuota => "Give quotaMib, such as 1024; a disk (kind: disk) has sizeMib instead.",
         Next::MakeKey => "Ask whoever runs the daemon for a key.",
+        Next::UseBackend(BackendKind::Namespace) => "Set backend to \"namespace\", or leave it out.",
+        Next::UseBackend(_) => "Set backend to another, or leave it out.",
         Next::Diagnose | Next::Recover | Next::Listen => "Whoever runs the daemon has to see to it.",
     };
     Some(hint.to_owned())

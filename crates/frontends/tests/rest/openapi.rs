@@ -104,6 +104,7 @@ fn described_shapes_are_the_real_ones() {
     };
     let isolation = Isolation {
         backend: BackendKind::Fake,
+        walls: sandbox::Walls::SharedKernel,
         rootless: false,
         id_map: String::new(),
         namespaces: Vec::new(),

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::BackendKind;
+
 /// The sorts of things that errors are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -158,4 +160,6 @@ pub enum Next {
     Recover,
     /// Have the daemon listen on the network.
     Listen,
+    /// Ask for this back end.
+    UseBackend(BackendKind),
 }

@@ -52,17 +52,18 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             output::line(sandbox.id.as_str())?;
         }
     } else {
-        let heading = ["NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED", "EXPIRES"];
+        let heading = ["NAME", "ID", "STATE", "BACKEND", "IMAGE", "EXECS", "CREATED", "EXPIRES"];
         output::table(heading, sandboxes.iter().map(row))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(sandbox: &v1::Sandbox) -> [String; 7] {
+fn row(sandbox: &v1::Sandbox) -> [String; 8] {
     [
         sandbox.name.to_string(),
         sandbox.id.to_string(),
-        sandbox.state.to_string(),
+        if sandbox.unreachable { "unreachable".to_owned() } else { sandbox.state.to_string() },
+        sandbox.backend.to_string(),
         sandbox.image.to_string(),
         sandbox.running_execs.to_string(),
         output::ago(sandbox.created_at),

@@ -43,10 +43,10 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// A back end that can make sandboxes.
+/// Back ends that can make sandboxes, the default first.
 pub(super) struct Running {
-    pub(super) backend: Arc<dyn Backend>,
-    /// Who unpacks layers with the rights that sandboxes' files need. A back end without keeps no images.
+    pub(super) backends: Vec<Arc<dyn Backend>>,
+    /// Who unpacks layers with the rights that sandboxes' files need. A daemon without keeps no images.
     pub(super) unpacker: Option<Arc<dyn Unpacker>>,
 }
 
@@ -63,9 +63,9 @@ impl BackendChoice {
                         .with_hint("`warren doctor` tells what is missing and how to mend it.")
                 })?;
                 let unpacker = Some(backend.unpacker());
-                Ok(Running { backend: Arc::new(backend), unpacker })
+                Ok(Running { backends: vec![Arc::new(backend)], unpacker })
             }
-            Self::Fake => Ok(Running { backend: Arc::new(FakeBackend::new()), unpacker: None }),
+            Self::Fake => Ok(Running { backends: vec![Arc::new(FakeBackend::new())], unpacker: None }),
         }
     }
 }

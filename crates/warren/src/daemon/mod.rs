@@ -17,7 +17,7 @@ mod take_over;
 
 use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
-use engine::{Engine, EngineConfig, ImageOptions, Unpacker};
+use engine::{Engine, EngineConfig, ImageOptions, SystemClock, Unpacker};
 use frontends::{
     http::{self, Activity, Gate, PeerCredentials},
     links::{LinkSettings, Links},
@@ -132,10 +132,11 @@ async fn run(
     // Its spawner begins while the records are read.
     let starting = tokio::spawn(backend.start(directories.clone(), open_files));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
-    let Running { backend, unpacker } = starting.await.map_err(|error| {
+    let Running { backends, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
     })??;
-    let engine = Engine::open(engine_config(options, unpacker), store, backend).await?;
+    let engine =
+        Engine::open_all(engine_config(options, unpacker), store, backends, Arc::new(SystemClock)).await?;
     let (socket, listener) = Socket::listen(directories.socket()?)?;
     // After the socket: whoever finds the note of its address finds all of the daemon.
     let network = match plan {

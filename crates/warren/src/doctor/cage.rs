@@ -12,8 +12,14 @@ pub(crate) async fn read_cage(directories: &Directories) -> Result<Vec<String>> 
     scratch.directories.make()?;
     let Directories { home, run } = scratch.directories.clone();
     let (id, name) = (SandboxId::from_random([0; 8]), "example".parse()?);
-    let plan =
-        sandbox::plan(&id, &name, &SandboxSpec::default(), &Defaults::default(), &sandbox::Base::host())?;
+    let plan = sandbox::plan(
+        &id,
+        &name,
+        &SandboxSpec::default(),
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )?;
     let backend = NamespaceBackend::new(NamespaceDirectories { home, run }, None).await;
     let backend = backend.map_err(|error| {
         Error::new(ErrorKind::Unavailable, "sandboxes cannot be made on this host").with_source(error)

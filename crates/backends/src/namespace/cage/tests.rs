@@ -28,7 +28,15 @@ fn explain_with(
     let id = SandboxId::from_random([7; 8]);
     let name = "box".parse().unwrap();
     let spec = SandboxSpec::default();
-    let mut plan = sandbox::plan(&id, &name, &spec, &Defaults::default(), base).unwrap();
+    let mut plan = sandbox::plan(
+        &id,
+        &name,
+        &spec,
+        &Defaults::default(),
+        base,
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
+    )
+    .unwrap();
     plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {

@@ -286,7 +286,7 @@ impl Loader {
         let (from, to) = io::pipe().map_err(unreadable)?;
         let core = Arc::clone(&self.core);
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
-            core.snapshot_trees()?.import(&id, from.into()).await.map_err(|error| match error {
+            core.backends.snapshots()?.import(&id, from.into()).await.map_err(|error| match error {
                 BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
                     let message = format!("the archive's snapshot cannot be unpacked: {error}");
                     Error::invalid(message).with_next(Next::Archive(Thing::Snapshot)).with_source(error)

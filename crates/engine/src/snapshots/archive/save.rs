@@ -118,7 +118,7 @@ impl Saver {
             let (from, into) = pipe()?;
             let (core, id) = (Arc::clone(&self.core), record.id.clone());
             let packing = self.runtime.spawn(async move {
-                let packed = core.snapshot_trees()?.export(&id, into).await;
+                let packed = core.backends.snapshots()?.export(&id, into).await;
                 packed.map_err(|error| error::from_backend(error, &label))
             });
             self.parts(to, &tree_prefix(&record.digest), from, packing)?;

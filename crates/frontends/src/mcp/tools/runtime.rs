@@ -112,6 +112,10 @@ fn capability_name(capability: Capability) -> &'static str {
         Capability::CpuLimit => "cpuLimit",
         Capability::PidsLimit => "pidsLimit",
         Capability::HardDiskLimit => "hardDiskLimit",
+        Capability::Images => "images",
+        Capability::Volumes => "volumes",
+        Capability::Snapshots => "snapshots",
+        Capability::HostPaths => "hostPaths",
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sandbox::{
-    ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace, ProcessEntry,
-    RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
+    BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace,
+    ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -22,6 +22,9 @@ pub struct Sandbox {
     pub name: SandboxName,
     #[schema(value_type = String)]
     pub namespace: Namespace,
+    #[schema(value_type = String, example = "namespace")]
+    #[serde(default)]
+    pub backend: BackendKind,
     #[schema(value_type = String, example = "host")]
     pub image: ImageRef,
     #[schema(schema_with = schema::sandbox_state)]
@@ -29,6 +32,10 @@ pub struct Sandbox {
     /// Why it failed or stopped, where there is a reason to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Its back end does not answer: `state` is the last that was known, and `reason` says why.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub unreachable: bool,
     #[schema(value_type = schema::LimitsPlan)]
     pub limits: LimitsPlan,
     pub env: BTreeMap<String, String>,

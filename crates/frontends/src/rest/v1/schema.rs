@@ -73,8 +73,22 @@ pub(super) fn volume_kind() -> Object {
     one_of(&["directory", "disk"])
 }
 
+pub(super) fn walls() -> Object {
+    one_of(&["sharedKernel", "userSpaceKernel", "virtualMachine", "pod", "nothing"])
+}
+
 pub(super) fn capabilities() -> Schema {
-    let names = one_of(&["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"]);
+    let names = one_of(&[
+        "pause",
+        "memoryLimit",
+        "cpuLimit",
+        "pidsLimit",
+        "hardDiskLimit",
+        "images",
+        "volumes",
+        "snapshots",
+        "hostPaths",
+    ]);
     Schema::Array(ArrayBuilder::new().items(names).build())
 }
 
@@ -87,6 +101,8 @@ pub struct SandboxSpec {
     pub name: Option<String>,
     #[schema(default = "default", required = false)]
     pub namespace: String,
+    /// Chosen by what the host can do when absent.
+    pub backend: Option<BackendKind>,
     /// `host`, or an OCI reference.
     #[schema(default = "host", required = false)]
     pub image: String,
@@ -280,6 +296,13 @@ pub struct Lifetime {
 
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "lowercase")]
+pub enum BackendKind {
+    Namespace,
+    Fake,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
 pub enum OnExpiry {
     Stop,
     Remove,
@@ -290,6 +313,9 @@ pub enum OnExpiry {
 #[schema(rename_all = "camelCase")]
 pub struct Isolation {
     pub backend: String,
+    /// What stands between the workload and the host.
+    #[schema(schema_with = walls)]
+    pub walls: String,
     pub rootless: bool,
     pub id_map: String,
     pub namespaces: Vec<String>,

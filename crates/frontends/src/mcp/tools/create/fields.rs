@@ -36,6 +36,8 @@ pub(crate) struct CreateFields {
     pub(crate) entrypoint: Option<Vec<String>>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) hostname: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
+    pub(crate) backend: Option<String>,
     /// Seconds until it expires.
     #[schemars(range(min = 1))]
     pub(crate) max_duration: Option<u64>,

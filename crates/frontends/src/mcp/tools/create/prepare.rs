@@ -73,6 +73,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     let spec = SandboxSpec {
         name: parsed(fields.name.as_deref())?,
         namespace: select::namespace(call),
+        backend: parsed(fields.backend.as_deref())?,
         image: ground.image,
         pull: ground.pull,
         rootfs: ground.rootfs,
@@ -96,7 +97,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
-    check(&spec)?;
+    check(call, &spec)?;
     Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
 }
 
@@ -242,10 +243,17 @@ fn replace(lifecycle: &Lifecycle) -> Option<Replace> {
 
 /// The engine decides again, with its own defaults. Asked here first, so that nothing is replaced for the sake of a
 /// sandbox that cannot be.
-fn check(spec: &SandboxSpec) -> Result<(), Failure> {
+fn check(call: &Call, spec: &SandboxSpec) -> Result<(), Failure> {
     let some_name: SandboxName =
         spec.name.clone().map_or_else(|| "unnamed".parse(), Ok).map_err(Error::from)?;
     let some_id = SandboxId::from_random([0; 8]);
-    sandbox::plan(&some_id, &some_name, spec, &Defaults::default(), &sandbox::Base::host())?;
+    sandbox::plan(
+        &some_id,
+        &some_name,
+        spec,
+        &Defaults::default(),
+        &sandbox::Base::host(),
+        call.engine().backends(),
+    )?;
     Ok(())
 }

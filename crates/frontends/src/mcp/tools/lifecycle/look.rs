@@ -104,6 +104,7 @@ pub(super) struct Detail {
     namespace: String,
     status: Status,
     state: String,
+    backend: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// In the words of sandbox_create.
@@ -135,6 +136,7 @@ pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResu
         namespace: view.namespace.to_string(),
         status: Status::of(&view),
         state: view.state.to_string(),
+        backend: view.plan.backend.as_str(),
         config: config(&view),
         isolation: view.isolation.as_ref().map(|isolation| object(json!(isolation))),
         created_at: view.created_at.to_string(),

@@ -1,0 +1,94 @@
+//! The back ends of one daemon, the default first, with what each of them can do here.
+
+use std::sync::Arc;
+
+use sandbox::{
+    Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
+    Capability, Error, Instance, Result, SandboxPlan, Subject, Thing,
+};
+
+use crate::error;
+
+#[derive(Debug)]
+pub(crate) struct Backends {
+    all: Vec<Arc<dyn Backend>>,
+    capabilities: Vec<Capabilities>,
+}
+
+impl Backends {
+    /// Finds out what each can do. One that cannot be used is left out, unless it is the only one.
+    pub(crate) async fn probe(backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
+        let (mut all, mut capabilities, mut failed) = (Vec::new(), Vec::new(), None);
+        for backend in backends {
+            match backend.probe().await {
+                Ok(found) => {
+                    capabilities.push(found);
+                    all.push(backend);
+                }
+                Err(error) => {
+                    let error =
+                        error::from_backend(error, &Subject::new(Thing::Backend, backend.kind().as_str()));
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a back end cannot be used");
+                    failed = Some(error);
+                }
+            }
+        }
+        if all.is_empty() {
+            return Err(failed.unwrap_or_else(|| Error::invalid("a daemon needs a back end")));
+        }
+        Ok(Self { all, capabilities })
+    }
+
+    /// What each can do, the default first.
+    pub(crate) fn capabilities(&self) -> &[Capabilities] {
+        &self.capabilities
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<dyn Backend>] {
+        &self.all
+    }
+
+    /// The one that a plan names. A daemon may have been started without it: then its sandboxes are unreachable.
+    pub(crate) fn of(&self, plan: &SandboxPlan) -> Result<&dyn Backend, BackendError> {
+        let found = self.all.iter().find(|backend| backend.kind() == plan.backend);
+        let missing =
+            || BackendError::Unavailable { what: format!("this daemon has no back end {}", plan.backend) };
+        found.map(AsRef::as_ref).ok_or_else(missing)
+    }
+
+    pub(crate) fn has(&self, plan: &SandboxPlan, capability: Capability) -> bool {
+        let found = self.capabilities.iter().find(|found| found.backend == plan.backend);
+        found.is_some_and(|found| found.has(capability))
+    }
+
+    pub(crate) async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        self.of(plan)?.adopt(plan).await
+    }
+
+    fn first_kind(&self) -> BackendKind {
+        self.capabilities.first().map(|found| found.backend).unwrap_or_default()
+    }
+
+    /// Volumes are kept by the first that keeps any.
+    pub(crate) fn volumes(&self) -> Result<&dyn BackendVolumes> {
+        let found = self.all.iter().find_map(|backend| backend.volumes());
+        found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Volumes))
+    }
+
+    /// So are snapshots.
+    pub(crate) fn snapshots(&self) -> Result<&dyn BackendSnapshots> {
+        let found = self.all.iter().find_map(|backend| backend.snapshots());
+        found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Snapshots))
+    }
+
+    /// Snapshots of a sandbox with this plan.
+    pub(crate) fn snapshots_of(&self, plan: &SandboxPlan) -> Result<&dyn BackendSnapshots> {
+        let found = self.of(plan).ok().and_then(Backend::snapshots);
+        found.ok_or_else(|| error::not_had(plan.backend, Capability::Snapshots))
+    }
+
+    pub(crate) fn images_of(&self, plan: &SandboxPlan) -> Result<&dyn BackendImages> {
+        let found = self.of(plan).ok().and_then(Backend::images);
+        found.ok_or_else(|| error::not_had(plan.backend, Capability::Images))
+    }
+}
