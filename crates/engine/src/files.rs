@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteStream, Engine, Principal, SandboxRef,
-    access::changes,
     client::{GuestError, PortStream},
     error,
     shared::{ActivityGuard, Life},
@@ -310,13 +309,14 @@ impl Engine {
         which: &SandboxRef,
         request: &Request,
     ) -> Result<(std::sync::Arc<Life>, ActivityGuard)> {
-        if changes(request) {
+        let properties = request.properties();
+        if properties.changes {
             who.may_change()?;
         }
-        let action = if runs_something(request) { Action::Exec } else { Action::Files };
+        let action = if properties.needs_workload { Action::Exec } else { Action::Files };
         let shared = self.core().find_to_look(who, which).await?;
         let (life, mut guard) = shared.enter(action, &self.core().clock)?;
-        if writes_files(request) {
+        if properties.writes_files {
             guard.begin_writing(&shared).await;
         }
         Ok((life, guard))
@@ -332,7 +332,7 @@ impl Engine {
         let label = life.client.label();
         let answer = life.client.call(request).await.map_err(|error| {
             let error = error::from_guest(error, label);
-            match context_of(request) {
+            match request.context() {
                 Some(context) => error.about(Thing::Context, context),
                 None => error,
             }
@@ -405,52 +405,13 @@ pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
     }
 }
 
-/// Whether the guest itself changes files for it.
-fn writes_files(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write { .. }
-            | Request::Mkdir { .. }
-            | Request::Remove { .. }
-            | Request::Copy { .. }
-            | Request::Rename { .. }
-            | Request::Symlink { .. }
-            | Request::Chmod { .. }
-            | Request::Chown { .. }
-            | Request::TarIn { .. }
-    )
-}
-
 /// What the guest said, and whose guest it is.
-/// The context that a request is about.
-fn context_of(request: &Request) -> Option<&str> {
-    match request {
-        Request::ContextCreate(start) => Some(&start.name),
-        Request::ContextReset { name }
-        | Request::ContextRemove { name }
-        | Request::ContextFork { name, .. } => Some(name),
-        _ => None,
-    }
-}
-
 pub(crate) struct Answer(pub(crate) Response, pub(crate) Subject);
 
 impl Answer {
     pub(crate) fn wrong(self) -> Error {
         error::from_guest(GuestError::Nonsense("another answer than was asked for"), &self.1)
     }
-}
-
-/// Whether the workload has to be awake for it.
-fn runs_something(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Connect { .. }
-            | Request::ContextCreate(_)
-            | Request::ContextFork { .. }
-            | Request::Listen { .. }
-            | Request::Accept { .. }
-    )
 }
 
 /// Counts as work until the stream is dropped.

@@ -9,9 +9,7 @@ use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
 use store::VolumeRecord;
 
 use crate::{
-    ByteStream, Engine, Listing, Principal, VolumeRef, WriteOptions,
-    access::changes,
-    error,
+    ByteStream, Engine, Listing, Principal, VolumeRef, WriteOptions, error,
     files::{self, Answer},
     volumes::{Claim, Held, Measured},
 };
@@ -183,7 +181,7 @@ impl Engine {
         which: &VolumeRef,
         request: &Request,
     ) -> Result<(VolumeRecord, Held)> {
-        if changes(request) {
+        if request.properties().changes {
             who.may_change()?;
         }
         let volume = self.core().find_volume(who, which)?;

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, PROTOCOL_VERSION, Request, Response};
+use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, Request, Response};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::Semaphore,
@@ -41,7 +41,7 @@ pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
 async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
     let mut reader = FrameReader::new(&stream);
     let writer = FrameWriter::new(&stream);
-    let hello = Hello { version: PROTOCOL_VERSION, build: env!("CARGO_PKG_VERSION").to_owned() };
+    let hello = Hello::of_build(env!("CARGO_PKG_VERSION"));
     writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
     while let Some(frame) = reader.next().await? {
         if frame.kind != FrameKind::Request {
@@ -49,13 +49,10 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
                 guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into()
             );
         }
-        let request = match frame.parse::<Request>() {
+        let request = match readable(&frame) {
             Ok(request) => request,
-            Err(error) => {
-                // Whether a body follows cannot be known, so the connection ends here.
-                let message = format!("a request that cannot be read: {error}");
-                return writer.fail(&Failure::new(FailureKind::InvalidRequest, message)).await;
-            }
+            // Whether a body follows cannot be known, so the connection ends here.
+            Err(failure) => return writer.fail(&failure).await,
         };
         drop(frame);
         let mut connection = Connection { guest, reader: &mut reader, writer };
@@ -64,6 +61,15 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The request in a frame, if it can be read and its host speaks a version that we speak.
+fn readable(frame: &Frame) -> Result<Request, Failure> {
+    let unreadable =
+        |error| Failure::new(FailureKind::InvalidRequest, format!("a request that cannot be read: {error}"));
+    let agreed = frame.agree_with_host().map_err(unreadable)?;
+    agreed.map_err(|mismatch| Failure::new(FailureKind::Unsupported, mismatch.to_string()))?;
+    frame.parse().map_err(unreadable)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +157,7 @@ impl Connection<'_, '_> {
                 self.tell(answer).await
             }
             files => {
-                let changes = files::may_change(&files);
+                let changes = files.properties().writes_files;
                 let next = self.answer_files(files).await;
                 if changes {
                     files::changed::touched();
@@ -177,7 +183,7 @@ impl Connection<'_, '_> {
                     Err(failure) => self.tell(Err(failure)).await,
                 }
             }
-            charged if files::takes_memory(&charged) => {
+            charged if charged.properties().fills_files => {
                 let taken = files::perform(self.guest, self.reader, charged).await?;
                 self.took(taken).await
             }
