@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use sandbox::{Error, ErrorKind};
-use schemars::JsonSchema;
+use sandbox::{Error, ErrorKind, Thing};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+pub(crate) use crate::output::Truncated;
 
 /// What a tool answers.
 #[derive(Debug)]
@@ -64,18 +65,6 @@ impl<D> Answer<D> {
     }
 }
 
-/// A field that does not hold all there is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Truncated {
-    pub(crate) field: String,
-    pub(crate) returned_bytes: u64,
-    pub(crate) total_bytes: u64,
-    /// Which call reads the rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
-}
-
 pub(crate) type ToolResult<D> = Result<Answer<D>, Failure>;
 
 /// Why a tool did not do what was asked.
@@ -93,7 +82,7 @@ pub(crate) struct Failure {
 }
 
 /// A host path outside what was allowed.
-pub(crate) const HOST_PATH_DENIED: &str = "host_path_denied";
+const HOST_PATH_DENIED: &str = "host_path_denied";
 /// A destructive call without `confirm`.
 pub(crate) const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
 /// The command ended with another status than 0, and the caller asked for that to be a failure.
@@ -126,13 +115,6 @@ impl Failure {
         self
     }
 
-    /// The parameter that a failure at the host is about, where it is not called hostPath.
-    #[must_use]
-    pub(crate) fn naming(mut self, parameter: &str) -> Self {
-        self.hint = self.hint.map(|hint| hint.replace("hostPath", parameter));
-        self
-    }
-
     /// For a failure of this kind, the next call; what the engine hints at is for people at a terminal.
     #[must_use]
     pub(crate) fn or_hint(mut self, kind: ErrorKind, hint: &str) -> Self {
@@ -143,29 +125,21 @@ impl Failure {
     }
 }
 
-impl From<Failure> for Error {
-    /// For front ends that know the product's kinds only.
-    fn from(failure: Failure) -> Self {
-        let kind = ErrorKind::ALL.into_iter().find(|kind| failure.code == kind.as_str());
-        let error = Self::new(kind.unwrap_or(ErrorKind::Denied), failure.message);
-        match failure.hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
-    }
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {
             tracing::error!(kind = %error.kind(), error = &error as &dyn std::error::Error, "a tool failed");
         }
         let kind = error.kind();
+        let denied_path = error
+            .subject()
+            .filter(|subject| kind == ErrorKind::Denied && subject.what == Thing::HostPath)
+            .map(|subject| json!({ "path": subject.name }));
         Self {
-            code: Cow::Borrowed(kind.as_str()),
+            code: Cow::Borrowed(if denied_path.is_some() { HOST_PATH_DENIED } else { kind.as_str() }),
             hint: super::words::hint(&error),
             message: error.to_string(),
-            details: None,
+            details: denied_path,
             retryable: kind.is_retryable(),
         }
     }
