@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use sandbox::{Namespace, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mcp, Settings, Toolset, Toolsets};
+use super::{Mcp, Settings, Toolset, Toolsets, surface::Surface};
 use crate::{
     hostfs::HostCaller,
     links::{AskersLinks, BaseUrl},
@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) mcp: Mcp,
+    /// What the caller is served.
+    pub(crate) surface: Arc<Surface>,
     pub(crate) who: Principal,
     pub(crate) settings: Arc<Settings>,
     /// Where names are looked up and sandboxes are made, for callers who may see every namespace.

@@ -6,6 +6,10 @@ use sandbox::{Error, ErrorKind, Thing};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::{
+    schema::JsonObject,
+    surface::{Form, Reply},
+};
 pub(crate) use crate::output::Truncated;
 
 /// What a tool answers.
@@ -33,6 +37,17 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) mime_type: Option<String>,
     pub(crate) size: Option<u64>,
+}
+
+impl<D: Serialize> Answer<D> {
+    /// The same with its data as JSON.
+    pub(crate) fn written(self) -> ToolResult<Value> {
+        let data = serde_json::to_value(&self.data).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error)
+        })?;
+        let Self { warnings, truncated, parts, .. } = self;
+        Ok(Answer { data, warnings, truncated, parts })
+    }
 }
 
 impl<D> Answer<D> {
@@ -147,46 +162,35 @@ impl From<Error> for Failure {
 
 pub(crate) const INTO_ITSELF: &str = "Choose a path for to that does not lie beneath from.";
 
-/// What goes out: the envelope as JSON, and whether it tells of a failure.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Envelope {
-    pub(crate) body: Value,
-    pub(crate) is_error: bool,
-    pub(crate) parts: Vec<Part>,
-}
+/// The native form: one object for every answer and every failure.
+#[derive(Debug)]
+pub(crate) struct Envelope;
 
-impl Envelope {
-    pub(crate) fn of<D: Serialize>(result: ToolResult<D>) -> Self {
-        match result {
-            Ok(answer) => match serde_json::to_value(&answer.data) {
-                Ok(data) => {
-                    Self { parts: answer.parts, ..Self::ok(data, answer.warnings, &answer.truncated) }
-                }
-                Err(error) => Self::failed(&Failure::from(
-                    Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error),
-                )),
-            },
-            Err(failure) => Self::failed(&failure),
-        }
+impl Form for Envelope {
+    fn schema(&self, data: &Value) -> Option<JsonObject> {
+        let schema = json!({
+            "type": "object",
+            "properties": { "ok": { "type": "boolean" }, "data": data },
+            "required": ["ok"],
+        });
+        schema.as_object().cloned()
     }
 
-    fn ok(data: Value, warnings: Vec<String>, truncated: &[Truncated]) -> Self {
-        let mut body = Map::from_iter([("ok".to_owned(), Value::Bool(true)), ("data".to_owned(), data)]);
-        if !warnings.is_empty() {
-            body.insert("warnings".to_owned(), Value::from(warnings));
+    fn answer(&self, answer: Answer<Value>) -> Reply {
+        let mut body =
+            Map::from_iter([("ok".to_owned(), Value::Bool(true)), ("data".to_owned(), answer.data)]);
+        if !answer.warnings.is_empty() {
+            body.insert("warnings".to_owned(), Value::from(answer.warnings));
         }
-        if !truncated.is_empty() {
-            body.insert("truncated".to_owned(), serde_json::json!(truncated));
+        if !answer.truncated.is_empty() {
+            body.insert("truncated".to_owned(), json!(answer.truncated));
         }
-        Self { body: Value::Object(body), is_error: false, parts: Vec::new() }
+        Reply { text: None, data: Some(Value::Object(body)), parts: answer.parts, error_code: None }
     }
 
-    pub(crate) fn failed(failure: &Failure) -> Self {
-        Self { body: serde_json::json!({ "ok": false, "error": failure }), is_error: true, parts: Vec::new() }
-    }
-
-    /// The code of the failure it tells of, for the audit.
-    pub(crate) fn error_code(&self) -> Option<&str> {
-        self.body.pointer("/error/code").and_then(Value::as_str)
+    fn failure(&self, failure: Failure) -> Reply {
+        let body = json!({ "ok": false, "error": failure });
+        let error_code = Some(failure.code.into_owned());
+        Reply { text: None, data: Some(body), parts: Vec::new(), error_code }
     }
 }

@@ -1,6 +1,7 @@
 //! MCP: the surface that agents use. Names and parameters follow microsandbox-mcp, and go beyond it in the same style.
 //!
-//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); what every call shares is in `call`
+//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); a surface (`surface`) is a choice of tools and
+//! the form of their answers; what every call shares is in `call`
 //! (who asks, under which settings), `arguments` (validation) and `envelope` (one shape for every answer and failure). Only `protocol/` knows the MCP library, its transports and its sessions.
 
 mod arguments;
@@ -13,6 +14,7 @@ mod protocol;
 mod resources;
 mod schema;
 mod settings;
+mod surface;
 #[cfg(test)]
 mod testing;
 mod tool;
@@ -34,7 +36,7 @@ pub use self::{
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
-use self::{tool::Registry, tools::Sessions, turns::Turns};
+use self::{surface::Surface, tools::Sessions, turns::Turns};
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{
     hostfs,
@@ -45,9 +47,9 @@ use crate::{
 /// What a daemon that stops gives to what goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
-/// Whether a tool only looks, so that calling it twice does no more than calling it once. An unknown one does not.
+/// Whether a tool of the native surface only looks, so that calling it twice does no more than calling it once. An unknown one does not.
 pub fn is_read_only(tool: &str) -> bool {
-    Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only)
+    Surface::native().find(tool).is_some_and(|tool| tool.hints.read_only)
 }
 
 /// What all MCP clients of one daemon share. Clones are the same.
