@@ -44,7 +44,6 @@ mod shared;
 mod snapshots;
 mod turns;
 mod view;
-mod volume_files;
 mod volumes;
 
 pub use ::build::{Ignore as BuildIgnore, Network as BuildNetwork};
@@ -77,7 +76,7 @@ pub use crate::{
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
-    files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
+    files::{FilesOf, GrepQuery, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},

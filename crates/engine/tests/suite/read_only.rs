@@ -56,10 +56,6 @@ const LOOKING: &[&str] = &[
     "usage",
     "verify_snapshot",
     "volume",
-    "volume_list",
-    "volume_pack",
-    "volume_read_file",
-    "volume_stat",
     "volumes",
     "wait_exec",
     "wait_package_job",
@@ -72,7 +68,7 @@ type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 /// `name: call` for each, with what it returns thrown away.
 macro_rules! attempts {
     ($engine:expr, $($name:ident($($argument:expr),*)),* $(,)?) => {
-        vec![$((stringify!($name), async { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
+        vec![$((stringify!($name), async move { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
     };
 }
 
@@ -138,12 +134,12 @@ fn attempts<'a>(
         ),
         create_volume(who, volume_spec()),
         remove_volume(who, &volume()),
-        volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
-        volume_mkdir(who, &volume(), "/made", true, None),
-        volume_unpack(who, &volume(), "/", bytes("x")),
-        volume_remove_path(who, &volume(), "/kept", true),
-        volume_copy_path(who, &volume(), "/kept", "/made", true),
-        volume_rename_path(who, &volume(), "/kept", "/made", true),
+        write_file(who, &volume(), "/made", Default::default(), bytes("x")),
+        mkdir(who, &volume(), "/made", true, None),
+        unpack(who, &volume(), "/", false, bytes("x")),
+        remove_path(who, &volume(), "/kept", true),
+        copy_path(who, &volume(), "/kept", "/made", true),
+        rename_path(who, &volume(), "/kept", "/made", true),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     links::SandboxLinks,
-    mcp::{envelope::Truncated, output::Capture},
+    output::{Capture, Truncated},
 };
 
 /// What a shell shows for SIGKILL, where nobody knows how it ended.

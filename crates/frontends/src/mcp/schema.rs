@@ -20,16 +20,6 @@ pub(crate) fn input<A: JsonSchema>() -> JsonObject {
     object(schema)
 }
 
-/// The envelope around what a tool answers.
-pub(crate) fn output<D: JsonSchema>() -> JsonObject {
-    let data = of::<D>();
-    object(json!({
-        "type": "object",
-        "properties": { "ok": { "type": "boolean" }, "data": data },
-        "required": ["ok"],
-    }))
-}
-
 /// A field of an answer that is always there, and `null` while there is nothing to say. Written out as one of two types,
 /// which [`tidy`] leaves alone: a client that checks answers must know of the `null`.
 #[derive(Debug, Clone, Copy, Serialize)]

@@ -26,7 +26,7 @@ use crate::{
     code::{self, Budget, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
-    mcp::output::until_character_border,
+    output::until_character_border,
 };
 
 /// Kept of each stream in one answer, head and tail.

@@ -78,7 +78,7 @@ async fn remove(State(rest): State<Rest>, ask: AskVolume) -> ApiResult<StatusCod
         headers(("x-warren-size" = u64, description = "Size of the whole file."), ("x-warren-mode" = String)))))]
 async fn read(State(rest): State<Rest>, ask: AskVolume<v1::ReadQuery>) -> ApiResult<Response> {
     let v1::ReadQuery { path, offset, length, .. } = &ask.query;
-    let (entry, bytes) = rest.engine.volume_read_file(&ask.who, &ask.which, path, *offset, *length).await?;
+    let (entry, bytes) = rest.engine.read_file(&ask.who, &ask.which, path, *offset, *length).await?;
     Ok(stream::file(&entry, bytes))
 }
 
@@ -94,7 +94,7 @@ async fn write(
 ) -> ApiResult<Json<v1::Written>> {
     let v1::WriteQuery { path, mode, write, parents, .. } = &ask.query;
     let options = WriteOptions { mode: *write, permissions: mode.map(|mode| mode.0), parents: *parents };
-    let bytes = rest.engine.volume_write_file(&ask.who, &ask.which, path, options, byte_stream(body)).await?;
+    let bytes = rest.engine.write_file(&ask.who, &ask.which, path, options, byte_stream(body)).await?;
     Ok(Json(v1::Written { bytes }))
 }
 
@@ -103,7 +103,7 @@ async fn write(
     params(("volume" = String, Path, description = "Name."), v1::StatQuery),
     responses((status = 200, body = v1::FileEntry)))]
 async fn stat(State(rest): State<Rest>, ask: AskVolume<v1::StatQuery>) -> ApiResult<Json<v1::FileEntry>> {
-    let entry = rest.engine.volume_stat(&ask.who, &ask.which, &ask.query.path, ask.query.follow).await?;
+    let entry = rest.engine.stat(&ask.who, &ask.which, &ask.query.path, ask.query.follow).await?;
     Ok(Json(entry.into()))
 }
 
@@ -116,7 +116,7 @@ async fn list_files(
     ask: AskVolume<v1::ListQuery>,
 ) -> ApiResult<Json<v1::FileList>> {
     let v1::ListQuery { path, recursive, limit: asked, .. } = &ask.query;
-    let found = rest.engine.volume_list(&ask.who, &ask.which, path, *recursive, limit(*asked)).await?;
+    let found = rest.engine.list(&ask.who, &ask.which, path, *recursive, limit(*asked)).await?;
     let entries = found.entries.into_iter().map(Into::into).collect();
     Ok(Json(v1::FileList { entries, truncated: found.truncated }))
 }
@@ -131,7 +131,7 @@ async fn mkdir(
     JsonBody(asked): JsonBody<v1::MkdirRequest>,
 ) -> ApiResult<StatusCode> {
     let mode = asked.mode.map(|mode| mode.0);
-    rest.engine.volume_mkdir(&ask.who, &ask.which, &asked.path, asked.parents, mode).await?;
+    rest.engine.mkdir(&ask.who, &ask.which, &asked.path, asked.parents, mode).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -144,7 +144,7 @@ async fn remove_file(
     ask: AskVolume,
     JsonBody(asked): JsonBody<v1::RemoveRequest>,
 ) -> ApiResult<StatusCode> {
-    rest.engine.volume_remove_path(&ask.who, &ask.which, &asked.path, asked.recursive).await?;
+    rest.engine.remove_path(&ask.who, &ask.which, &asked.path, asked.recursive).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -157,7 +157,7 @@ async fn copy(
     ask: AskVolume,
     JsonBody(asked): JsonBody<v1::CopyRequest>,
 ) -> ApiResult<StatusCode> {
-    rest.engine.volume_copy_path(&ask.who, &ask.which, &asked.from, &asked.to, asked.recursive).await?;
+    rest.engine.copy_path(&ask.who, &ask.which, &asked.from, &asked.to, asked.recursive).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -170,7 +170,7 @@ async fn rename(
     ask: AskVolume,
     JsonBody(asked): JsonBody<v1::RenameRequest>,
 ) -> ApiResult<StatusCode> {
-    rest.engine.volume_rename_path(&ask.who, &ask.which, &asked.from, &asked.to, asked.replace).await?;
+    rest.engine.rename_path(&ask.who, &ask.which, &asked.from, &asked.to, asked.replace).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -179,7 +179,7 @@ async fn rename(
     params(("volume" = String, Path, description = "Name."), v1::ArchiveQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-tar")))]
 async fn pack(State(rest): State<Rest>, ask: AskVolume<v1::ArchiveQuery>) -> ApiResult<Response> {
-    let bytes = rest.engine.volume_pack(&ask.who, &ask.which, &ask.query.path).await?;
+    let bytes = rest.engine.pack(&ask.who, &ask.which, &ask.query.path).await?;
     Ok(stream::raw("application/x-tar", bytes))
 }
 
@@ -193,6 +193,6 @@ async fn unpack(
     ask: AskVolume<v1::ArchiveQuery>,
     body: Body,
 ) -> ApiResult<Json<v1::Written>> {
-    let bytes = rest.engine.volume_unpack(&ask.who, &ask.which, &ask.query.path, byte_stream(body)).await?;
+    let bytes = rest.engine.unpack(&ask.who, &ask.which, &ask.query.path, false, byte_stream(body)).await?;
     Ok(Json(v1::Written { bytes }))
 }

@@ -5,9 +5,13 @@ use futures_util::TryStreamExt;
 use sandbox::{Error, ErrorKind, ExecId, FileKind, Result};
 use serde_json::{Value, json};
 
-use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri::Target};
-use crate::code::{self, Form};
-use crate::mcp::{call::Call, output::Collector, tools::create::create_schema};
+use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, uri::Target};
+use crate::{
+    code::{self, Form},
+    links::media_type,
+    mcp::{call::Call, tools::create::create_schema},
+    output::Collector,
+};
 
 /// What is at an address now. JSON stands there bare, without the envelope of tools.
 pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
@@ -84,8 +88,8 @@ async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static s
         }
     }
     Ok(match String::from_utf8(bytes) {
-        Ok(text) => (media::of_file(path, true), Content::Text(text)),
-        Err(error) => (media::of_file(path, false), Content::Blob(error.into_bytes())),
+        Ok(text) => (media_type(path, true), Content::Text(text)),
+        Err(error) => (media_type(path, false), Content::Blob(error.into_bytes())),
     })
 }
 

@@ -6,7 +6,6 @@ mod builds;
 mod calls;
 mod code;
 mod entries;
-mod error;
 mod events;
 mod execs;
 mod files;
@@ -15,11 +14,14 @@ mod keys;
 mod links;
 mod packages;
 mod sandboxes;
-pub mod schema;
 mod snapshots;
 mod system;
 mod volumes;
 
+pub use crate::{
+    http::{ErrorBody, ErrorDetail},
+    schema,
+};
 pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};
 pub use code::{
@@ -29,7 +31,6 @@ pub use code::{
 pub use entries::{
     ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
 };
-pub use error::{ErrorBody, ErrorDetail};
 pub use events::EventsQuery;
 pub use execs::{
     CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputQuery,

@@ -137,7 +137,7 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
 /// What the host refused comes first: the engine only saw that the bytes broke off.
 fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
     let at_host = reports.iter().find_map(|(index, report)| match report.take() {
-        Some(Err(failure)) => Some(patches::at_place(*index, failure)),
+        Some(Err(error)) => Some(patches::at_place(*index, error.into())),
         _ => None,
     });
     at_host.unwrap_or_else(|| {

@@ -4,6 +4,8 @@ mod change;
 mod copy;
 mod edit;
 mod host;
+#[cfg(test)]
+mod host_stories;
 mod link;
 mod list;
 mod ports;
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::{
     change::RemoveKind,
+    host::for_call,
     list::{FsEntry, FsMeta, MAX_LIMIT, listed_entries},
     read::{Part, not_text},
 };

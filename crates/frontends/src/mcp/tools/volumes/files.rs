@@ -137,7 +137,7 @@ async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Read> {
     let (offset, encoding) = (arguments.offset.unwrap_or(0), arguments.encoding.unwrap_or_default());
     // One more than fits, to see whether that was all.
     let length = Some(max as u64 + 1);
-    let opened = call.engine().volume_read_file(&call.who, &which, &path, offset, length).await;
+    let opened = call.engine().read_file(&call.who, &which, &path, offset, length).await;
     let (entry, stream) = opened.map_err(explained)?;
     let (bytes, is_cut) = collect(stream, max).await.map_err(explained)?;
     let part = Part::of(encoding, &bytes, offset, is_cut);
@@ -181,7 +181,7 @@ async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
     let encoding = encoding.unwrap_or_default();
     let bytes = once(encoding.decode(content)?);
     let options = WriteOptions { mode: WriteMode::Replace, permissions: None, parents: true };
-    let written = call.engine().volume_write_file(&call.who, &which, &within(&path)?, options, bytes).await;
+    let written = call.engine().write_file(&call.who, &which, &within(&path)?, options, bytes).await;
     let written = written.map_err(explained)?;
     Ok(Answer::new(Written { name, path, encoding, written }))
 }
@@ -199,7 +199,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> 
     let which = meant(&call, &arguments.name)?;
     let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(MAX_LIMIT));
     let path = within(&arguments.path)?;
-    let listed = call.engine().volume_list(&call.who, &which, &path, recursive, limit).await;
+    let listed = call.engine().list(&call.who, &which, &path, recursive, limit).await;
     Ok(listed_entries(listed.map_err(explained)?))
 }
 
@@ -214,7 +214,7 @@ struct StatArguments {
 async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {
     let which = meant(&call, &arguments.name)?;
     let (path, follow) = (within(&arguments.path)?, arguments.follow.unwrap_or(false));
-    let entry = call.engine().volume_stat(&call.who, &which, &path, follow).await.map_err(explained)?;
+    let entry = call.engine().stat(&call.who, &which, &path, follow).await.map_err(explained)?;
     Ok(Answer::new(FsMeta::from(entry)))
 }
 
@@ -234,7 +234,7 @@ struct Exists {
 async fn exists(call: Call, arguments: PathArguments) -> ToolResult<Exists> {
     let PathArguments { name, path } = arguments;
     let which = meant(&call, &name)?;
-    let exists = match call.engine().volume_stat(&call.who, &which, &within(&path)?, true).await {
+    let exists = match call.engine().stat(&call.who, &which, &within(&path)?, true).await {
         Ok(_) => true,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongState) => {
             // Only where it is the path that is missing, or leads through a file, and not the volume.
@@ -256,7 +256,7 @@ struct Made {
 async fn mkdir(call: Call, arguments: PathArguments) -> ToolResult<Made> {
     let PathArguments { name, path } = arguments;
     let which = meant(&call, &name)?;
-    call.engine().volume_mkdir(&call.who, &which, &within(&path)?, true, None).await.map_err(explained)?;
+    call.engine().mkdir(&call.who, &which, &within(&path)?, true, None).await.map_err(explained)?;
     Ok(Answer::new(Made { name, path, created: true }))
 }
 
@@ -280,10 +280,10 @@ async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Removed> {
     let (which, at, kind) = (meant(&call, &name)?, within(&path)?, kind.unwrap_or_default());
     let (engine, who) = (call.engine(), &call.who);
     if kind != RemoveKind::Auto {
-        kind.check(&engine.volume_stat(who, &which, &at, false).await.map_err(explained)?)?;
+        kind.check(&engine.stat(who, &which, &at, false).await.map_err(explained)?)?;
     }
     let recursive = kind != RemoveKind::File;
-    engine.volume_remove_path(who, &which, &at, recursive).await.map_err(explained)?;
+    engine.remove_path(who, &which, &at, recursive).await.map_err(explained)?;
     Ok(Answer::new(Removed { name, path, removed: true }))
 }
 
@@ -305,7 +305,7 @@ struct Copied {
 /// Makes the directories that lead to the target, where there is something to bring there.
 async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) -> Result<(), Failure> {
     let (engine, who) = (call.engine(), &call.who);
-    let found = engine.volume_stat(who, which, source, false).await.map_err(explained)?;
+    let found = engine.stat(who, which, source, false).await.map_err(explained)?;
     let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
     if is_beneath && found.kind == FileKind::Directory {
         return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
@@ -313,7 +313,7 @@ async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) ->
     }
     match target.rsplit_once('/') {
         None | Some(("", _)) => Ok(()),
-        Some((parent, _)) => engine.volume_mkdir(who, which, parent, true, None).await.map_err(explained),
+        Some((parent, _)) => engine.mkdir(who, which, parent, true, None).await.map_err(explained),
     }
 }
 
@@ -321,7 +321,7 @@ async fn copy(call: Call, arguments: MoveArguments) -> ToolResult<Copied> {
     let MoveArguments { name, from, to } = arguments;
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
     make_way(&call, &which, &source, &target).await?;
-    let copied = call.engine().volume_copy_path(&call.who, &which, &source, &target, true).await;
+    let copied = call.engine().copy_path(&call.who, &which, &source, &target, true).await;
     copied.map_err(|error| {
         let is_into_itself = sandbox::is_beneath(&target, &source);
         let failure = explained(error);
@@ -343,7 +343,7 @@ async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<Renamed> {
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
     make_way(&call, &which, &source, &target).await?;
     if source != target {
-        let renamed = call.engine().volume_rename_path(&call.who, &which, &source, &target, true).await;
+        let renamed = call.engine().rename_path(&call.who, &which, &source, &target, true).await;
         renamed.map_err(|error| {
             let hint = "Call volume_fs_remove for what is there, or choose another to.";
             explained(error).or_hint(ErrorKind::AlreadyExists, hint).or_hint(ErrorKind::WrongState, hint)

@@ -2,26 +2,20 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use engine::{ByteStream, SandboxRef, WriteOptions};
+use engine::{ByteStream, Engine, SandboxRef};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use sandbox::{Error, ErrorKind, FileEntry, FileKind, WriteMode};
+use sandbox::{Error, ErrorKind, FileEntry, FileKind, Result};
 use tokio::sync::mpsc;
 
 use super::{
-    MAX_BYTES, MAX_DEPTH, MAX_ENTRIES, MAX_NAMED_SKIPS, QUEUE,
+    HostCaller, MAX_BYTES, MAX_DEPTH, MAX_ENTRIES, MAX_NAMED_SKIPS, QUEUE,
     place::{Access, Place, meant},
     sink::{self, Order, Top},
     source::{self, Opened, Stop, stays_inside},
 };
-use crate::mcp::{
-    call::Call,
-    envelope::{Failure, HOST_PATH_DENIED},
-};
 
 /// Entries of one directory of a sandbox: what one answer of the guest holds.
 const MAX_LISTED: u32 = 10_000;
-/// A caller who waits is told after each so many bytes.
-const BYTES_PER_STEP: u64 = 8 * 1024 * 1024;
 
 /// What a copy did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,39 +57,38 @@ impl Tally {
         self.copied
     }
 
-    pub(super) fn room_for(&self, n_more: u64) -> Result<(), Failure> {
+    pub(super) fn room_for(&self, n_more: u64) -> Result<()> {
         let Copied { files, directories, links, skipped, .. } = &self.copied;
         if files + directories + links + skipped + n_more > MAX_ENTRIES {
             let message = format!("there are more than {MAX_ENTRIES} files to copy");
             return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Copy a directory further down, or an archive.")
-                .into());
+                .with_hint("Copy a directory further down, or an archive."));
         }
         Ok(())
     }
 
-    pub(super) fn file(&mut self, size: u64) -> Result<(), Failure> {
+    pub(super) fn file(&mut self, size: u64) -> Result<()> {
         self.room_for(1)?;
         self.copied.files += 1;
         self.bytes(size)
     }
 
-    pub(super) fn bytes(&mut self, n_more: u64) -> Result<(), Failure> {
+    pub(super) fn bytes(&mut self, n_more: u64) -> Result<()> {
         self.copied.bytes = self.copied.bytes.saturating_add(n_more);
         if self.copied.bytes > MAX_BYTES {
             let message = format!("there are more than {MAX_BYTES} bytes to copy");
-            return Err(Error::new(ErrorKind::LimitReached, message).with_hint("Copy less at once.").into());
+            return Err(Error::new(ErrorKind::LimitReached, message).with_hint("Copy less at once."));
         }
         Ok(())
     }
 
-    pub(super) fn directory(&mut self) -> Result<(), Failure> {
+    pub(super) fn directory(&mut self) -> Result<()> {
         self.room_for(1)?;
         self.copied.directories += 1;
         Ok(())
     }
 
-    pub(super) fn link(&mut self) -> Result<(), Failure> {
+    pub(super) fn link(&mut self) -> Result<()> {
         self.room_for(1)?;
         self.copied.links += 1;
         Ok(())
@@ -109,45 +102,30 @@ impl Tally {
     }
 }
 
-pub(super) fn too_deep(path: &impl std::fmt::Display) -> Failure {
+pub(super) fn too_deep(path: &impl std::fmt::Display) -> Error {
     let message = format!("{path} has more than {MAX_DEPTH} directories within each other");
-    Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.").into()
+    Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.")
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(broken)?
 }
 
-fn broken(error: tokio::task::JoinError) -> Failure {
-    Error::new(ErrorKind::Internal, "the copy broke off").with_source(error).into()
+fn broken(error: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Internal, "the copy broke off").with_source(error)
 }
 
-pub(super) async fn find(call: &Call, path: &str, access: Access) -> Result<(PathBuf, Place), Failure> {
-    let shown = meant(call, path)?;
+pub(super) async fn find(caller: HostCaller<'_>, path: &str, access: Access) -> Result<(PathBuf, Place)> {
+    let shown = meant(caller, path)?;
     if access == Access::Write {
         // The engine never sees this write, so it cannot refuse it.
-        call.who.may_change()?;
+        caller.who.may_change()?;
     }
-    let settings = std::sync::Arc::clone(&call.settings);
-    let wanted = shown.clone();
-    let place = blocking(move || Place::find(&settings.host, &wanted, access)).await;
-    let place = place.map_err(|failure| told_where_to_allow(call, failure))?;
-    Ok((shown, place))
-}
-
-/// What is allowed comes from the command line of `warren mcp` for clients on stdio, who say where they stand, and from
-/// that of the daemon for those on HTTP.
-pub(super) fn told_where_to_allow(call: &Call, failure: Failure) -> Failure {
-    if failure.code != HOST_PATH_DENIED {
-        return failure;
-    }
-    let command = if call.settings.host.working_directory.is_some() { "warren mcp" } else { "warren serve" };
-    failure.with_hint(format!(
-        "Only a person at the host can allow it: `{command} --allow-host-path DIR` to read beneath DIR, \
-         `{command} --allow-host-path DIR:rw` to write too."
-    ))
+    let (policy, wanted) = (caller.policy.clone(), shown.clone());
+    let place = blocking(move || Place::find(&policy, &wanted, access)).await;
+    Ok((shown, place.map_err(|error| caller.how_to_allow(error))?))
 }
 
 /// A file or directory of the host that may be read, held open: what is copied later is this one, whatever is at its path
@@ -159,74 +137,24 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) async fn open(call: &Call, path: &str) -> Result<Self, Failure> {
-        let (shown, place) = find(call, path, Access::Read).await?;
+    pub(crate) async fn open(caller: impl Into<HostCaller<'_>>, path: &str) -> Result<Self> {
+        let caller = caller.into();
+        let (shown, place) = find(caller, path, Access::Read).await?;
         let opened = blocking(move || source::open(&place)).await;
-        let opened = opened.map_err(|failure| told_where_to_allow(call, failure))?;
+        let opened = opened.map_err(|error| caller.how_to_allow(error))?;
         Ok(Self { shown, opened })
     }
 
     /// Refuses a directory where a patch of a file was asked for, and the other way round.
-    pub(crate) fn check_kind(&self, wants_directory: bool) -> Result<(), Failure> {
+    pub(crate) fn check_kind(&self, wants_directory: bool) -> Result<()> {
         let (is, right) = match self.opened {
             Opened::Directory(_) if !wants_directory => ("a directory", "copyDir"),
             Opened::File { .. } if wants_directory => ("a file", "copyFile"),
             _ => return Ok(()),
         };
-        Err(Failure::invalid(format!("{} on the host is {is}", self.shown.display()))
+        Err(Error::invalid(format!("{} on the host is {is}", self.shown.display()))
             .with_hint(format!("Use a patch of kind {right}.")))
     }
-
-    /// Copies into a sandbox. A file becomes `path`; what is in a directory comes beneath `path`. Missing directories are
-    /// made.
-    pub(crate) async fn copy_into(
-        self,
-        call: &Call,
-        which: &SandboxRef,
-        path: &str,
-    ) -> Result<Copied, Failure> {
-        let (chunks, incoming) = mpsc::channel(QUEUE);
-        let bytes = told(call, received(incoming));
-        let host_path = self.shown.to_string_lossy().into_owned();
-        let engine = call.engine();
-        let (reader, written) = match self.opened {
-            Opened::File { mut file, mode } => {
-                let reader = tokio::task::spawn_blocking(move || {
-                    let mut tally = Tally::default();
-                    stopped(source::send_file(&mut file, &self.shown, &chunks, &mut tally), &chunks)?;
-                    Ok(tally)
-                });
-                let options =
-                    WriteOptions { mode: WriteMode::Replace, permissions: Some(mode), parents: true };
-                (reader, engine.write_file(&call.who, which, path, options, bytes).await)
-            }
-            Opened::Directory(directory) => {
-                engine.mkdir(&call.who, which, path, true, None).await?;
-                let reader = tokio::task::spawn_blocking(move || {
-                    let sent = source::send_tree(directory, &self.shown, chunks.clone(), Tally::default());
-                    stopped(sent, &chunks)
-                });
-                (reader, engine.unpack(&call.who, which, path, false, bytes).await)
-            }
-        };
-        // What went wrong at the host comes first: the sandbox only saw that the bytes broke off.
-        let tally = match reader.await.map_err(broken)? {
-            Ok(tally) => tally,
-            Err(Stop::Failed(failure)) => return Err(failure),
-            Err(Stop::Gone) => Tally::default(),
-        };
-        written?;
-        Ok(Copied { host_path, ..tally.copied })
-    }
-}
-
-/// A copy that stopped must not look like one that is complete.
-pub(super) fn stopped<T>(result: Result<T, Stop>, chunks: &source::Chunks) -> Result<T, Stop> {
-    if result.is_err() {
-        let broken = Error::new(ErrorKind::Cancelled, "the host's files could not be read to the end");
-        chunks.blocking_send(Err(broken)).unwrap_or(());
-    }
-    result
 }
 
 pub(super) fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) -> ByteStream {
@@ -234,51 +162,32 @@ pub(super) fn received(incoming: mpsc::Receiver<sandbox::Result<bytes::Bytes>>) 
         .boxed()
 }
 
-/// Tells a caller who waits how far the bytes are.
-pub(super) fn told(call: &Call, bytes: ByteStream) -> ByteStream {
-    if !call.progress.is_wanted() {
-        return bytes;
-    }
-    let progress = call.progress.clone();
-    let mut done = 0_u64;
-    bytes
-        .then(move |chunk| {
-            let before = done / BYTES_PER_STEP;
-            done += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-            let (progress, done, is_due) = (progress.clone(), done, done / BYTES_PER_STEP > before);
-            async move {
-                if is_due {
-                    progress.tell(done as f64, None, format!("{done} bytes copied")).await;
-                }
-                chunk
-            }
-        })
-        .boxed()
-}
-
 /// Copies a file or directory of a sandbox to the host. A file becomes `host_path`; what is in a directory comes beneath
 /// it. Missing directories are made.
+///
+/// `watched` sees the bytes of each file go by.
 pub(crate) async fn copy_out(
-    call: &Call,
+    caller: HostCaller<'_>,
+    engine: &Engine,
     which: &SandboxRef,
     path: &str,
     host_path: &str,
-) -> Result<Copied, Failure> {
-    let (shown, place) = find(call, host_path, Access::Write).await?;
-    let entry = call.engine().stat(&call.who, which, path, true).await?;
+    watched: impl Fn(ByteStream) -> ByteStream,
+) -> Result<Copied> {
+    let (shown, place) = find(caller, host_path, Access::Write).await?;
+    let entry = engine.stat(caller.who, which, path, true).await?;
     let top = match entry.kind {
         FileKind::File => Top::File,
         FileKind::Directory => Top::Directory,
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             let message = format!("{path} is neither a file nor a directory");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Pipes, sockets and devices are not copied; name a file or a directory.")
-                .into());
+                .with_hint("Pipes, sockets and devices are not copied; name a file or a directory."));
         }
     };
     let (orders, inbox) = mpsc::channel(QUEUE);
     let writer = tokio::task::spawn_blocking(move || sink::run(&place, top, inbox));
-    let mut copy = CopyOut { call, which, orders, tally: Tally::default() };
+    let mut copy = CopyOut { caller, engine, which, watched, orders, tally: Tally::default() };
     let read = match (top, shown.file_name()) {
         (Top::File, name) => copy.file(path, name.unwrap_or_default().to_owned(), entry.mode).await,
         (Top::Directory, _) => copy.tree(path.to_owned()).await,
@@ -291,32 +200,32 @@ pub(crate) async fn copy_out(
     // What the host refused comes first: the reading side only saw that nobody takes its orders.
     match (writer.await.map_err(broken)?, read) {
         (Ok(()), Ok(())) => Ok(Copied { host_path: shown.to_string_lossy().into_owned(), ..tally.copied }),
-        (_, Err(Stop::Failed(failure))) | (Err(failure), _) => Err(told_where_to_allow(call, failure)),
-        (Ok(()), Err(Stop::Gone)) => Err(Error::new(ErrorKind::Internal, "the copy broke off").into()),
+        (_, Err(Stop::Failed(error))) | (Err(error), _) => Err(caller.how_to_allow(error)),
+        (Ok(()), Err(Stop::Gone)) => Err(Error::new(ErrorKind::Internal, "the copy broke off")),
     }
 }
 
 /// Reads a sandbox's files and has them written.
-struct CopyOut<'a> {
-    call: &'a Call,
+struct CopyOut<'a, W> {
+    caller: HostCaller<'a>,
+    engine: &'a Engine,
     which: &'a SandboxRef,
+    watched: W,
     orders: mpsc::Sender<Order>,
     tally: Tally,
 }
 
-impl CopyOut<'_> {
+impl<W: Fn(ByteStream) -> ByteStream> CopyOut<'_, W> {
     async fn order(&self, order: Order) -> Result<(), Stop> {
         self.orders.send(order).await.map_err(|_closed| Stop::Gone)
     }
 
     async fn file(&mut self, path: &str, name: OsString, mode: u32) -> Result<(), Stop> {
-        let engine = self.call.engine();
-        let (_, bytes) =
-            engine.read_file(&self.call.who, self.which, path, 0, None).await.map_err(Failure::from)?;
-        let mut bytes = told(self.call, bytes);
+        let (_, bytes) = self.engine.read_file(self.caller.who, self.which, path, 0, None).await?;
+        let mut bytes = (self.watched)(bytes);
         self.tally.file(0)?;
         self.order(Order::File { name, mode }).await?;
-        while let Some(chunk) = bytes.try_next().await.map_err(Failure::from)? {
+        while let Some(chunk) = bytes.try_next().await? {
             self.tally.bytes(chunk.len() as u64)?;
             self.order(Order::Bytes(chunk)).await?;
         }
@@ -352,7 +261,7 @@ impl CopyOut<'_> {
                     stack.push((inner, entries.into_iter()));
                 }
                 FileKind::File => match self.file(&inner, name.into(), entry.mode).await {
-                    Err(Stop::Failed(failure)) if failure.code == ErrorKind::NotFound.as_str() => {
+                    Err(Stop::Failed(error)) if error.kind() == ErrorKind::NotFound => {
                         self.tally.skip(&inner);
                     }
                     result => result?,
@@ -374,16 +283,12 @@ impl CopyOut<'_> {
     }
 
     async fn list(&self, path: &str) -> Result<Vec<FileEntry>, Stop> {
-        let engine = self.call.engine();
-        let listed = engine.list(&self.call.who, self.which, path, false, MAX_LISTED).await;
-        let found = listed.map_err(Failure::from)?;
+        let found = self.engine.list(self.caller.who, self.which, path, false, MAX_LISTED).await?;
         if found.truncated {
             let message = format!("{path} has more than {} entries", found.entries.len());
-            return Err(Failure::from(
-                Error::new(ErrorKind::LimitReached, message)
-                    .with_hint("Pack it inside with sandbox_exec (tar) and copy the archive."),
-            )
-            .into());
+            return Err(Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Pack it with tar inside, and copy the archive.")
+                .into());
         }
         Ok(found.entries)
     }

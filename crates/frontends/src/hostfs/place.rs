@@ -10,15 +10,12 @@ use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
 };
-use sandbox::{Error, ErrorKind};
-use serde_json::json;
+use sandbox::{Error, ErrorKind, Result, Thing};
 
-use super::beneath::{self, Bounds};
-use crate::mcp::{
-    HostPolicy, HostRoot,
-    call::Call,
-    envelope::{Failure, HOST_PATH_DENIED},
-    settings::normal,
+use super::{
+    HostCaller, HostPolicy, HostRoot,
+    beneath::{self, Bounds},
+    policy::normal,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +37,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Finds the allowed directory. Touches the host's files only to open that one, so it blocks.
-    pub(super) fn find(policy: &HostPolicy, path: &Path, access: Access) -> Result<Self, Failure> {
+    pub(super) fn find(policy: &HostPolicy, path: &Path, access: Access) -> Result<Self> {
         if policy.unrestricted {
             return Self::at_root(Path::new("/"), path, path, Bounds::Free);
         }
@@ -73,7 +70,7 @@ impl Place {
     }
 
     /// The root itself is opened by its path: it is the operator's choice, and may well be a link.
-    fn at_root(root: &Path, rest: &Path, shown: &Path, bounds: Bounds) -> Result<Self, Failure> {
+    fn at_root(root: &Path, rest: &Path, shown: &Path, bounds: Bounds) -> Result<Self> {
         let fd = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| failed("open", root, error))?;
         let rest = rest.strip_prefix("/").unwrap_or(rest);
@@ -115,49 +112,50 @@ impl Place {
 }
 
 /// Whether this caller may touch the host at all, and the absolute path that it means.
-pub(super) fn meant(call: &Call, path: &str) -> Result<PathBuf, Failure> {
-    if call.who.scope != Scope::All {
+pub(super) fn meant(caller: HostCaller<'_>, path: &str) -> Result<PathBuf> {
+    if caller.who.scope != Scope::All {
         return Err(denied(Path::new(path), "is on the host, which a caller of one namespace cannot touch")
-            .with_hint("Pass content with sandbox_fs_write and sandbox_fs_read instead."));
+            .with_hint("Write and read the content itself instead."));
     }
     if path.is_empty() || path.contains('\0') {
-        return Err(Failure::invalid("the host path is empty or contains a NUL byte")
+        return Err(Error::invalid("the host path is empty or contains a NUL byte")
             .with_hint("Give an absolute path."));
     }
     if path == "~" || path.starts_with("~/") {
-        return Err(Failure::invalid(format!(
+        return Err(Error::invalid(format!(
             "the host path {path:?} begins with ~, which means nothing here"
         ))
         .with_hint("Write the home directory out."));
     }
     let path = Path::new(path);
-    match (path.is_absolute(), &call.settings.host.working_directory) {
+    match (path.is_absolute(), &caller.policy.working_directory) {
         (true, _) => Ok(normal(path)),
         (false, Some(directory)) if directory.is_absolute() => Ok(normal(&directory.join(path))),
-        (false, _) => Err(Failure::invalid(format!("the host path {} is not absolute", path.display()))
+        (false, _) => Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
             .with_hint("Give a path that begins with /.")),
     }
 }
 
-pub(super) fn denied(path: &Path, why: &str) -> Failure {
-    Failure::new(HOST_PATH_DENIED, format!("{} {why}", path.display())).with_details(json!({ "path": path }))
+pub(super) fn denied(path: &Path, why: &str) -> Error {
+    let shown = path.display().to_string();
+    Error::new(ErrorKind::Denied, format!("{shown} {why}")).about(Thing::HostPath, shown)
 }
 
 /// What the kernel said of a host path.
-pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Failure {
+pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Error {
     let at = path.display();
     let error = match errno {
         Errno::XDEV => return denied(path, "leads out of the directory that is allowed"),
         Errno::LOOP => return denied(path, "leads through a symbolic link that is not followed"),
         Errno::NOENT => Error::not_found(format!("{at} is not there on the host"))
-            .with_hint("Check hostPath; it is a path of the host, not of the sandbox."),
+            .with_hint("Check the path: it is one of the host, not of the sandbox."),
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             Error::new(ErrorKind::Denied, format!("could not {what} {at} on the host: {errno}"))
                 .with_hint("The user that runs the daemon has no right to it.")
         }
         Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => {
             Error::new(ErrorKind::WrongState, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("Something of another kind is there; choose another hostPath.")
+                .with_hint("Something of another kind is there; choose another path of the host.")
         }
         Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => {
             Error::new(ErrorKind::Unavailable, format!("could not {what} {at} on the host: {errno}"))
@@ -168,5 +166,5 @@ pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Failure {
         ),
         _ => Error::new(ErrorKind::Internal, format!("could not {what} {at} on the host: {errno}")),
     };
-    Failure::from(error.with_source(std::io::Error::from(errno)))
+    error.with_source(std::io::Error::from(errno))
 }

@@ -18,14 +18,13 @@ use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, fchmod, openat, renameat, statat, symlinkat, unlinkat},
     io::Errno,
 };
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 use super::{
     beneath::{kind, make_directories, make_directory},
     place::{Place, failed},
 };
-use crate::mcp::envelope::Failure;
 
 /// Names tried for a file on its way.
 const MAX_TRIES: usize = 16;
@@ -59,7 +58,7 @@ pub(super) enum Top {
 }
 
 /// Follows the orders. Whoever sends them learns from a closed queue that something failed, and from here what.
-pub(super) fn run(place: &Place, top: Top, mut orders: mpsc::Receiver<Order>) -> Result<(), Failure> {
+pub(super) fn run(place: &Place, top: Top, mut orders: mpsc::Receiver<Order>) -> Result<()> {
     let base = begin(place, top).map_err(|error| failed("write", &place.shown, error))?;
     let mut sink = Sink { shown: &place.shown, directories: vec![Arc::new(base)], draft: None };
     while let Some(order) = orders.blocking_recv() {
@@ -69,7 +68,7 @@ pub(super) fn run(place: &Place, top: Top, mut orders: mpsc::Receiver<Order>) ->
         }
     }
     // Given up by the one who asked; nobody reads this.
-    Err(Failure::from(Error::new(ErrorKind::Cancelled, "the copy was given up")))
+    Err(Error::new(ErrorKind::Cancelled, "the copy was given up"))
 }
 
 /// The directory that things are put into.
@@ -98,7 +97,7 @@ impl Sink<'_> {
         self.directories.last().cloned().ok_or(Errno::NOTDIR)
     }
 
-    fn follow(&mut self, order: Order) -> Result<(), Failure> {
+    fn follow(&mut self, order: Order) -> Result<()> {
         let told = |name: &OsStr, error| failed("write", &self.shown.join(name), error);
         let here = self.here().map_err(|error| told(OsStr::new(""), error))?;
         match order {
@@ -210,10 +209,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::mcp::{HostPolicy, HostRoot, hostfs::Access};
+    use crate::hostfs::{Access, HostPolicy, HostRoot};
 
     /// Follows some orders and then hears nothing more.
-    fn follow(directory: &Path, orders: Vec<Order>) -> Result<(), Failure> {
+    fn follow(directory: &Path, orders: Vec<Order>) -> Result<()> {
         let roots = vec![HostRoot { path: directory.to_owned(), write: true }];
         let policy = HostPolicy { roots, ..HostPolicy::default() };
         let place = Place::find(&policy, &directory.join("out"), Access::Write).unwrap();
@@ -230,7 +229,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = || Order::File { name: "a".into(), mode: 0o4755 };
         let half = vec![file(), Order::Bytes("half".into())];
-        assert_eq!(follow(home.path(), half).unwrap_err().code, "cancelled");
+        assert_eq!(follow(home.path(), half).unwrap_err().kind(), ErrorKind::Cancelled);
         assert_eq!(fs::read_dir(home.path().join("out")).unwrap().count(), 0);
         let whole = vec![file(), Order::Bytes("whole".into()), Order::Close, Order::Finish];
         follow(home.path(), whole).unwrap();
@@ -250,6 +249,6 @@ mod tests {
         let file = Order::File { name: "f".into(), mode: 0o644 };
         let over = Order::Link { name: "f".into(), target: "x".into() };
         let failure = follow(home.path(), vec![file, Order::Close, over, Order::Finish]).unwrap_err();
-        assert_eq!(failure.code, "wrong_state");
+        assert_eq!(failure.kind(), ErrorKind::WrongState);
     }
 }

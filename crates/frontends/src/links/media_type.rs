@@ -1,7 +1,5 @@
 //! Media types by the ends of names: enough for a client to show a file well.
 
-use super::JSON;
-
 const BY_EXTENSION: &[(&str, &str)] = &[
     ("avif", "image/avif"),
     ("bash", "text/x-shellscript"),
@@ -26,7 +24,7 @@ const BY_EXTENSION: &[(&str, &str)] = &[
     ("jpeg", "image/jpeg"),
     ("jpg", "image/jpeg"),
     ("js", "text/javascript"),
-    ("json", JSON),
+    ("json", "application/json"),
     ("log", "text/plain"),
     ("md", "text/markdown"),
     ("mjs", "text/javascript"),
@@ -56,7 +54,7 @@ const BY_EXTENSION: &[(&str, &str)] = &[
 ];
 
 /// What the name of a file says about its content; otherwise whether it is text.
-pub(super) fn of_file(path: &str, is_text: bool) -> &'static str {
+pub(crate) fn media_type(path: &str, is_text: bool) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => extension.to_ascii_lowercase(),
@@ -79,12 +77,12 @@ mod tests {
         assert!(BY_EXTENSION.is_sorted_by_key(|(extension, _)| *extension));
         for (path, is_text, expected) in [
             ("/a/x.PNG", false, "image/png"),
-            ("/a/x.json", true, JSON),
+            ("/a/x.json", true, "application/json"),
             ("/a.d/x", true, "text/plain"),
             ("/.zip", true, "text/plain"),
             ("/a/x.bin", false, "application/octet-stream"),
         ] {
-            assert_eq!(of_file(path, is_text), expected, "{path}");
+            assert_eq!(media_type(path, is_text), expected, "{path}");
         }
     }
 }

@@ -120,3 +120,27 @@ pub(super) fn make_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Own
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn without_the_kernels_help_no_link_is_followed() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("root/d")).unwrap();
+        fs::write(home.path().join("root/d/a"), "1").unwrap();
+        fs::write(home.path().join("secret"), "secret").unwrap();
+        symlink("d", home.path().join("root/within")).unwrap();
+        symlink("../secret", home.path().join("root/out")).unwrap();
+        let root = fs::File::open(home.path().join("root")).unwrap();
+        let walk = |path: &str| super::walk(root.as_fd(), Path::new(path), OFlags::RDONLY).map(|_| ());
+        assert!(walk("d/a").is_ok() && walk("./d/a").is_ok() && walk(".").is_ok());
+        for path in ["out", "within/a", "../secret", "d/../../secret", "/etc/passwd"] {
+            let error = walk(path).unwrap_err();
+            assert!([Errno::LOOP, Errno::XDEV].contains(&error), "{path}: {error}");
+        }
+    }
+}

@@ -21,11 +21,11 @@ fn whole() -> Object {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
 }
 
-pub(super) fn error_kind() -> Object {
+pub(crate) fn error_kind() -> Object {
     one_of(&ErrorKind::ALL.map(ErrorKind::as_str))
 }
 
-pub(super) fn error_subject() -> Object {
+pub(crate) fn error_subject() -> Object {
     ObjectBuilder::new()
         .property("what", text())
         .property("name", text())
@@ -34,7 +34,7 @@ pub(super) fn error_subject() -> Object {
         .build()
 }
 
-pub(super) fn error_limit() -> Object {
+pub(crate) fn error_limit() -> Object {
     ObjectBuilder::new()
         .property("limit", text())
         .property("most", whole())
@@ -45,7 +45,7 @@ pub(super) fn error_limit() -> Object {
         .build()
 }
 
-pub(super) fn error_next() -> Object {
+pub(crate) fn error_next() -> Object {
     ObjectBuilder::new()
         .property("do", text())
         .property("with", ObjectBuilder::new().schema_type(SchemaType::AnyValue).build())
@@ -53,27 +53,27 @@ pub(super) fn error_next() -> Object {
         .build()
 }
 
-pub(super) fn sandbox_state() -> Object {
+pub(crate) fn sandbox_state() -> Object {
     one_of(&SandboxState::ALL.map(SandboxState::as_str))
 }
 
-pub(super) fn exec_state() -> Object {
+pub(crate) fn exec_state() -> Object {
     one_of(&["starting", "running", "done"])
 }
 
-pub(super) fn context_state() -> Object {
+pub(crate) fn context_state() -> Object {
     one_of(&["starting", "idle", "busy", "lost"])
 }
 
-pub(super) fn file_kind() -> Object {
+pub(crate) fn file_kind() -> Object {
     one_of(&["file", "directory", "symlink", "fifo", "socket", "device"])
 }
 
-pub(super) fn volume_kind() -> Object {
+pub(crate) fn volume_kind() -> Object {
     one_of(&["directory", "disk"])
 }
 
-pub(super) fn capabilities() -> Schema {
+pub(crate) fn capabilities() -> Schema {
     let names = one_of(&["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"]);
     Schema::Array(ArrayBuilder::new().items(names).build())
 }

@@ -9,40 +9,40 @@ use std::{
 use engine::{ByteStream, PatchSource};
 use futures_util::{StreamExt, stream};
 use rustix::fs::{OFlags, fstat};
-use sandbox::{Error, ErrorKind, FileIdentity};
+use sandbox::{Error, ErrorKind, FileIdentity, Result};
 use tokio::sync::mpsc;
 
 use super::{
-    QUEUE,
-    copy::{Copied, Source, Tally, blocking, find, received, told, told_where_to_allow},
+    HostCaller, HostPolicy, QUEUE,
+    copy::{Copied, Source, Tally, blocking, find, received},
     place::{Access, Place, failed},
+    policy::normal,
     source::{self, Chunks, Opened, Stop},
 };
-use crate::mcp::{HostPolicy, call::Call, envelope::Failure};
 
 /// How reading went, once it is over.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Report(Arc<Mutex<Option<Result<Copied, Failure>>>>);
+pub(crate) struct Report(Arc<Mutex<Option<Result<Copied>>>>);
 
 impl Report {
-    fn set(&self, result: Result<Copied, Failure>) {
+    fn set(&self, result: Result<Copied>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }
 
     /// What the host refused, if it did. The sandbox only saw that the bytes broke off.
-    pub(crate) fn take(&self) -> Option<Result<Copied, Failure>> {
+    pub(crate) fn take(&self) -> Option<Result<Copied>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Source {
     /// For the daemon's owner, who may read whatever the daemon can.
-    pub(crate) async fn open_as_owner(path: &Path) -> Result<Self, Failure> {
+    pub(crate) async fn open_as_owner(path: &Path) -> Result<Self> {
         if !path.is_absolute() {
-            return Err(Failure::invalid(format!("the host path {} is not absolute", path.display()))
+            return Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
                 .with_hint("Give a path that begins with /."));
         }
-        let shown = crate::mcp::settings::normal(path);
+        let shown = normal(path);
         let policy = HostPolicy { unrestricted: true, ..HostPolicy::default() };
         let wanted = shown.clone();
         let opened = blocking(move || source::open(&Place::find(&policy, &wanted, Access::Read)?)).await?;
@@ -79,10 +79,10 @@ fn bytes(report: Report, read: impl FnOnce(&Chunks) -> Result<Tally, Stop> + Sen
         tokio::task::spawn_blocking(move || match read(&chunks) {
             Ok(tally) => report.set(Ok(tally.copied())),
             Err(Stop::Gone) => {}
-            Err(Stop::Failed(failure)) => {
-                let broken = Error::new(ErrorKind::Unavailable, failure.message.clone());
+            Err(Stop::Failed(error)) => {
+                let broken = Error::new(ErrorKind::Unavailable, error.to_string());
                 // First, so that whoever sees the bytes break off finds out why.
-                report.set(Err(failure));
+                report.set(Err(error));
                 chunks.blocking_send(Err(broken)).unwrap_or(());
             }
         });
@@ -91,35 +91,20 @@ fn bytes(report: Report, read: impl FnOnce(&Chunks) -> Result<Tally, Stop> + Sen
     stream::once(begin).flatten().boxed()
 }
 
-/// The same, with a caller who waits being told how far it is, and an end when it cancels.
-pub(crate) fn for_call(call: &Call, source: PatchSource) -> PatchSource {
-    let watched = |bytes: ByteStream| {
-        let cancelled = call.cancelled.clone();
-        let watched = told(call, bytes).map(move |chunk| match cancelled.is_cancelled() {
-            true => Err(Error::new(ErrorKind::Cancelled, "the call was cancelled")),
-            false => chunk,
-        });
-        watched.boxed()
-    };
-    match source {
-        PatchSource::File { mode, bytes } => PatchSource::File { mode, bytes: watched(bytes) },
-        PatchSource::Directory { tar } => PatchSource::Directory { tar: watched(tar) },
-    }
-}
-
 /// The absolute path that a caller means, and which file is there: whoever opens it later must find the same one.
 pub(crate) async fn identify(
-    call: &Call,
+    caller: impl Into<HostCaller<'_>>,
     path: &str,
     access: Access,
-) -> Result<(std::path::PathBuf, FileIdentity), Failure> {
-    let (shown, place) = find(call, path, access).await?;
+) -> Result<(std::path::PathBuf, FileIdentity)> {
+    let caller = caller.into();
+    let (shown, place) = find(caller, path, access).await?;
     let at = shown.clone();
     let found = blocking(move || {
         let told = |error| failed("look at", &at, error);
         let file = place.open(OFlags::PATH).map_err(told)?;
         fstat(file.as_fd()).map_err(told)
     });
-    let stat = found.await.map_err(|failure| told_where_to_allow(call, failure))?;
+    let stat = found.await.map_err(|error| caller.how_to_allow(error))?;
     Ok((shown, FileIdentity { device: stat.st_dev, inode: stat.st_ino }))
 }

@@ -10,19 +10,16 @@ use bytes::Bytes;
 use engine::ByteStream;
 use futures_util::{StreamExt as _, stream};
 use rustix::io::Errno;
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Result};
 
 use super::{
-    CHUNK_BYTES,
-    copy::{Source, Tally, blocking, find, told_where_to_allow},
+    CHUNK_BYTES, HostCaller,
+    copy::{Source, Tally, blocking, find},
     place::{Access, failed},
     sink::{self, Draft, Top},
     source::{self, Opened, Stop},
 };
-use crate::{
-    mcp::{call::Call, envelope::Failure},
-    pipe::{self, PipeReader},
-};
+use crate::pipe::{self, PipeReader};
 
 /// Names that one listing takes.
 const MAX_NAMES: usize = 10_000;
@@ -38,7 +35,7 @@ impl Source {
     }
 
     /// Names of what is in a directory, at most [`MAX_NAMES`], sorted.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn names(&self) -> Result<Vec<String>> {
         let Opened::Directory(directory) = &self.opened else {
             return Err(failed("list", &self.shown, Errno::NOTDIR));
         };
@@ -68,7 +65,7 @@ impl Source {
             let end = match source::send_tree(directory, &self.shown, pieces.clone(), Tally::default()) {
                 Ok(_) => Ok(Bytes::new()),
                 Err(Stop::Gone) => return,
-                Err(Stop::Failed(failure)) => Err(Error::new(ErrorKind::Unavailable, failure.message)),
+                Err(Stop::Failed(error)) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),
             };
             pieces.blocking_send(end).unwrap_or(());
         });
@@ -87,8 +84,8 @@ impl Source {
                     source::send_tree(directory, &self.shown, pieces.clone(), Tally::default()).map(drop)
                 }
             };
-            if let Err(Stop::Failed(failure)) = sent {
-                let broken = Error::new(ErrorKind::Unavailable, failure.message);
+            if let Err(Stop::Failed(error)) = sent {
+                let broken = Error::new(ErrorKind::Unavailable, error.to_string());
                 pieces.blocking_send(Err(broken)).unwrap_or(());
             }
         });
@@ -115,8 +112,9 @@ struct Writing {
 
 impl NewFile {
     /// Missing directories are made.
-    pub(crate) async fn begin(call: &Call, path: &str, mode: u32) -> Result<Self, Failure> {
-        let (shown, place) = find(call, path, Access::Write).await?;
+    pub(crate) async fn begin(caller: impl Into<HostCaller<'_>>, path: &str, mode: u32) -> Result<Self> {
+        let caller = caller.into();
+        let (shown, place) = find(caller, path, Access::Write).await?;
         let at = shown.clone();
         let draft = blocking(move || {
             let told = |error| failed("write", &at, error);
@@ -125,7 +123,7 @@ impl NewFile {
             Draft::begin(Arc::new(directory), name, mode).map_err(told)
         })
         .await
-        .map_err(|failure| told_where_to_allow(call, failure))?;
+        .map_err(|error| caller.how_to_allow(error))?;
         Ok(Self { shown, shared: Arc::new(Mutex::new(Writing { draft: Some(draft), n_bytes: 0 })) })
     }
 
@@ -134,7 +132,7 @@ impl NewFile {
     }
 
     /// Puts it into its place. Returns its path and its length.
-    pub(crate) async fn commit(self) -> Result<(String, u64), Failure> {
+    pub(crate) async fn commit(self) -> Result<(String, u64)> {
         let (draft, n_bytes) = {
             let mut writing = lock(&self.shared);
             (writing.draft.take(), writing.n_bytes)

@@ -17,13 +17,13 @@ use super::{
     copy::Tally,
     place::{Place, failed},
 };
-use crate::{mcp::envelope::Failure, pipe::PipeWriter};
+use crate::pipe::PipeWriter;
 use bytes::BytesMut;
 use rustix::{
     fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, readlinkat, statat},
     io::Errno,
 };
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Result};
 
 /// Without waiting: a pipe that takes the place of a file just before it is opened must not hold us.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
@@ -41,16 +41,16 @@ pub(super) enum Opened {
 pub(super) enum Stop {
     /// Nobody takes the bytes any more.
     Gone,
-    Failed(Failure),
+    Failed(Error),
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 
-pub(super) fn open(place: &Place) -> Result<Opened, Failure> {
+pub(super) fn open(place: &Place) -> Result<Opened> {
     let told = |error| failed("read", &place.shown, error);
     // Looked at before it is opened for reading, which a device or a pipe would notice.
     let looked_at = fstat(place.open(OFlags::PATH).map_err(told)?).map_err(told)?;
@@ -68,11 +68,10 @@ pub(super) fn open(place: &Place) -> Result<Opened, Failure> {
     }
 }
 
-fn not_copied(path: &Path) -> Failure {
+fn not_copied(path: &Path) -> Error {
     let message = format!("{} on the host is neither a file nor a directory", path.display());
     Error::new(ErrorKind::WrongState, message)
         .with_hint("Pipes, sockets and devices are not copied; name a file or a directory.")
-        .into()
 }
 
 fn size(stat: &Stat) -> u64 {
@@ -110,7 +109,7 @@ pub(super) fn send_file(
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable(path: &Path, error: &io::Error) -> Error {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     failed("read", path, errno)
 }
@@ -150,7 +149,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn names(&self, directory: BorrowedFd<'_>) -> Result<Vec<OsString>, Failure> {
+    fn names(&self, directory: BorrowedFd<'_>) -> Result<Vec<OsString>> {
         let told = |error| failed("list", &self.at(), error);
         let mut names = Vec::new();
         for entry in Dir::read_from(directory).map_err(told)? {
@@ -262,9 +261,9 @@ fn header(stat: &Stat, kind: tar::EntryType, size: u64) -> tar::Header {
     header
 }
 
-fn changed(path: &Path) -> Failure {
+fn changed(path: &Path) -> Error {
     let message = format!("{} on the host changed while it was copied", path.display());
-    Error::new(ErrorKind::Unavailable, message).with_hint("Copy it again.").into()
+    Error::new(ErrorKind::Unavailable, message).with_hint("Copy it again.")
 }
 
 /// As many bytes of a file as its header says; a file that became shorter is an error, or the archive would be broken.

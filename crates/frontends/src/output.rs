@@ -3,8 +3,20 @@
 use std::collections::VecDeque;
 
 use engine::Entry;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::envelope::Truncated;
+/// A field that does not hold all there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Truncated {
+    pub(crate) field: String,
+    pub(crate) returned_bytes: u64,
+    pub(crate) total_bytes: u64,
+    /// Which call reads the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+}
 
 /// Gathers a stream in bounded memory, keeping its head and its tail.
 #[derive(Debug)]

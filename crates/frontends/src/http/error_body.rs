@@ -4,7 +4,7 @@ use sandbox::{Error, ErrorKind, Next, Overrun, SandboxState, Subject};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::schema;
+use crate::schema;
 
 /// Body of every answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
