@@ -20,6 +20,7 @@ mod disk;
 mod driver;
 mod engine;
 mod entries;
+mod entry;
 mod error;
 mod events;
 mod exec;
@@ -61,7 +62,7 @@ pub use guest_protocol::{
 };
 use sandbox::Result;
 pub use sandbox::{Call, Frontend};
-pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
+pub use store::{LedgerLimits, Store};
 
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
@@ -69,7 +70,7 @@ pub use crate::{
     base::IMAGE_NOT_USED,
     build::{
         BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
-        OutputStream, QUEUED_BUILD_EVENTS,
+        QUEUED_BUILD_EVENTS,
     },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
@@ -77,11 +78,11 @@ pub use crate::{
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
+    entry::{Entry, EntryBody, ExitEntry, OutputStream},
     files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},

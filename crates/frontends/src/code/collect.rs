@@ -1,6 +1,6 @@
 //! One pass over a cell's ledger: what it printed, what it showed, how it ended.
 
-use engine::{EntryKind, ExitEntry, Item};
+use engine::{Entry, EntryBody};
 use sandbox::{ContextName, ExecId, ExecOutcome, KillReason, Language, Result};
 
 use super::{
@@ -104,35 +104,34 @@ impl Collected {
         self.stdout.n_bytes() + self.stderr.n_bytes()
     }
 
-    pub(crate) fn take(&mut self, item: &Result<Item>) {
+    pub(crate) fn take(&mut self, item: &Result<Entry>) {
         self.take_and_tell(item, |_told| {});
     }
 
     /// As [`Collected::take`], for who tells of each record as it comes.
-    pub(crate) fn take_and_tell(&mut self, item: &Result<Item>, mut tell: impl FnMut(&Told)) {
+    pub(crate) fn take_and_tell(&mut self, item: &Result<Entry>, mut tell: impl FnMut(&Told)) {
         match item {
-            Ok(Item::Entry(entry)) => match entry.kind {
-                EntryKind::Started => self.started_ms = Some(entry.at_ms),
-                EntryKind::Stdout => self.stdout.push(entry),
-                EntryKind::Stderr => self.stderr.push(entry),
-                EntryKind::Rich => {
-                    for told in self.records.push(&entry.data) {
+            Ok(Entry { number, at_ms, body }) => match body {
+                EntryBody::Started { .. } => self.started_ms = Some(*at_ms),
+                EntryBody::Stdout(bytes) => self.stdout.push(*number, bytes),
+                EntryBody::Stderr(bytes) => self.stderr.push(*number, bytes),
+                EntryBody::Rich(bytes) => {
+                    for told in self.records.push(bytes) {
                         tell(&told);
                         self.note(told);
                     }
                 }
-                EntryKind::Exited => {
-                    self.ended_ms = Some(entry.at_ms);
-                    self.outcome =
-                        serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
+                EntryBody::Exited(exit) => {
+                    self.ended_ms = Some(*at_ms);
+                    self.outcome = exit.as_ref().map(|exit| exit.outcome.clone());
                 }
-                EntryKind::Stdin | EntryKind::Closed => {}
+                EntryBody::Stdin(_) | EntryBody::Closed => {}
+                EntryBody::Trimmed { from } => {
+                    self.records.gap();
+                    let n = number - from + 1;
+                    self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
+                }
             },
-            Ok(Item::Trimmed { from, through }) => {
-                self.records.gap();
-                let n = through - from + 1;
-                self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
-            }
             Err(error) => {
                 self.records.gap();
                 self.warnings.push(format!("part of the output cannot be read: {error}"));

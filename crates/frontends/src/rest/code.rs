@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use engine::{EntryKind, ExecView, Follow, Item, Principal, SandboxRef};
+use engine::{Entry, EntryBody, ExecView, Follow, Principal, SandboxRef};
 use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
@@ -98,7 +98,7 @@ struct Running {
     which: SandboxRef,
     cell: Cell,
     request: Option<RequestId>,
-    items: BoxStream<'static, Result<Item>>,
+    items: BoxStream<'static, Result<Entry>>,
     collected: Collected,
     stdout: Text,
     stderr: Text,
@@ -176,18 +176,16 @@ impl Running {
         first.chain(rest.flat_map(streams::iter)).boxed()
     }
 
-    fn told(&mut self, item: &Result<Item>) -> Vec<Result<Numbered<CodeEvent>>> {
+    fn told(&mut self, item: &Result<Entry>) -> Vec<Result<Numbered<CodeEvent>>> {
         let mut events = Vec::new();
-        if let Ok(Item::Entry(entry)) = item {
-            match entry.kind {
-                EntryKind::Stdout => {
-                    events.extend(self.stdout.push(&entry.data).map(|text| CodeEvent::Stdout { text }));
-                }
-                EntryKind::Stderr => {
-                    events.extend(self.stderr.push(&entry.data).map(|text| CodeEvent::Stderr { text }));
-                }
-                _ => {}
+        match item.as_ref().map(|entry| &entry.body) {
+            Ok(EntryBody::Stdout(bytes)) => {
+                events.extend(self.stdout.push(bytes).map(|text| CodeEvent::Stdout { text }));
             }
+            Ok(EntryBody::Stderr(bytes)) => {
+                events.extend(self.stderr.push(bytes).map(|text| CodeEvent::Stderr { text }));
+            }
+            _ => {}
         }
         self.collected.take_and_tell(item, |told| events.extend(event(told)));
         events.into_iter().map(|event| Ok(numbered(event))).collect()

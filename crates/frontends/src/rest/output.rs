@@ -5,7 +5,7 @@ use std::{collections::VecDeque, pin::pin, time::Duration};
 use axum::{extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use engine::{Engine, Entry, EntryKind, Follow, Item, Principal, SandboxRef};
+use engine::{Engine, Entry, EntryBody, Follow, Principal, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::{Error, ExecId, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -39,17 +39,17 @@ async fn output(State(rest): State<Rest>, ask: AskExec<v1::OutputQuery>) -> ApiR
     Ok(stream::raw("application/octet-stream", cut(items, stream, offset, length)))
 }
 
-fn wanted(kind: EntryKind, stream: OutputStream) -> bool {
-    match stream {
-        OutputStream::Stdout => kind == EntryKind::Stdout,
-        OutputStream::Stderr => kind == EntryKind::Stderr,
-        OutputStream::Both => matches!(kind, EntryKind::Stdout | EntryKind::Stderr),
+fn wanted(entry: Entry, stream: OutputStream) -> Option<Bytes> {
+    match (entry.body, stream) {
+        (EntryBody::Stdout(bytes), OutputStream::Stdout | OutputStream::Both)
+        | (EntryBody::Stderr(bytes), OutputStream::Stderr | OutputStream::Both) => Some(bytes),
+        _ => None,
     }
 }
 
 /// The bytes of one stream from `offset` on, at most `length` of them.
 fn cut(
-    items: BoxStream<'static, Result<Item>>,
+    items: BoxStream<'static, Result<Entry>>,
     stream: OutputStream,
     offset: u64,
     length: Option<u64>,
@@ -58,13 +58,10 @@ fn cut(
     futures_util::stream::try_unfold(state, move |(mut items, mut skip, mut left)| async move {
         while left > 0 {
             let Some(item) = items.next().await else { break };
-            let Item::Entry(entry) = item? else { continue };
-            if !wanted(entry.kind, stream) {
-                continue;
-            }
-            let skipped = skip.min(entry.data.len() as u64);
+            let Some(bytes) = wanted(item?, stream) else { continue };
+            let skipped = skip.min(bytes.len() as u64);
             skip -= skipped;
-            let mut piece = entry.data.slice(skipped as usize..);
+            let mut piece = bytes.slice(skipped as usize..);
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             if !piece.is_empty() {
                 left -= piece.len() as u64;
@@ -88,9 +85,7 @@ pub(super) async fn wait_and_capture(
     let follow = async {
         let mut items = engine.exec_entries(who, which, exec, 1, Follow::Yes).await?;
         while let Some(item) = items.next().await {
-            if let Item::Entry(entry) = item? {
-                captured.take(&entry);
-            }
+            captured.take(item?);
         }
         Ok::<(), Error>(())
     };
@@ -118,12 +113,12 @@ struct Captured {
 }
 
 impl Captured {
-    fn take(&mut self, entry: &Entry) {
-        match entry.kind {
-            EntryKind::Stdout => self.stdout.push(&entry.data),
-            EntryKind::Stderr => self.stderr.push(&entry.data),
-            EntryKind::Rich => self.files.push(&entry.data),
-            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
+    fn take(&mut self, entry: Entry) {
+        match entry.body {
+            EntryBody::Stdout(bytes) => self.stdout.push(&bytes),
+            EntryBody::Stderr(bytes) => self.stderr.push(&bytes),
+            EntryBody::Rich(bytes) => self.files.push(&bytes),
+            _ => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use engine::{EntryKind, Follow, Item, SignalScope};
+use engine::{Entry, Follow, SignalScope};
 use futures_util::{FutureExt, StreamExt, future::OptionFuture};
 use sandbox::{Error, ErrorKind, ExecOutcome, Result, SandboxState};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -127,12 +127,10 @@ impl News {
         Self { is_wanted: call.progress.is_wanted(), begun: Instant::now(), limit, fresh: Vec::new() }
     }
 
-    fn take(&mut self, item: &Result<Item>) {
-        let Ok(Item::Entry(entry)) = item else { return };
-        if !self.is_wanted || !matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) {
-            return;
-        }
-        self.fresh.extend_from_slice(&entry.data[entry.data.len().saturating_sub(MAX_NEWS_BYTES)..]);
+    fn take(&mut self, entry: &Result<Entry>) {
+        let printed = entry.as_ref().ok().and_then(Entry::output).filter(|_| self.is_wanted);
+        let Some((_, bytes)) = printed else { return };
+        self.fresh.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_NEWS_BYTES)..]);
         let excess = self.fresh.len().saturating_sub(MAX_NEWS_BYTES);
         self.fresh.drain(..excess);
     }

@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
-use engine::{Entry, EntryKind, ExitEntry, Follow, Item, SignalScope};
+use engine::{Entry, EntryBody, Follow, SignalScope};
 use futures_util::{FutureExt, StreamExt, future::OptionFuture};
 use sandbox::{Error, ErrorKind, ExecOutcome, Result};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -61,30 +61,27 @@ impl Followed {
         }
     }
 
-    fn take(&mut self, item: Result<Item>) {
-        match item {
-            Ok(Item::Entry(entry)) => self.take_entry(&entry),
-            Ok(Item::Trimmed { from, through }) => {
-                let n = through - from + 1;
+    fn take(&mut self, entry: Result<Entry>) {
+        let Entry { number, at_ms, body } = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                return self.warnings.push(format!("part of the output cannot be read: {error}"));
+            }
+        };
+        match body {
+            EntryBody::Started { .. } => self.started_ms = Some(at_ms),
+            EntryBody::Stdout(bytes) => self.stdout.push(number, &bytes),
+            EntryBody::Stderr(bytes) => self.stderr.push(number, &bytes),
+            EntryBody::Exited(exit) => {
+                self.ended_ms = Some(at_ms);
+                self.outcome = exit.map(|exit| exit.outcome);
+            }
+            EntryBody::Rich(bytes) => self.files.push(&bytes),
+            EntryBody::Stdin(_) | EntryBody::Closed => {}
+            EntryBody::Trimmed { from } => {
+                let n = number - from + 1;
                 self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
             }
-            Err(error) => {
-                self.warnings.push(format!("part of the output cannot be read: {error}"));
-            }
-        }
-    }
-
-    fn take_entry(&mut self, entry: &Entry) {
-        match entry.kind {
-            EntryKind::Started => self.started_ms = Some(entry.at_ms),
-            EntryKind::Stdout => self.stdout.push(entry),
-            EntryKind::Stderr => self.stderr.push(entry),
-            EntryKind::Exited => {
-                self.ended_ms = Some(entry.at_ms);
-                self.outcome = serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
-            }
-            EntryKind::Rich => self.files.push(&entry.data),
-            EntryKind::Stdin | EntryKind::Closed => {}
         }
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use engine::{ExecView, Follow, Item};
+use engine::{Entry, EntryBody, ExecView, Follow};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
@@ -162,7 +162,7 @@ pub(crate) async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Fa
     let (which, exec) = (&launched.which, &launched.exec.id);
     let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
     while let Some(item) = items.next().await {
-        if matches!(item, Ok(Item::Entry(entry)) if entry.kind == engine::EntryKind::Stdin) {
+        if matches!(item, Ok(Entry { body: EntryBody::Stdin(_), .. })) {
             return Ok(true);
         }
     }
