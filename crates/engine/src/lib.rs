@@ -40,6 +40,7 @@ mod recover;
 mod reference;
 mod replace;
 mod rich;
+mod run;
 mod secret;
 mod shared;
 mod snapshots;
@@ -88,6 +89,7 @@ pub use crate::{
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    run::{Run, RunEnd, RunOptions},
     snapshots::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,

@@ -110,10 +110,6 @@ impl Capture {
         self.collector.push(bytes);
     }
 
-    pub(crate) fn n_bytes(&self) -> usize {
-        self.n_bytes
-    }
-
     /// `rest` says which call reads on, given the last entry that is in the head whole.
     pub(crate) fn finish(self, field: &str, rest: impl FnOnce(u64) -> String) -> Gathered {
         let cursor = self.cut_at.unwrap_or(1) - 1;

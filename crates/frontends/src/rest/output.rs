@@ -1,13 +1,13 @@
 //! What a command printed: raw by range, or captured with its head and tail.
 
-use std::{collections::VecDeque, pin::pin, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use axum::{extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use engine::{Engine, Entry, EntryBody, Follow, Principal, SandboxRef};
+use engine::{Engine, Entry, EntryBody, ExecView, Follow, Principal, RunEnd, RunOptions, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
-use sandbox::{Error, ExecId, Result};
+use sandbox::Result;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -24,6 +24,8 @@ use crate::{
 /// Bytes kept from the beginning, and from the end, of each captured stream.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_TAIL_BYTES: usize = 64 * 1024;
+/// The record of an end is written right after its ledger entry.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(output))
@@ -76,27 +78,19 @@ fn cut(
 pub(super) async fn wait_and_capture(
     engine: &Engine,
     who: &Principal,
-    which: &SandboxRef,
-    exec: &ExecId,
+    exec: &ExecView,
     timeout: Option<Duration>,
     links: Option<&AskersLinks>,
 ) -> Result<v1::ExecResult> {
     let mut captured = Captured::default();
-    let follow = async {
-        let mut items = engine.exec_entries(who, which, exec, 1, Follow::Yes).await?;
-        while let Some(item) = items.next().await {
-            captured.take(item?);
-        }
-        Ok::<(), Error>(())
-    };
-    match timeout {
-        // What was captured until then is the answer.
-        Some(timeout) => tokio::time::timeout(timeout, pin!(follow)).await.unwrap_or(Ok(()))?,
-        None => follow.await?,
+    let options = RunOptions { leave_after: timeout, ..RunOptions::default() };
+    let mut run = engine.run_to_end(who, exec, options).await?;
+    while let Some(entry) = run.next().await {
+        captured.take(entry?);
     }
-    // The log's last entry is written just before the record, so this does not wait for long.
-    let patience = timeout.map_or(Duration::from_secs(10), |_timed| Duration::ZERO);
-    let view = engine.wait_exec(who, which, exec, Some(patience)).await?;
+    // What was captured before the time was up is the answer.
+    let patience = if run.end().await? == RunEnd::Left { Duration::ZERO } else { RECORD_PATIENCE };
+    let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
         exec: view.into(),
