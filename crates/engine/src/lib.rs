@@ -20,6 +20,7 @@ mod disk;
 mod driver;
 mod engine;
 mod entries;
+mod entry;
 mod error;
 mod events;
 mod exec;
@@ -39,6 +40,7 @@ mod recover;
 mod reference;
 mod replace;
 mod rich;
+mod run;
 mod secret;
 mod shared;
 mod snapshots;
@@ -60,7 +62,7 @@ pub use guest_protocol::{
 };
 use sandbox::Result;
 pub use sandbox::{Call, Frontend};
-pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
+pub use store::{LedgerLimits, Store};
 
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
@@ -68,7 +70,7 @@ pub use crate::{
     base::IMAGE_NOT_USED,
     build::{
         BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
-        OutputStream, QUEUED_BUILD_EVENTS,
+        QUEUED_BUILD_EVENTS,
     },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
@@ -76,16 +78,17 @@ pub use crate::{
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
     entries::Follow,
+    entry::{Entry, EntryBody, ExitEntry, OutputStream},
     files::{FilesOf, GrepQuery, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    run::{Run, RunEnd, RunOptions},
     snapshots::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use engine::Entry;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -115,16 +114,13 @@ impl Capture {
         Self { collector: Collector::new(max_bytes), n_bytes: 0, n_head, cut_at: None }
     }
 
-    pub(crate) fn push(&mut self, entry: &Entry) {
-        self.n_bytes = self.n_bytes.saturating_add(entry.data.len());
+    /// Takes the bytes of the ledger entry with this number.
+    pub(crate) fn push(&mut self, number: u64, bytes: &[u8]) {
+        self.n_bytes = self.n_bytes.saturating_add(bytes.len());
         if self.n_bytes > self.n_head {
-            self.cut_at.get_or_insert(entry.number);
+            self.cut_at.get_or_insert(number);
         }
-        self.collector.push(&entry.data);
-    }
-
-    pub(crate) fn n_bytes(&self) -> usize {
-        self.n_bytes
+        self.collector.push(bytes);
     }
 
     /// `rest` says which call reads on, given the last entry that is in the head whole.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use engine::{Engine, EntryKind, Follow, SandboxRef};
+use engine::{Engine, Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
     ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, KillReason, Next, NotStarted, SandboxId,
@@ -8,7 +8,7 @@ use sandbox::{
 };
 use store::{ExecRecord, SandboxRecord};
 
-use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
+use super::support::{EntryKind, World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
 
 /// Reads until `n` entries of the exec are in the ledger.
 async fn until_entries(world: &World, which: &SandboxRef, exec: &ExecId, n: usize) {

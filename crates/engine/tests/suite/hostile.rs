@@ -1,11 +1,11 @@
 //! Guests that do not keep to the protocol hurt their own request, in time, and nothing else.
 
 use backends::fake::Hostility;
-use engine::{EntryKind, Follow};
+use engine::Follow;
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxState};
 
-use super::support::{World, assert_numbered, in_time, seq, text};
+use super::support::{EntryKind, World, assert_numbered, in_time, seq, text};
 
 const ALL: [Hostility; 11] = [
     Hostility::TooLong,

@@ -1,6 +1,6 @@
 //! Reading a resource.
 
-use engine::{EntryKind, Follow, Item, SandboxRef};
+use engine::{EntryBody, Follow, SandboxRef};
 use futures_util::TryStreamExt;
 use sandbox::{Error, ErrorKind, ExecId, FileKind, Result};
 use serde_json::{Value, json};
@@ -105,15 +105,14 @@ async fn of_directory(call: &Call, which: &SandboxRef, path: &str) -> Option<Err
 async fn output(call: &Call, which: &SandboxRef, exec: &ExecId) -> Result<(&'static str, Content)> {
     let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
     let mut collector = Collector::new(call.max_bytes(None).min(MAX_RESOURCE_BYTES));
-    while let Some(item) = items.try_next().await? {
-        match item {
-            Item::Entry(entry) if matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) => {
-                collector.push(&entry.data);
-            }
-            Item::Entry(_) => {}
-            Item::Trimmed { from, through } => {
+    while let Some(entry) = items.try_next().await? {
+        match entry.body {
+            EntryBody::Stdout(bytes) | EntryBody::Stderr(bytes) => collector.push(&bytes),
+            EntryBody::Trimmed { from } => {
+                let through = entry.number;
                 collector.push(format!("[… entries {from} to {through} were trimmed …]\n").as_bytes());
             }
+            _ => {}
         }
     }
     // The text itself says how much was left out; a resource has no other place for it.

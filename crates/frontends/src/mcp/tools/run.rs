@@ -127,10 +127,11 @@ fn limit_life(spec: &mut SandboxSpec, limit: Option<Duration>) {
 async fn run_in(call: &Call, mut command: Prepared, name: &str, is_kept: bool) -> ToolResult<ExecResult> {
     let launched = launch(call, &command).await?;
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
-    let followed = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
+    let (gathered, end) = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
     conclude(
-        followed,
+        gathered,
+        &end,
         &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: !is_kept, program: None },
     )
 }

@@ -28,9 +28,7 @@ pub use code::{
     CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
     OutputFormQuery,
 };
-pub use entries::{
-    ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
-};
+pub use entries::{ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, decode_frames, encode_frame};
 pub use events::EventsQuery;
 pub use execs::{
     CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputQuery,

@@ -1,0 +1,77 @@
+//! Following execs to their end.
+
+use std::time::Duration;
+
+use engine::{Entry, Run, RunEnd, RunOptions};
+use sandbox::{ExecOutcome, ExecSpec, KillReason};
+use tokio_util::sync::CancellationToken;
+
+use super::support::{EntryKind, World, in_time, text};
+
+/// Everything that is handed over, and the end.
+async fn to_the_end(mut run: Run) -> (Vec<Entry>, RunEnd) {
+    let mut entries = Vec::new();
+    while let Some(entry) = in_time(run.next()).await {
+        entries.push(entry.unwrap());
+    }
+    (entries, in_time(run.end()).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_run_is_fed_and_hands_over_all_that_happens() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let spec = ExecSpec { stdin: true, request_id: Some("r-1".parse().unwrap()), ..ExecSpec::argv(["cat"]) };
+    // The same request again follows the same exec, and does not write to it again.
+    for _ in 0..2 {
+        let exec = world.engine.exec(&world.who, &which, spec.clone()).await.unwrap();
+        let options = RunOptions { stdin: Some("fed\n".into()), ..RunOptions::default() };
+        let run = world.engine.run_to_end(&world.who, &exec, options).await.unwrap();
+        let (entries, end) = to_the_end(run).await;
+        assert_eq!(text(&entries, EntryKind::Stdin), "fed\n");
+        assert_eq!(text(&entries, EntryKind::Stdout), "fed\n");
+        assert_eq!(end, RunEnd::Ended(ExecOutcome::exited(0)));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_ends_its_exec_also_when_its_key_was_revoked() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let made = world.engine.create_key(&world.who, Default::default()).await.unwrap();
+    let who = world.engine.authenticate_key(&made.secret).await.unwrap();
+    let exec = world.engine.exec(&who, &which, ExecSpec::shell("echo begun; sleep")).await.unwrap();
+    let token = CancellationToken::new();
+    let options = RunOptions { cancelled: Some(token.clone()), ..RunOptions::default() };
+    let mut run = world.engine.run_to_end(&who, &exec, options).await.unwrap();
+    while in_time(run.next()).await.is_some_and(|entry| entry.unwrap().output().is_none()) {}
+    world.engine.revoke_key(&world.who, made.key.id.as_str()).await.unwrap();
+    token.cancel();
+    let (_, end) = to_the_end(run).await;
+    assert_eq!(end, RunEnd::Cancelled(Some(ExecOutcome::Killed { reason: KillReason::Request })));
+}
+
+#[tokio::test]
+async fn who_leaves_a_run_leaves_it_running() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let exec = world.start_exec(&which, "sleep").await;
+    let options = RunOptions { leave_after: Some(Duration::ZERO), ..RunOptions::default() };
+    let run = world.engine.run_to_end(&world.who, &exec, options).await.unwrap();
+    assert_eq!(to_the_end(run).await.1, RunEnd::Left);
+    let view = world.engine.exec_view(&world.who, &which, &exec.id).await.unwrap();
+    assert_eq!(view.outcome, None);
+}
+
+#[tokio::test]
+async fn a_run_whose_log_was_lost_ends_as_its_record_says() {
+    let world = World::new().await;
+    let view = world.create_named("box").await;
+    let which = (&view.id).into();
+    let exec = world.run(&which, "exit 3").await;
+    std::fs::remove_dir_all(world.directory(&view).join("logs").join(exec.id.as_str())).unwrap();
+    let world = world.restart().await;
+    let mut run = world.engine.run_to_end(&world.who, &exec, RunOptions::default()).await.unwrap();
+    assert!(in_time(run.next()).await.unwrap().is_err(), "what is missing is an error in its place");
+    assert_eq!(to_the_end(run).await.1, RunEnd::Ended(ExecOutcome::exited(3)));
+}
