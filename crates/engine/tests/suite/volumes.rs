@@ -1,6 +1,6 @@
 //! Volumes: made whole or not at all, kept from other namespaces, and not removed from under those who mount them.
 
-use engine::{Principal, VolumeLimits, VolumeRef, WriteOptions};
+use engine::{GrepQuery, Principal, VolumeLimits, VolumeRef, WriteOptions};
 use sandbox::{
     ByteSize, ErrorKind, FileIdentity, KeySpec, MountOrigin, MountSource, MountSpec, SandboxSpec, VolumeId,
     VolumeSpec,
@@ -58,6 +58,28 @@ async fn a_volume_is_made_listed_written_and_removed() {
     assert_eq!(std::fs::read_dir(world.home.path().join("volumes")).unwrap().count(), 0);
     engine.create_volume(who, volume_spec("models")).await.unwrap();
     assert!(engine.stat(who, &which, "/a", false).await.is_err());
+}
+
+#[tokio::test]
+async fn whatever_can_be_asked_of_a_sandboxs_files_can_be_asked_of_a_volumes() {
+    let world = World::new().await;
+    let (engine, who, which) = (&world.engine, &world.who, &volume("models"));
+    engine.create_volume(who, volume_spec("models")).await.unwrap();
+    engine.write_file(who, which, "/a.txt", WriteOptions::default(), bytes("one\ntwo\n")).await.unwrap();
+    engine.symlink(who, which, "a.txt", "/link").await.unwrap();
+    assert_eq!(engine.read_link(who, which, "/link").await.unwrap(), "a.txt");
+    engine.chmod(who, which, "/a.txt", 0o600, false).await.unwrap();
+    assert_eq!(engine.stat(who, which, "/a.txt", false).await.unwrap().mode, 0o600);
+    assert_eq!(engine.glob(who, which, "/", "*.txt", 10).await.unwrap().paths, ["/a.txt"]);
+    let query = GrepQuery {
+        root: "/".to_owned(),
+        pattern: "tw".to_owned(),
+        include: None,
+        ignore_case: false,
+        literal: true,
+        limit: 10,
+    };
+    assert_eq!(engine.grep(who, which, query).await.unwrap().matches[0].line, 2);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod volumes;
 
 pub use crate::{
     http::{ErrorBody, ErrorDetail},
+    images::ImageConfig,
     schema,
 };
 pub use builds::BuildEvent;
@@ -40,8 +41,8 @@ pub use files::{
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
 pub use images::{
-    ArchiveFormat, Image, ImageConfig, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage,
-    ImportQuery, LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
+    ArchiveFormat, Image, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage, ImportQuery,
+    LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use links::{Link, LinkRequest};

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     change::named,
-    shapes::{ConfigFields, ImageHandle, warnings},
+    shapes::{ImageHandle, warnings},
 };
 use crate::{
-    images::reference,
+    images::{ImageConfig, reference},
     mcp::{
         call::Call,
         envelope::{Answer, Failure, ToolResult},
@@ -102,7 +102,7 @@ pub(super) struct ImportArguments {
     path: String,
     /// What to call the image
     reference: String,
-    config: Option<ConfigFields>,
+    config: Option<ImageConfig>,
     /// Default this machine's
     platform: Option<String>,
 }
