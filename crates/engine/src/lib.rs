@@ -19,6 +19,7 @@ mod create;
 mod disk;
 mod driver;
 mod engine;
+mod ensure;
 mod entries;
 mod entry;
 mod error;
@@ -77,6 +78,7 @@ pub use crate::{
     code::{ContextSpec, ContextView, LanguageView, Made},
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
+    ensure::{Ensured, SandboxIdentity},
     entries::Follow,
     entry::{Entry, EntryBody, ExitEntry, OutputStream},
     files::{FilesOf, GrepQuery, Listing, Matches, Paths, WriteOptions},

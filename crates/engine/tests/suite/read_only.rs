@@ -137,6 +137,9 @@ fn attempts<'a>(
             engine::Progress::none()
         ),
         create_volume(who, volume_spec()),
+        ensure_exists(who, &Default::default(), pending_make()),
+        ensure_running(who, which),
+        exec_ensuring_running(who, which, ExecSpec::argv(["true"])),
         remove_volume(who, &volume()),
         write_file(who, &volume(), "/made", Default::default(), bytes("x")),
         mkdir(who, &volume(), "/made", true, None),
@@ -148,6 +151,10 @@ fn attempts<'a>(
         keys(who),
         revoke_key(who, "ci"),
     )
+}
+
+async fn pending_make() -> Result<engine::Ensured> {
+    std::future::pending().await
 }
 
 fn alpine() -> engine::Reference {

@@ -1,9 +1,9 @@
-//! Following execs to their end.
+//! Following execs to their end, and sandboxes that exist and run because someone wants to use them.
 
 use std::time::Duration;
 
-use engine::{Entry, Run, RunEnd, RunOptions};
-use sandbox::{ExecOutcome, ExecSpec, KillReason};
+use engine::{Ensured, Entry, Run, RunEnd, RunOptions, SandboxIdentity};
+use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxSpec, SandboxState};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{EntryKind, World, in_time, text};
@@ -74,4 +74,61 @@ async fn a_run_whose_log_was_lost_ends_as_its_record_says() {
     let mut run = world.engine.run_to_end(&world.who, &exec, RunOptions::default()).await.unwrap();
     assert!(in_time(run.next()).await.unwrap().is_err(), "what is missing is an error in its place");
     assert_eq!(to_the_end(run).await.1, RunEnd::Ended(ExecOutcome::exited(3)));
+}
+
+#[tokio::test]
+async fn a_stopped_sandbox_is_started_for_an_exec() {
+    let world = World::new().await;
+    let which = world.create().await;
+    assert!(world.engine.ensure_running(&world.who, &which).await.unwrap().is_none(), "it runs already");
+    world.stop(&which).await;
+    let exec = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
+    assert_eq!(exec.kind(), ErrorKind::WrongState);
+    let spec = ExecSpec::shell("true");
+    let (exec, started) = world.engine.exec_ensuring_running(&world.who, &which, spec).await.unwrap();
+    assert_eq!(started.map(|view| view.state), Some(SandboxState::Running));
+    assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(0));
+}
+
+#[tokio::test]
+async fn callers_with_one_request_make_one_sandbox() {
+    let world = World::new().await;
+    let identity = SandboxIdentity { request_id: Some("r-1".parse().unwrap()), ..Default::default() };
+    let spec = SandboxSpec { request_id: identity.request_id.clone(), ..SandboxSpec::default() };
+    let make = async || {
+        let view = world.engine.create_sandbox(&world.who, spec.clone()).await?;
+        Ok::<_, Error>(Ensured { view, is_new: true })
+    };
+    let ensure = async || world.engine.ensure_exists(&world.who, &identity, make()).await.unwrap();
+    let (one, other) = in_time(async { tokio::join!(ensure(), ensure()) }).await;
+    assert_eq!(one.view.id, other.view.id);
+    assert!(one.is_new != other.is_new, "one of them made it");
+    // Another daemon's turns are its own: nothing is left over in the process.
+    let elsewhere = World::new().await;
+    let made = elsewhere.engine.ensure_exists(&elsewhere.who, &identity, async {
+        let view = elsewhere.engine.create_sandbox(&elsewhere.who, spec.clone()).await?;
+        Ok::<_, Error>(Ensured { view, is_new: true })
+    });
+    assert!(in_time(made).await.unwrap().is_new);
+}
+
+#[tokio::test]
+async fn a_sandbox_of_the_wanted_name_is_used_and_nothing_is_made() {
+    let world = World::new().await;
+    let known = world.create_named("box").await;
+    let identity = SandboxIdentity { which: Some("box".parse().unwrap()), ..Default::default() };
+    let never = async { Err(Error::invalid("made again")) };
+    let found = world.engine.ensure_exists(&world.who, &identity, never).await.unwrap();
+    assert_eq!((found.view.id, found.is_new), (known.id, false));
+    let identity = SandboxIdentity { which: Some("other".parse().unwrap()), ..Default::default() };
+    let refused = async { Err(Error::invalid("not made")) };
+    let error = world.engine.ensure_exists(&world.who, &identity, refused).await.unwrap_err();
+    assert_eq!(error.to_string(), "not made");
+    // Someone else was faster, which is as good.
+    let identity = SandboxIdentity { which: Some("late".parse().unwrap()), ..Default::default() };
+    let taken = async {
+        world.create_named("late").await;
+        Err(Error::new(ErrorKind::AlreadyExists, "taken"))
+    };
+    assert!(!world.engine.ensure_exists(&world.who, &identity, taken).await.unwrap().is_new);
 }

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use engine::Ensured;
 use sandbox::{Error, ErrorKind, OnExpiry, RequestId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    create::{self, CreateFields, Made, make, unmake},
+    create::{self, CreateFields, make, unmake},
     exec::{ExecFields, ExecResult, Prepared, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{
@@ -99,7 +100,7 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         limit_life(&mut prepared.spec, command.spec.timeout);
     }
     let warnings = prepared.warnings.clone();
-    let Made { view, is_new } = make(&call, prepared).await?;
+    let Ensured { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
     if let (Some(shell), Some(program)) = (&view.plan.shell, command.spec.command.first_mut()) {
         program.clone_from(shell);
