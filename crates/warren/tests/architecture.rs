@@ -26,10 +26,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build"]),
     ("frontends", &["engine", "sandbox"]),
     ("test-registry", &[]),
+    ("bench", &["images", "jail"]),
 ];
 
-/// For tests: no crate is built from them, `warren` neither.
-const FOR_TESTS: &[&str] = &["test-registry"];
+/// For tests and measurements: no crate is built from them, `warren` neither.
+const FOR_TESTS: &[&str] = &["test-registry", "bench"];
 
 /// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
 const MAY_HOLD_UNSAFE: &[&str] = &["attack", "guest", "jail"];
