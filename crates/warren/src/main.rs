@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bench;
 mod build;
 mod cells;
 mod cli;

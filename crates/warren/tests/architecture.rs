@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build"]),
     ("frontends", &["engine", "sandbox"]),
     ("test-registry", &[]),
+    ("bench", &["images", "jail"]),
 ];
 
 /// The front ends, and which others each may know: what they share lies beside them, and knows none of them. A dialect is
@@ -33,8 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const FRONT_ENDS: &[(&str, &[&str])] =
     &[("mcp", &[]), ("rest", &[]), ("ssh", &[]), ("web", &[]), ("dialects", &["mcp"])];
 
-/// For tests: no crate is built from them, `warren` neither.
-const FOR_TESTS: &[&str] = &["test-registry"];
+/// For tests and measurements: no crate is built from them, `warren` neither.
+const FOR_TESTS: &[&str] = &["test-registry", "bench"];
 
 /// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
 const MAY_HOLD_UNSAFE: &[&str] = &["attack", "guest", "jail"];

@@ -5,6 +5,7 @@
 //! fixtures go through the very same code.
 
 mod client;
+#[cfg(feature = "conformance")]
 mod conformance;
 mod convert;
 mod events;
@@ -25,7 +26,7 @@ use axum::Router;
 use rmcp::ServerHandler;
 use tokio_util::sync::CancellationToken;
 
-use self::{client::Client, conformance::Conformance, handler::Handler, listing::Lists};
+use self::{client::Client, handler::Handler, listing::Lists};
 use super::{Mcp, Settings, surface::Surface};
 use crate::http::Activity;
 
@@ -86,9 +87,15 @@ pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
     routes(Served::new(mcp, || Arc::new(Surface::native())), stop, activity)
 }
 
-/// The same transports with what the official conformance suite expects behind them.
-pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Router {
-    routes(Conformance::new(), stop, activity)
+/// The same transports with what the official conformance suite expects behind them; `None` in a build for users.
+#[cfg(feature = "conformance")]
+pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Option<Router> {
+    Some(routes(conformance::Conformance::new(), stop, activity))
+}
+
+#[cfg(not(feature = "conformance"))]
+pub fn conformance_router(_stop: CancellationToken, _activity: Activity) -> Option<Router> {
+    None
 }
 
 fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {

@@ -19,6 +19,12 @@ pub(crate) struct Summary {
     pub(crate) p99_ms: f64,
 }
 
+impl From<Vec<Duration>> for Samples {
+    fn from(times: Vec<Duration>) -> Self {
+        Self(times)
+    }
+}
+
 impl Samples {
     pub(crate) fn push(&mut self, sample: Duration) {
         self.0.push(sample);

@@ -1,7 +1,8 @@
 //! A bare MCP client over HTTP: one connection, one request at a time.
 
-use std::{io, net::SocketAddr};
+use std::net::SocketAddr;
 
+use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::{initialize, unexpected};
-use crate::error::CommandResult;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 const VERSION_HEADER: &str = "mcp-protocol-version";
@@ -46,13 +46,11 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) async fn connect(address: SocketAddr, dialect: Dialect) -> CommandResult<Self> {
+    pub(super) async fn connect(address: SocketAddr, dialect: Dialect) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            connection.await.ok();
-        });
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
         let mut caller = Self { sender, address, dialect, session: None, n_asked: 0 };
         if dialect == Dialect::Session {
             let (session, answer) = caller.post(&initialize(0)).await?;
@@ -65,12 +63,12 @@ impl Caller {
         Ok(caller)
     }
 
-    pub(super) async fn ask(&mut self, method: &str, mut params: Value) -> CommandResult<Value> {
+    pub(super) async fn ask(&mut self, method: &str, mut params: Value) -> Result<Value> {
         self.n_asked += 1;
         if self.dialect == Dialect::Stateless {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": self.dialect.version(),
-                "io.modelcontextprotocol/clientInfo": { "name": "warren bench", "version": env!("CARGO_PKG_VERSION") },
+                "io.modelcontextprotocol/clientInfo": { "name": "bench", "version": env!("CARGO_PKG_VERSION") },
                 "io.modelcontextprotocol/clientCapabilities": {},
             });
         }
@@ -79,11 +77,11 @@ impl Caller {
     }
 
     /// Ends the session.
-    pub(super) async fn end(&mut self) -> CommandResult<()> {
-        let request = self.request(Method::DELETE).body(Full::default()).map_err(io::Error::other)?;
-        self.sender.ready().await.map_err(io::Error::other)?;
-        let answer = self.sender.send_request(request).await.map_err(io::Error::other)?;
-        answer.into_body().collect().await.map_err(io::Error::other)?;
+    pub(super) async fn end(&mut self) -> Result<()> {
+        let request = self.request(Method::DELETE).body(Full::default())?;
+        self.sender.ready().await?;
+        let answer = self.sender.send_request(request).await?;
+        answer.into_body().collect().await?;
         Ok(())
     }
 
@@ -100,7 +98,7 @@ impl Caller {
     }
 
     /// The session that an answer names, and the message in it.
-    async fn post(&mut self, message: &Value) -> CommandResult<(Option<String>, Value)> {
+    async fn post(&mut self, message: &Value) -> Result<(Option<String>, Value)> {
         let mut request = self
             .request(Method::POST)
             .header(CONTENT_TYPE, "application/json")
@@ -112,12 +110,12 @@ impl Caller {
             }
         }
         let body = Full::new(Bytes::from(message.to_string()));
-        let request = request.body(body).map_err(io::Error::other)?;
-        self.sender.ready().await.map_err(io::Error::other)?;
-        let answer = self.sender.send_request(request).await.map_err(io::Error::other)?;
+        let request = request.body(body)?;
+        self.sender.ready().await?;
+        let answer = self.sender.send_request(request).await?;
         let status = answer.status();
         let session = answer.headers().get(SESSION_HEADER).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let bytes = answer.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+        let bytes = answer.into_body().collect().await?.to_bytes();
         if status == StatusCode::ACCEPTED {
             return Ok((session, Value::Null));
         }

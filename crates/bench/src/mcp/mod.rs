@@ -4,36 +4,29 @@ mod http;
 mod stdio;
 
 use std::{
-    fs, io,
     net::SocketAddr,
-    path::PathBuf,
-    process::Stdio,
+    path::Path,
     time::{Duration, Instant},
 };
 
-use sandbox::{Error, ErrorKind, ExecSpec, SandboxSpec};
+use anyhow::{Context as _, Error, Result, anyhow};
+use futures_util::future;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use self::{
     http::{Caller, Dialect},
     stdio::Pipe,
 };
-use super::{
+use crate::{
+    daemon::{Daemon, machine, text},
+    progress,
     report::Report,
     samples::Samples,
-    scenarios::{kib_field, machine, progress},
-};
-use crate::{
-    client::{Client, ClientOptions, StartMode},
-    daemon::Note,
-    directories::Directories,
-    env,
-    error::CommandResult,
 };
 
-/// How long the daemon may take to leave.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Listens on TCP, for anybody, as often as they like.
+const ARGUMENTS: [&str; 5] = ["--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"];
 /// Of so many calls of a crowd's client one is a command; the others look at a file or the list.
 const CALLS_PER_COMMAND: usize = 10;
 /// A daemon looks every ten seconds for memory to give back.
@@ -41,88 +34,61 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(12);
 /// Sandboxes that a crowd shares.
 const CROWD_SANDBOXES: usize = 10;
 
-/// How much of each.
-#[derive(Debug, Clone)]
-pub(crate) struct McpOptions {
-    pub(crate) runs: usize,
-    pub(crate) clients: usize,
-    pub(crate) calls: usize,
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often each thing is measured
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+    /// Clients at the same time
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+    /// Calls of all of them together
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    calls: u32,
 }
 
-/// A daemon of its own that listens on TCP, in a directory that goes with it.
-struct McpBench {
-    options: McpOptions,
-    directory: PathBuf,
-    directories: Directories,
-    program: PathBuf,
-    daemon: Child,
+pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report> {
+    let daemon = Daemon::start(program, &ARGUMENTS).await?;
+    let mut mcp = Mcp {
+        runs: options.runs as usize,
+        options,
+        address: daemon.address().await?,
+        daemon: &daemon,
+        report: machine(),
+    };
+    let measured = mcp.measure().await;
+    let report = mcp.report;
+    daemon.stop().await;
+    measured.map(|()| report)
+}
+
+struct Mcp<'a> {
+    runs: usize,
+    options: &'a Options,
     address: SocketAddr,
-    client: Client,
+    daemon: &'a Daemon,
     report: Report,
 }
 
-/// Measures MCP.
-pub(crate) async fn measure(options: &McpOptions) -> CommandResult<Report> {
-    let mut bench = McpBench::start(options).await?;
-    let report = bench.measure().await;
-    bench.stop().await;
-    report
-}
-
-impl McpBench {
-    async fn start(options: &McpOptions) -> CommandResult<Self> {
-        let directory = std::env::temp_dir().join(format!("warren-bench-mcp-{}", std::process::id()));
-        let directories = Directories { home: directory.join("home"), run: directory.join("run") };
-        crate::directories::make_private(&directory)?;
-        directories.make()?;
-        let program = std::env::current_exe()?;
-        let daemon = Command::new(&program)
-            .env(env::HOME_DIRECTORY, &directories.home)
-            .env(env::RUN_DIRECTORY, &directories.run)
-            .args(["serve", "--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let address = Note::wait_for_address(&directories.run).await?;
-        let client_options =
-            ClientOptions { directories: directories.clone(), namespace: None, start: StartMode::Never };
-        let client = Client::connect(client_options).await?;
-        let options = options.clone();
-        Ok(Self { options, directory, directories, program, daemon, address, client, report: machine() })
-    }
-
-    async fn stop(mut self) {
-        if let Some(pid) = self.daemon.id().and_then(|pid| i32::try_from(pid).ok())
-            && let Some(pid) = rustix::process::Pid::from_raw(pid)
-        {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-            tokio::time::timeout(PATIENCE, self.daemon.wait()).await.ok();
-        }
-        fs::remove_dir_all(&self.directory).ok();
-    }
-
-    async fn measure(&mut self) -> CommandResult<Report> {
-        let idle = self.daemon_bytes()?;
-        self.report.fact("daemon, resident, idle", mib(idle), "MiB");
+impl Mcp<'_> {
+    async fn measure(&mut self) -> Result<()> {
+        self.daemon_memory("idle")?;
         self.spawns().await?;
         self.lists().await?;
         self.commands().await?;
-        self.crowd().await?;
-        Ok(std::mem::take(&mut self.report))
+        self.crowd().await
     }
 
-    fn daemon_bytes(&self) -> CommandResult<u64> {
-        let pid = self.daemon.id().ok_or_else(|| io::Error::other("the daemon ended"))?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        kib_field(&status, "VmRSS:").ok_or_else(|| io::Error::other("the daemon's memory is not told").into())
+    fn daemon_memory(&mut self, when: &str) -> Result<()> {
+        let bytes = self.daemon.bytes().context("the daemon ended")?;
+        self.report.fact(format!("daemon, resident, {when}"), bytes as f64 / 1024.0 / 1024.0, "MiB");
+        Ok(())
     }
 
     /// From a client's spawn to its first answer, beside a process that only echoes the line.
-    async fn spawns(&mut self) -> CommandResult<()> {
+    async fn spawns(&mut self) -> Result<()> {
         let (mut echo, mut ours) = (Samples::default(), Samples::default());
-        for run in 0..=self.options.runs {
+        for run in 0..=self.runs {
             let start = Instant::now();
             let mut pipe = Pipe::spawn(&mut Command::new("cat")).await?;
             pipe.ask(&initialize(1)).await?;
@@ -137,30 +103,25 @@ impl McpBench {
                 echo.push(bare);
                 ours.push(took);
             }
-            progress("spawn → initialize", run, self.options.runs);
+            progress("spawn → initialize", run, self.runs);
         }
         let who = vec![("cat, echoing the line".to_owned(), echo), ("warren mcp".to_owned(), ours)];
         self.report.compare("spawn → initialize", who);
         Ok(())
     }
 
-    async fn stdio(&self) -> CommandResult<Pipe> {
-        let mut command = Command::new(&self.program);
-        command
-            .env(env::HOME_DIRECTORY, &self.directories.home)
-            .env(env::RUN_DIRECTORY, &self.directories.run)
-            .arg("mcp");
-        Pipe::spawn(&mut command).await
+    async fn stdio(&self) -> Result<Pipe> {
+        Pipe::spawn(self.daemon.command().arg("mcp")).await
     }
 
-    async fn lists(&mut self) -> CommandResult<()> {
+    async fn lists(&mut self) -> Result<()> {
         let mut stdio = self.stdio().await?;
         stdio.ask(&initialize(1)).await?;
         stdio.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await?;
         let mut session = Caller::connect(self.address, Dialect::Session).await?;
         let mut stateless = Caller::connect(self.address, Dialect::Stateless).await?;
         let mut samples = [Samples::default(), Samples::default(), Samples::default()];
-        for run in 0..=self.options.runs * 4 {
+        for run in 0..=self.runs * 4 {
             let start = Instant::now();
             let answer =
                 stdio.ask(&json!({ "jsonrpc": "2.0", "id": run + 2, "method": "tools/list" })).await?;
@@ -184,17 +145,15 @@ impl McpBench {
     }
 
     /// The same command by REST on the Unix socket, which is the exec itself, and over MCP.
-    async fn commands(&mut self) -> CommandResult<()> {
-        let sandbox = self.client.create(&SandboxSpec::default()).await?;
-        let name = sandbox.name.to_string();
+    async fn commands(&mut self) -> Result<()> {
+        let name = self.create().await?;
         let mut session = Caller::connect(self.address, Dialect::Session).await?;
         let mut stateless = Caller::connect(self.address, Dialect::Stateless).await?;
         let mut samples = [Samples::default(), Samples::default(), Samples::default()];
-        let spec = ExecSpec::argv(["/bin/true"]);
         let call = json!({ "name": "sandbox_exec", "arguments": { "name": name, "command": "/bin/true" } });
-        for run in 0..=self.options.runs * 4 {
+        for run in 0..=self.runs * 4 {
             let start = Instant::now();
-            self.client.exec_and_wait(&name, &spec).await?;
+            self.daemon.exec(&name, &["/bin/true"]).await?;
             let plain = start.elapsed();
             let (in_session, answer) = timed(session.ask("tools/call", call.clone())).await?;
             expect(&answer, "/result/structuredContent/data/exitCode", &json!(0))?;
@@ -205,18 +164,23 @@ impl McpBench {
                     samples.push(took);
                 }
             }
-            progress("sandbox_exec true", run, self.options.runs * 4);
+            progress("sandbox_exec true", run, self.runs * 4);
         }
         let names = ["REST, Unix socket", "MCP HTTP, session", "MCP HTTP, stateless"].map(str::to_owned);
         self.report.compare("exec true", names.into_iter().zip(samples).collect());
-        self.client.remove(&name, true).await
+        self.daemon.remove(&name).await
+    }
+
+    /// Tools take names.
+    async fn create(&self) -> Result<String> {
+        text(&self.daemon.post("/sandboxes", json!({})).await?, "/name")
     }
 
     /// Many clients at once, twice: what the second round leaves is what would grow.
-    async fn crowd(&mut self) -> CommandResult<()> {
+    async fn crowd(&mut self) -> Result<()> {
         let mut sandboxes = Vec::new();
         for _ in 0..CROWD_SANDBOXES {
-            sandboxes.push(self.client.create(&SandboxSpec::default()).await?.name.to_string());
+            sandboxes.push(self.create().await?);
         }
         let (n_clients, n_calls) = (self.options.clients, self.options.calls);
         for round in ["first", "second"] {
@@ -228,38 +192,24 @@ impl McpBench {
             self.report.compare(&what, vec![("warren".to_owned(), each)]);
             progress("waiting for the daemon to give memory back", 0, 1);
             tokio::time::sleep(GIVEN_BACK_WITHIN).await;
-            self.report.fact(
-                format!("daemon, resident after the {round} round"),
-                mib(self.daemon_bytes()?),
-                "MiB",
-            );
+            self.daemon_memory(&format!("after the {round} round"))?;
         }
         for name in sandboxes {
-            self.client.remove(&name, true).await?;
+            self.daemon.remove(&name).await?;
         }
         Ok(())
     }
 
-    async fn round(&self, sandboxes: &[String]) -> CommandResult<Samples> {
-        let n_each = (self.options.calls / self.options.clients).max(1);
-        let tasks: Vec<_> = (0..self.options.clients)
-            .map(|client| {
-                let sandbox = sandboxes[client % sandboxes.len()].clone();
-                tokio::spawn(one_of_many(self.address, sandbox, n_each))
-            })
-            .collect();
-        let mut all = Samples::default();
-        for task in tasks {
-            for took in task.await.map_err(io::Error::other)?? {
-                all.push(took);
-            }
-        }
-        Ok(all)
+    async fn round(&self, sandboxes: &[String]) -> Result<Samples> {
+        let n_each = (self.options.calls / self.options.clients).max(1) as usize;
+        let clients = (0..self.options.clients as usize).zip(sandboxes.iter().cycle());
+        let clients = clients.map(|(_, sandbox)| one_of_many(self.address, sandbox, n_each));
+        Ok(Samples::from(future::try_join_all(clients).await?.concat()))
     }
 }
 
 /// One client of a crowd: its own connection and session, its calls one after another, the session ended at the end.
-async fn one_of_many(address: SocketAddr, sandbox: String, n_calls: usize) -> CommandResult<Vec<Duration>> {
+async fn one_of_many(address: SocketAddr, sandbox: &str, n_calls: usize) -> Result<Vec<Duration>> {
     let mut caller = Caller::connect(address, Dialect::Session).await?;
     let mut times = Vec::with_capacity(n_calls);
     for number in 0..n_calls {
@@ -278,7 +228,7 @@ async fn one_of_many(address: SocketAddr, sandbox: String, n_calls: usize) -> Co
     Ok(times)
 }
 
-async fn timed<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<(Duration, T)> {
+async fn timed<T>(work: impl Future<Output = Result<T>>) -> Result<(Duration, T)> {
     let start = Instant::now();
     let done = work.await?;
     Ok((start.elapsed(), done))
@@ -288,19 +238,14 @@ fn initialize(id: usize) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
-        "clientInfo": { "name": "warren bench", "version": env!("CARGO_PKG_VERSION") },
+        "clientInfo": { "name": "bench", "version": env!("CARGO_PKG_VERSION") },
     }})
 }
 
-fn expect(answer: &Value, pointer: &str, value: &Value) -> CommandResult<()> {
+fn expect(answer: &Value, pointer: &str, value: &Value) -> Result<()> {
     if answer.pointer(pointer) == Some(value) { Ok(()) } else { Err(unexpected(answer)) }
 }
 
-fn unexpected(answer: &Value) -> crate::error::CommandError {
-    let shown: String = answer.to_string().chars().take(400).collect();
-    Error::new(ErrorKind::Internal, format!("an answer that the bench did not expect: {shown}")).into()
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / 1024.0 / 1024.0
+fn unexpected(answer: &Value) -> Error {
+    anyhow!("an answer that the bench did not expect: {:.400}", answer.to_string())
 }

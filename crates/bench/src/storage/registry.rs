@@ -9,11 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use engine::Digest;
 use flate2::{Compression, write::GzEncoder};
-use frontends::rest::v1;
-use futures_util::{StreamExt as _, future};
+use futures_util::future;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response,
@@ -22,16 +21,12 @@ use hyper::{
     header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION},
 };
 use hyper_util::rt::TokioIo;
-use sandbox::{Error, ErrorKind};
+use images::Digest;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use super::{MIB, StorageBench, failed};
-use crate::{
-    bench::{samples::Samples, scenarios::progress},
-    error::CommandResult,
-    output,
-};
+use super::{MIB, Storage};
+use crate::{progress, samples::Samples};
 
 const LAYERS: usize = 4;
 const LAYER_BYTES: u64 = 64 * MIB;
@@ -39,13 +34,13 @@ const PULLS: usize = 5;
 const REPOSITORY: &str = "bench/pull";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-impl StorageBench {
+impl Storage<'_> {
     /// From the registry to layers that a sandbox can use, and to files that nobody looked at, turn by turn.
-    pub(super) async fn pulls(&mut self) -> CommandResult<()> {
-        let place = self.bench.scratch().join("registry");
+    pub(super) async fn pulls(&mut self) -> Result<()> {
+        let place = self.daemon.scratch().join("registry");
         fs::create_dir_all(&place)?;
-        let Some(registry) = Registry::start(&place).map_err(failed("start docker-registry"))? else {
-            output::note("pull: left out, docker-registry is not installed");
+        let Some(registry) = Registry::start(&place).context("could not start docker-registry")? else {
+            writeln!(io::stderr(), "pull: left out, docker-registry is not installed")?;
             return Ok(());
         };
         let blobs = registry.fill().await?;
@@ -72,32 +67,19 @@ impl StorageBench {
             ("warren, verified and unpacked".to_owned(), pulled),
         ];
         let what = format!("{LAYERS} layers of {} MiB from a registry", LAYER_BYTES / MIB);
-        self.bench.report.compare(&what, who);
+        self.report.compare(&what, who);
         drop(registry);
         Ok(fs::remove_dir_all(place)?)
     }
 
-    async fn pull(&self, registry: &Registry) -> CommandResult<Duration> {
+    async fn pull(&self, registry: &Registry) -> Result<Duration> {
         let reference = format!("{}/{REPOSITORY}:1", registry.address);
-        let request = v1::PullRequest {
-            reference: reference.clone(),
-            platform: None,
-            username: None,
-            password: None,
-            insecure: false,
-        };
         rustix::fs::sync();
         let start = Instant::now();
-        let mut lines = self.bench.client.pull_image(&request).await?;
-        let mut last = String::new();
-        while let Some(line) = lines.next().await {
-            last = line?;
-        }
+        let last = self.daemon.post_for_last_line("/images/pull", json!({ "reference": reference })).await?;
         let took = start.elapsed();
-        if !last.contains(r#""type":"done""#) {
-            return Err(unexpected(&last).into());
-        }
-        self.bench.client.remove_image(&reference, true).await?;
+        ensure!(last["type"] == "done", "the pull ended with {last}");
+        self.daemon.delete(&format!("/images/{}?force=true", reference.replace('/', "%2F"))).await?;
         Ok(took)
     }
 }
@@ -144,17 +126,17 @@ impl Registry {
     }
 
     /// Pushes the image, and answers the digests of its layers.
-    async fn fill(&self) -> CommandResult<Vec<Digest>> {
+    async fn fill(&self) -> Result<Vec<Digest>> {
         let mut layers = Vec::new();
         let mut diff_ids = Vec::new();
         for number in 0..LAYERS {
-            let (tar, blob) = layer(number).map_err(failed("make a layer"))?;
+            let (tar, blob) = layer(number)?;
             diff_ids.push(Digest::of(&tar));
             layers.push((Digest::of(&blob), blob.len()));
             self.push(blob).await?;
         }
         let config = json!({
-            "architecture": engine::Platform::host().architecture,
+            "architecture": images::Platform::host().architecture,
             "os": "linux",
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
@@ -172,13 +154,13 @@ impl Registry {
         Ok(layers.into_iter().map(|(digest, _)| digest).collect())
     }
 
-    async fn push(&self, blob: Vec<u8>) -> CommandResult<()> {
+    async fn push(&self, blob: Vec<u8>) -> Result<()> {
         let digest = Digest::of(&blob);
         let target = format!("/v2/{REPOSITORY}/blobs/uploads/");
         let begun = self.ask(Method::POST, &target, "", Bytes::new()).await?;
         let location = begun.headers().get(LOCATION).and_then(|place| place.to_str().ok());
         let location: hyper::Uri =
-            location.and_then(|place| place.parse().ok()).ok_or_else(|| unexpected("no place to push to"))?;
+            location.and_then(|place| place.parse().ok()).context("no place to push to")?;
         let query = location.query().unwrap_or_default();
         let target = format!("{}?{query}&digest={digest}", location.path());
         self.ask(Method::PUT, &target, "application/octet-stream", blob.into()).await?;
@@ -186,7 +168,7 @@ impl Registry {
     }
 
     /// How long all of them take at once, into files below `keep` or to nowhere.
-    async fn download(&self, blobs: &[Digest], keep: Option<&Path>) -> CommandResult<Duration> {
+    async fn download(&self, blobs: &[Digest], keep: Option<&Path>) -> Result<Duration> {
         if let Some(directory) = keep {
             fs::create_dir(directory)?;
         }
@@ -212,33 +194,27 @@ impl Registry {
         target: &str,
         content_type: &str,
         body: Bytes,
-    ) -> CommandResult<Response<Incoming>> {
+    ) -> Result<Response<Incoming>> {
         let stream = TcpStream::connect(&self.address).await?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            connection.await.ok();
-        });
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
             .uri(target)
             .header(HOST, &self.address)
             .header(CONTENT_TYPE, content_type)
             .header(CONTENT_LENGTH, body.len())
-            .body(Full::new(body))
-            .map_err(io::Error::other)?;
-        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        Err(unexpected(&format!("{target}: {}", answer.status())).into())
+            .body(Full::new(body))?;
+        let answer = sender.send_request(request).await?;
+        ensure!(answer.status().is_success(), "{target}: {}", answer.status());
+        Ok(answer)
     }
 }
 
-async fn receive(mut body: Incoming, file: Option<PathBuf>) -> CommandResult<()> {
+async fn receive(mut body: Incoming, file: Option<PathBuf>) -> Result<()> {
     let Some(file) = file else {
         while let Some(frame) = body.frame().await {
-            frame.map_err(io::Error::other)?;
+            frame?;
         }
         return Ok(());
     };
@@ -252,12 +228,12 @@ async fn receive(mut body: Incoming, file: Option<PathBuf>) -> CommandResult<()>
         file.sync_all()
     });
     while let Some(frame) = body.frame().await {
-        if let Ok(chunk) = frame.map_err(io::Error::other)?.into_data() {
-            queue.send(chunk).await.map_err(io::Error::other)?;
+        if let Ok(chunk) = frame?.into_data() {
+            queue.send(chunk).await?;
         }
     }
     drop(queue);
-    Ok(writer.await.map_err(io::Error::other)??)
+    Ok(writer.await??)
 }
 
 /// A layer with one file that does not compress: as a tar, and as a registry keeps it.
@@ -271,8 +247,4 @@ fn layer(number: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut blob = GzEncoder::new(Vec::new(), Compression::none());
     blob.write_all(&tar)?;
     Ok((tar, blob.finish()?))
-}
-
-fn unexpected(what: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the registry or the pull answered {what:?}"))
 }

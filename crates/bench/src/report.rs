@@ -1,9 +1,9 @@
 //! What was measured, as people and programs read it.
 
+use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use super::samples::{Samples, Summary};
-use crate::output::render_table;
+use crate::samples::{Samples, Summary};
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -83,4 +83,14 @@ impl Report {
         );
         format!("{head}\n\n{times}\n\n{facts}")
     }
+}
+
+/// A heading, rows, columns set apart by spaces.
+fn render_table<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(heading).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    table.lines().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }

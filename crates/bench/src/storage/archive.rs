@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::Digest;
 use flate2::{Compression, write::GzEncoder};
+use images::Digest;
 use serde_json::json;
 
 /// A tar as `docker save` writes it, of an image with `n_layers` layers: each has one directory and one file of its own.
@@ -15,7 +15,7 @@ pub(super) fn layered(name: &str, n_layers: usize) -> io::Result<Vec<u8>> {
     let layers = (0..n_layers).map(layer).collect::<io::Result<Vec<_>>>()?;
     let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
     let config = json!({
-        "architecture": engine::Platform::host().architecture,
+        "architecture": images::Platform::host().architecture,
         "os": "linux",
         "config": {},
         "rootfs": { "type": "layers", "diff_ids": diff_ids },

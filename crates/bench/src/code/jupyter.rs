@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::{bench::samples::Samples, output};
+use crate::{progress, samples::Samples};
 
 const SCRIPT: &str = include_str!("jupyter.py");
 
@@ -17,9 +17,9 @@ pub(super) struct Times {
     pub(super) cells: Samples,
 }
 
-/// Seconds, as the script tells them.
+/// What the script prints.
 #[derive(Deserialize)]
-struct Told {
+struct Seconds {
     starts: Vec<f64>,
     cells: Vec<f64>,
 }
@@ -31,7 +31,7 @@ pub(super) fn measure(n_starts: usize, n_cells: usize) -> Option<Times> {
     if !import.status().is_ok_and(|status| status.success()) {
         return None;
     }
-    output::progress("Jupyter kernel");
+    progress("Jupyter kernel", 0, 1);
     let mut python = Command::new("python3")
         .args(["-", &n_starts.to_string(), &n_cells.to_string()])
         .stdin(Stdio::piped())
@@ -40,14 +40,11 @@ pub(super) fn measure(n_starts: usize, n_cells: usize) -> Option<Times> {
         .spawn()
         .ok()?;
     python.stdin.take()?.write_all(SCRIPT.as_bytes()).ok()?;
-    let told: Told = serde_json::from_slice(&python.wait_with_output().ok()?.stdout).ok()?;
+    let told: Seconds = serde_json::from_slice(&python.wait_with_output().ok()?.stdout).ok()?;
     Some(Times { starts: samples(&told.starts), cells: samples(&told.cells) })
 }
 
 fn samples(seconds: &[f64]) -> Samples {
-    let mut samples = Samples::default();
-    for span in seconds.iter().filter_map(|seconds| Duration::try_from_secs_f64(*seconds).ok()) {
-        samples.push(span);
-    }
-    samples
+    let times = seconds.iter().filter_map(|seconds| Duration::try_from_secs_f64(*seconds).ok());
+    Samples::from(times.collect::<Vec<_>>())
 }
