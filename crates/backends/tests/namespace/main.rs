@@ -9,6 +9,8 @@
     reason = "a test without the standard harness, which is how clippy knows tests"
 )]
 
+#[path = "../support/client.rs"]
+mod client;
 mod escape;
 mod hostile;
 mod kernel;
