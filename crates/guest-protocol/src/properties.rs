@@ -1,6 +1,6 @@
 //! What host and guest must know about a request besides its fields, in one table.
 
-use crate::{Request, Response, WriteMode};
+use crate::{Request, Response, Target, WriteMode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "a row of a table, not a state")]
@@ -91,6 +91,32 @@ impl Request {
             | Self::Accept { .. } => 2,
             Self::ExecStart(start) if start.cell.is_some() => 2,
             _ => 1,
+        }
+    }
+
+    /// Every path in it that the guest itself takes up.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::ExecStart(start) => vec![&mut start.cwd],
+            Self::ContextCreate(start) => vec![&mut start.cwd],
+            Self::Stat { path, .. }
+            | Self::List { path, .. }
+            | Self::Glob { root: path, .. }
+            | Self::Grep { root: path, .. }
+            | Self::Read { path, .. }
+            | Self::Write { path, .. }
+            | Self::Mkdir { path, .. }
+            | Self::Remove { path, .. }
+            | Self::Symlink { path, .. }
+            | Self::Readlink { path }
+            | Self::Chmod { path, .. }
+            | Self::Chown { path, .. }
+            | Self::TarOut { path }
+            | Self::TarIn { path, .. }
+            | Self::Watch { path, .. }
+            | Self::Connect { target: Target::Unix(path) } => vec![path],
+            Self::Copy { from, to, .. } | Self::Rename { from, to, .. } => vec![from, to],
+            _ => Vec::new(),
         }
     }
 

@@ -1,41 +1,22 @@
-//! The listener, and one task for each connection.
+//! One connection: requests and their answers.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, Request, Response};
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::Semaphore,
-    task::spawn_local,
-};
+use tokio::{net::UnixStream, task::spawn_local};
 
 use crate::{
     Guest, code, connect, end,
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
-    limits::{ACCEPT_REST, MAX_CONNECTIONS},
     listen, processes, wire,
     wire::{FrameReader, FrameWriter},
 };
 
-/// Accepts for ever.
-pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let guest = Rc::clone(&guest);
-                spawn_local(async move {
-                    // A connection ends for reasons of the host's; the execs do not care.
-                    serve(&guest, stream).await.ok();
-                    drop(place);
-                    guest.was_active.notify_one();
-                });
-            }
-            Err(_out_of_descriptors) => tokio::time::sleep(ACCEPT_REST).await,
-        }
-    }
+/// Serves one connection until it ends. That is for reasons of the host's; the execs do not care.
+pub(crate) async fn serve_connection(guest: &Rc<Guest>, stream: UnixStream) {
+    serve(guest, stream).await.ok();
+    guest.was_active.notify_one();
 }
 
 async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
@@ -50,7 +31,7 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
             );
         }
         let request = match readable(&frame) {
-            Ok(request) => request,
+            Ok(request) => guest.meant(request),
             // Whether a body follows cannot be known, so the connection ends here.
             Err(failure) => return writer.fail(&failure).await,
         };

@@ -21,6 +21,12 @@ use crate::{
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
     Namespace,
+    /// A container runtime of the host's, such as `runc` or `crun`.
+    Oci,
+    /// The same with gVisor's `runsc`.
+    Gvisor,
+    /// A plain process of the host, without any walls.
+    Process,
     Fake,
 }
 
@@ -28,6 +34,9 @@ impl BackendKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
+            Self::Oci => "oci",
+            Self::Gvisor => "gvisor",
+            Self::Process => "process",
             Self::Fake => "fake",
         }
     }
