@@ -398,21 +398,6 @@ pub fn limit_heaps(n_heaps: u8) {
     };
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_this_program_was_started_with_is_found() {
-        let found = StartedWith::find().unwrap();
-        assert_eq!(found.words.1, std::fs::read("/proc/self/cmdline").unwrap().len());
-        assert_eq!(found.environment.1, std::fs::read("/proc/self/environ").unwrap().len());
-        assert!(StartedWith::parse("1 (a) S 1").is_none());
-        let hidden = format!("1 (a) b) S{}", " 0".repeat(49));
-        assert!(StartedWith::parse(&hidden).is_none());
-    }
-}
-
 /// Has a command's process inherit these descriptors under the numbers 3, 4 and so on.
 pub fn inherit(command: &mut std::process::Command, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;
@@ -430,4 +415,19 @@ pub fn inherit(command: &mut std::process::Command, descriptors: &[BorrowedFd<'_
     // SAFETY: the closure makes system calls on numbers and allocates nothing.
     unsafe { command.pre_exec(give) };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_program_was_started_with_is_found() {
+        let found = StartedWith::find().unwrap();
+        assert_eq!(found.words.1, std::fs::read("/proc/self/cmdline").unwrap().len());
+        assert_eq!(found.environment.1, std::fs::read("/proc/self/environ").unwrap().len());
+        assert!(StartedWith::parse("1 (a) S 1").is_none());
+        let hidden = format!("1 (a) b) S{}", " 0".repeat(49));
+        assert!(StartedWith::parse(&hidden).is_none());
+    }
 }

@@ -137,7 +137,7 @@ fn attempts<'a>(
             engine::Progress::none()
         ),
         create_volume(who, volume_spec()),
-        ensure_exists(who, &Default::default(), pending_make()),
+        ensure_exists(who, &Default::default(), not_made()),
         ensure_running(who, which),
         exec_ensuring_running(who, which, ExecSpec::argv(["true"])),
         remove_volume(who, &volume()),
@@ -153,8 +153,8 @@ fn attempts<'a>(
     )
 }
 
-async fn pending_make() -> Result<engine::Ensured> {
-    std::future::pending().await
+async fn not_made() -> Result<engine::Ensured> {
+    Err(sandbox::Error::invalid("not made"))
 }
 
 fn alpine() -> engine::Reference {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use engine::{Ensured, Entry, Run, RunEnd, RunOptions, SandboxIdentity};
+use futures_util::{FutureExt, future::BoxFuture};
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxSpec, SandboxState};
 use tokio_util::sync::CancellationToken;
 
@@ -94,22 +95,24 @@ async fn a_stopped_sandbox_is_started_for_an_exec() {
 async fn callers_with_one_request_make_one_sandbox() {
     let world = World::new().await;
     let identity = SandboxIdentity { request_id: Some("r-1".parse().unwrap()), ..Default::default() };
-    let spec = SandboxSpec { request_id: identity.request_id.clone(), ..SandboxSpec::default() };
-    let make = async || {
-        let view = world.engine.create_sandbox(&world.who, spec.clone()).await?;
-        Ok::<_, Error>(Ensured { view, is_new: true })
-    };
-    let ensure = async || world.engine.ensure_exists(&world.who, &identity, make()).await.unwrap();
-    let (one, other) = in_time(async { tokio::join!(ensure(), ensure()) }).await;
+    let (one, other) =
+        in_time(async { tokio::join!(ensure(&world, &identity), ensure(&world, &identity)) }).await;
     assert_eq!(one.view.id, other.view.id);
     assert!(one.is_new != other.is_new, "one of them made it");
-    // Another daemon's turns are its own: nothing is left over in the process.
+    // The turns are the engine's, not the process's.
     let elsewhere = World::new().await;
-    let made = elsewhere.engine.ensure_exists(&elsewhere.who, &identity, async {
-        let view = elsewhere.engine.create_sandbox(&elsewhere.who, spec.clone()).await?;
+    assert!(in_time(ensure(&elsewhere, &identity)).await.is_new);
+}
+
+/// On the heap: making a sandbox is a long future, and a test's stack is short.
+fn ensure<'a>(world: &'a World, identity: &'a SandboxIdentity) -> BoxFuture<'a, Ensured> {
+    let spec = SandboxSpec { request_id: identity.request_id.clone(), ..SandboxSpec::default() };
+    let make = async move {
+        let view = world.engine.create_sandbox(&world.who, spec).await?;
         Ok::<_, Error>(Ensured { view, is_new: true })
-    });
-    assert!(in_time(made).await.unwrap().is_new);
+    };
+    let make = make.boxed();
+    async move { world.engine.ensure_exists(&world.who, identity, make).await.unwrap() }.boxed()
 }
 
 #[tokio::test]

@@ -230,7 +230,8 @@ impl Source {
                 Ok(entry) => match entry.body {
                     EntryBody::Stdin(_) | EntryBody::Rich(_) | EntryBody::Closed => {}
                     EntryBody::Trimmed { .. } => {
-                        warnings.push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
+                        warnings
+                            .push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
                     }
                     _ => return Some(entry),
                 },
