@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp rootless cgroup-v2 ## everything CI runs
+test: setup check unit mcp api-fuzz rootless cgroup-v2 fuzz-briefly ## everything CI runs
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -52,10 +52,11 @@ soak: ## slow tests: long random cycles
 	WARREN_CELLS=10000 cargo test --release -p guest --test guest many_cells
 
 bench: build ## numbers beside the peers that are installed
-	target/release/warren bench
-	target/release/warren bench mcp
-	target/release/warren bench code
-	target/release/warren bench storage
+	cargo build --release -p bench
+	target/release/bench
+	target/release/bench mcp
+	target/release/bench code
+	target/release/bench storage
 
 bless: ## write the generated reference pages anew
 	BLESS=1 cargo test -p frontends -p warren

@@ -2,4 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fake;
+mod guest_process;
 pub mod namespace;
+pub mod oci;
+pub mod process;

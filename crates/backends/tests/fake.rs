@@ -136,12 +136,12 @@ impl Client {
     }
 
     async fn ask(&mut self, request: Request) -> Result<Response, Failure> {
-        self.send(&Frame::json(FrameKind::Request, &request).unwrap()).await;
+        self.send(&Frame::request(&request).unwrap()).await;
         self.answer().await
     }
 
     async fn ask_with_body(&mut self, request: Request, body: &[u8]) -> Result<Response, Failure> {
-        self.send(&Frame::json(FrameKind::Request, &request).unwrap()).await;
+        self.send(&Frame::request(&request).unwrap()).await;
         for part in body.chunks(100_000) {
             self.send(&Frame::new(FrameKind::Data, part.to_vec())).await;
         }
@@ -647,7 +647,7 @@ async fn hostile_guests_break_the_protocol_once_and_then_no_more() {
         sandbox.backend.be_hostile(hostility, 1);
         let mut client = sandbox.connect().await;
         let request = Request::ExecAttach { id: "x".into(), from: 1 };
-        client.send(&Frame::json(FrameKind::Request, &request).unwrap()).await;
+        client.send(&Frame::request(&request).unwrap()).await;
         let mut seen = Vec::new();
         let expected = match hostility {
             Hostility::TooLong | Hostility::Garbage | Hostility::Truncated => "not frames",

@@ -1,6 +1,5 @@
 //! Who may see and touch what. Front ends authenticate; only this file refuses.
 
-use guest_protocol::Request;
 use images::Reach;
 use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result};
 
@@ -126,50 +125,6 @@ impl Principal {
         let message = format!("{} may not manage keys", self.name);
         Err(Error::new(ErrorKind::Denied, message)
             .with_hint("Keys are managed on the daemon's machine, by the user who runs the daemon."))
-    }
-}
-
-/// Whether a request to the guest can change something inside. No wildcard: a new request does not compile until it has
-/// an answer here.
-pub(crate) fn changes(request: &Request) -> bool {
-    match request {
-        Request::Ping
-        | Request::ExecAttach { .. }
-        | Request::ExecList
-        | Request::ContextList
-        | Request::Languages { .. }
-        | Request::Stat { .. }
-        | Request::List { .. }
-        | Request::Glob { .. }
-        | Request::Grep { .. }
-        | Request::Read { .. }
-        | Request::Readlink { .. }
-        | Request::TarOut { .. }
-        | Request::Watch { .. }
-        | Request::Processes => false,
-        Request::ExecStart(_)
-        | Request::ExecStdin { .. }
-        | Request::ExecSignal { .. }
-        | Request::ExecResize { .. }
-        | Request::ContextCreate(_)
-        | Request::ContextReset { .. }
-        | Request::ContextRemove { .. }
-        | Request::ContextFork { .. }
-        | Request::Write { .. }
-        | Request::Mkdir { .. }
-        | Request::Remove { .. }
-        | Request::Copy { .. }
-        | Request::Rename { .. }
-        | Request::Symlink { .. }
-        | Request::Chmod { .. }
-        | Request::Chown { .. }
-        | Request::TarIn { .. }
-        // Whatever listens inside may do anything for whoever speaks to it.
-        | Request::Connect { .. }
-        | Request::Listen { .. }
-        | Request::Accept { .. }
-        | Request::KillAll { .. }
-        | Request::Shutdown { .. } => true,
     }
 }
 

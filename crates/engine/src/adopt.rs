@@ -8,11 +8,11 @@ use sandbox::{
     Backend, BackendError, Capability, ErrorKind, EventKind, ExecState, Instance, KillReason, OnExpiry,
     Result, SandboxId, SandboxState, SnapshotId, Thing,
 };
-use store::{EntryKind, ExecRecord, Item, Ledger, SandboxRecord, Store};
+use store::{ExecRecord, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    EngineConfig,
+    EngineConfig, Entry, EntryBody, ExitEntry,
     backends::Backends,
     build,
     clerk::Clerk,
@@ -25,7 +25,6 @@ use crate::{
     images,
     keys::Keys,
     live::LiveExec,
-    outcome::ExitEntry,
     packages,
     pump::ExecTask,
     recover::{CorruptRecords, recover},
@@ -418,17 +417,14 @@ fn last_end(ledger: &Ledger, exec: &LiveExec) -> Result<Option<(ExitEntry, i64)>
     let mut end = None;
     loop {
         match reader.next() {
-            Ok(Some(Item::Entry(entry))) if entry.kind == EntryKind::Exited => {
-                let read = serde_json::from_slice(&entry.data).map_err(|source| {
-                    sandbox::Error::new(
-                        ErrorKind::Internal,
-                        format!("the end of exec {} cannot be read", exec.id),
-                    )
-                    .with_source(source)
-                })?;
-                end = Some((read, entry.at_ms));
+            Ok(Some(item)) => {
+                let Entry { at_ms, body: EntryBody::Exited(exit), .. } = item.into() else { continue };
+                let unreadable = || {
+                    let message = format!("the end of exec {} cannot be read", exec.id);
+                    sandbox::Error::new(ErrorKind::Internal, message)
+                };
+                end = Some((exit.ok_or_else(unreadable)?, at_ms));
             }
-            Ok(Some(_)) => {}
             Ok(None) => return Ok(end),
             // Told once for each damaged place; the rest can be read.
             Err(store::LedgerError::Damaged { .. }) => {}

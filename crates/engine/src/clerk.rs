@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use sandbox::{EventKind, ExecOutcome, ExecState, KillReason, NotStarted};
 use store::{EntryKind, ExecRecord, LedgerError, StoreError};
 use tokio::time::sleep;
@@ -13,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     core::{Core, until},
     disk::may_block,
+    entry::{ExitEntry, json},
     live::LiveExec,
-    outcome::{ExitEntry, event_of},
+    outcome::event_of,
     shared::Shared,
 };
 
@@ -45,7 +47,7 @@ pub(crate) struct Clerk {
 /// What is left to write of an end.
 struct Unwritten {
     /// The ledger's entry, with the number of the guest's event, where it is missing there too.
-    entry: Option<(u64, Vec<u8>)>,
+    entry: Option<(u64, Bytes)>,
 }
 
 impl Clerk {
@@ -272,9 +274,4 @@ impl Clerk {
             }
         }
     }
-}
-
-/// Our own small values always serialise.
-pub(crate) fn json<T: serde::Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
 }

@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) making: RwLock<()>,
     /// Names whose sandbox is being replaced.
     pub(crate) replacing: Turns<(Namespace, Option<SandboxName>)>,
+    /// One at a time makes the sandbox of a request.
+    pub(crate) requests: Turns<(Namespace, RequestId)>,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -187,6 +189,7 @@ impl Core {
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             replacing: Turns::default(),
+            requests: Turns::default(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             recovery,

@@ -30,7 +30,7 @@ pub(crate) struct Instead {
 }
 
 /// How one try ended.
-enum Attempt {
+pub(crate) enum Attempt {
     Made(Arc<Shared>),
     /// The made-up name was taken, or the sandbox of the same request went away meanwhile.
     Again,
@@ -187,7 +187,7 @@ fn is_unseen(core: &Core, spec: &SandboxSpec) -> bool {
 }
 
 /// The sandbox that the same request made before, or is making now.
-async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
+pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
     let mut status = shared.status.subscribe();
     let settled =
         status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);

@@ -7,11 +7,11 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sandbox::{ExecId, Result};
-use store::{EntryKind, Item, Ledger, LedgerReader};
+use store::{Ledger, LedgerReader};
 use tokio::sync::watch;
 
 use crate::{
-    Engine, Principal, SandboxRef, error,
+    Engine, Entry, Principal, SandboxRef, error,
     live::{LiveExec, Progress},
     shared::Shared,
 };
@@ -50,7 +50,7 @@ impl Engine {
         exec: &ExecId,
         from: u64,
         follow: Follow,
-    ) -> Result<BoxStream<'static, Result<Item>>> {
+    ) -> Result<BoxStream<'static, Result<Entry>>> {
         let shared = self.core().find_to_look(who, which).await?;
         let record = self.exec_record(&shared, exec).await?;
         let ledger = shared.ledger()?;
@@ -64,7 +64,7 @@ impl Engine {
 }
 
 impl Cursor {
-    async fn step(mut self) -> Option<(Result<Item>, Self)> {
+    async fn step(mut self) -> Option<(Result<Entry>, Self)> {
         let n_lost = self.live.as_ref().map_or(self.n_lost, |live| live.n_lost());
         let n_untold = n_lost.saturating_sub(self.n_told);
         if n_untold > 0 {
@@ -79,8 +79,9 @@ impl Cursor {
             let news = self.news();
             match self.reader.next() {
                 Ok(Some(item)) => {
-                    self.is_over = self.follow == Follow::Yes && is_end(&item);
-                    return Some((Ok(item), self));
+                    let entry = Entry::from(item);
+                    self.is_over = self.follow == Follow::Yes && entry.is_end();
+                    return Some((Ok(entry), self));
                 }
                 // Told, and the reader goes on behind it when asked again.
                 Err(error) => {
@@ -126,8 +127,4 @@ enum News {
     /// Whether it is open is known only to the guest, which is being asked.
     NotSettled(watch::Receiver<bool>),
     Over,
-}
-
-fn is_end(item: &Item) -> bool {
-    matches!(item, Item::Entry(entry) if matches!(entry.kind, EntryKind::Exited | EntryKind::Closed))
 }

@@ -92,6 +92,12 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
                 .with_hint(format!("Look at {subject} and restart it if it stays silent."))
                 .with_source(error)
         }
+        GuestError::Foreign(_) | GuestError::TooOld { .. } => Error::new(
+            ErrorKind::Unsupported,
+            format!("{subject} was started by another version of Warren: {error}"),
+        )
+        .with_hint(format!("Stop {subject} and start it again; its files stay."))
+        .with_source(error),
         GuestError::Protocol(_) | GuestError::Nonsense(_) => {
             Error::new(ErrorKind::Internal, format!("{subject} gave an answer that cannot be read: {error}"))
                 .with_hint(format!("Restart {subject}: what runs in it may have tampered with it."))

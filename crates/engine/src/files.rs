@@ -1,4 +1,7 @@
-//! Files, ports and watching: asked of the guest, which a pause leaves awake.
+//! Files of sandboxes and volumes, watching, and ports: asked of a guest, which a pause leaves awake. A volume has a guest of its
+//! own that sees the volume as its root and nothing else, so links lead nowhere but into the volume.
+
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream::BoxStream};
 use guest_protocol::{EntryKind, GrepMatch, Request, Response, Target, WatchEvent};
@@ -6,11 +9,11 @@ use sandbox::{Action, Error, FileEntry, FileKind, Result, Subject, Thing, WriteM
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteStream, Engine, Principal, SandboxRef,
-    access::changes,
-    client::{GuestError, PortStream},
+    ByteStream, Engine, Principal, SandboxRef, VolumeRef,
+    client::{GuestClient, GuestError, PortStream},
     error,
     shared::{ActivityGuard, Life},
+    volumes::{Held, Room},
 };
 
 /// Longest path that the kernel takes, without its NUL.
@@ -20,6 +23,25 @@ const MAX_PATTERN_BYTES: usize = 4096;
 const MAX_RESULTS: u32 = 10_000;
 /// All permission bits there are.
 const MAX_MODE: u32 = 0o7777;
+
+/// Whose files are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilesOf<'a> {
+    Sandbox(&'a SandboxRef),
+    Volume(&'a VolumeRef),
+}
+
+impl<'a> From<&'a SandboxRef> for FilesOf<'a> {
+    fn from(which: &'a SandboxRef) -> Self {
+        Self::Sandbox(which)
+    }
+}
+
+impl<'a> From<&'a VolumeRef> for FilesOf<'a> {
+    fn from(which: &'a VolumeRef) -> Self {
+        Self::Volume(which)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
@@ -64,37 +86,37 @@ impl Engine {
     pub async fn stat(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         follow: bool,
     ) -> Result<FileEntry> {
-        entry(self.ask_guest(who, which, &stat_request(path, follow)?).await?)
+        entry(self.ask_guest(who, which.into(), &stat_request(path, follow)?).await?)
     }
 
     /// Entries of a directory, or of all beneath it, sorted; at most `limit`.
     pub async fn list(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         recursive: bool,
         limit: u32,
     ) -> Result<Listing> {
         let request = list_request(path, recursive, limit)?;
-        listing(self.ask_guest(who, which, &request).await?, limit)
+        listing(self.ask_guest(who, which.into(), &request).await?, limit)
     }
 
     pub async fn glob(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         root: &str,
         pattern: &str,
         limit: u32,
     ) -> Result<Paths> {
         let limit = limit.min(MAX_RESULTS);
         let request = Request::Glob { root: checked(root)?, pattern: checked_pattern(pattern)?, limit };
-        match self.ask_guest(who, which, &request).await? {
+        match self.ask_guest(who, which.into(), &request).await? {
             Answer(Response::Paths { paths, truncated }, _) => {
                 let (paths, truncated) = cut(paths, truncated, limit);
                 Ok(Paths { paths, truncated })
@@ -103,7 +125,12 @@ impl Engine {
         }
     }
 
-    pub async fn grep(&self, who: &Principal, which: &SandboxRef, query: GrepQuery) -> Result<Matches> {
+    pub async fn grep(
+        &self,
+        who: &Principal,
+        which: impl Into<FilesOf<'_>>,
+        query: GrepQuery,
+    ) -> Result<Matches> {
         let limit = query.limit.min(MAX_RESULTS);
         let request = Request::Grep {
             root: checked(&query.root)?,
@@ -113,7 +140,7 @@ impl Engine {
             literal: query.literal,
             limit,
         };
-        match self.ask_guest(who, which, &request).await? {
+        match self.ask_guest(who, which.into(), &request).await? {
             Answer(Response::Matches { matches, truncated }, _) => {
                 let (matches, truncated) = cut(matches, truncated, limit);
                 Ok(Matches { matches, truncated })
@@ -126,88 +153,96 @@ impl Engine {
     pub async fn read_file(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         offset: u64,
         length: Option<u64>,
     ) -> Result<(FileEntry, ByteStream)> {
         let request = Request::Read { path: checked(path)?, offset, length };
-        let (life, guard) = self.enter(who, which, &request).await?;
-        let (answer, bytes) = life
-            .client
-            .download(&request, length)
-            .await
-            .map_err(|error| error::from_guest(error, life.client.label()))?;
-        match answer {
-            Response::Reading { entry } => Ok((file_entry(entry), held(bytes, guard))),
-            other => Err(Answer(other, life.client.label().to_owned()).wrong()),
+        match self.download(who, which.into(), &request, length).await? {
+            (Answer(Response::Reading { entry }, _), bytes) => Ok((file_entry(entry), bytes)),
+            (answer, _) => Err(answer.wrong()),
         }
     }
 
-    /// Writes a file and returns its bytes. Replacing is whole or not at all, also when the caller goes away.
+    /// Writes a file and returns its bytes. Replacing is whole or not at all, also when the caller goes away or a volume's quota
+    /// is passed in the middle.
     pub async fn write_file(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         options: WriteOptions,
         bytes: ByteStream,
     ) -> Result<u64> {
         let request = write_request(path, options)?;
-        self.upload(who, which, &request, bytes, self.core().config.deadlines.answer).await
+        self.upload(who, which.into(), &request, bytes, self.core().config.deadlines.answer).await
     }
 
     pub async fn mkdir(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         parents: bool,
         mode: Option<u32>,
     ) -> Result<()> {
-        self.order(who, which, mkdir_request(path, parents, mode)?).await
+        self.order(who, which.into(), mkdir_request(path, parents, mode)?).await
     }
 
     pub async fn remove_path(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which, Request::Remove { path: checked(path)?, recursive }).await
+        self.order(who, which.into(), Request::Remove { path: checked(path)?, recursive }).await
     }
 
     pub async fn copy_path(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         from: &str,
         to: &str,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which, Request::Copy { from: checked(from)?, to: checked(to)?, recursive }).await
+        self.order(who, which.into(), Request::Copy { from: checked(from)?, to: checked(to)?, recursive })
+            .await
     }
 
     pub async fn rename_path(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         from: &str,
         to: &str,
         replace: bool,
     ) -> Result<()> {
-        self.order(who, which, Request::Rename { from: checked(from)?, to: checked(to)?, replace }).await
+        self.order(who, which.into(), Request::Rename { from: checked(from)?, to: checked(to)?, replace })
+            .await
     }
 
     /// `target` is text for the link; it may be relative and need not exist.
-    pub async fn symlink(&self, who: &Principal, which: &SandboxRef, target: &str, path: &str) -> Result<()> {
+    pub async fn symlink(
+        &self,
+        who: &Principal,
+        which: impl Into<FilesOf<'_>>,
+        target: &str,
+        path: &str,
+    ) -> Result<()> {
         let target = checked_text("link target", target, MAX_PATH_BYTES)?;
-        self.order(who, which, Request::Symlink { target, path: checked(path)? }).await
+        self.order(who, which.into(), Request::Symlink { target, path: checked(path)? }).await
     }
 
-    pub async fn read_link(&self, who: &Principal, which: &SandboxRef, path: &str) -> Result<String> {
-        match self.ask_guest(who, which, &Request::Readlink { path: checked(path)? }).await? {
+    pub async fn read_link(
+        &self,
+        who: &Principal,
+        which: impl Into<FilesOf<'_>>,
+        path: &str,
+    ) -> Result<String> {
+        match self.ask_guest(who, which.into(), &Request::Readlink { path: checked(path)? }).await? {
             Answer(Response::Link { target }, _) => Ok(target),
             answer => Err(answer.wrong()),
         }
@@ -216,69 +251,69 @@ impl Engine {
     pub async fn chmod(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         mode: u32,
         recursive: bool,
     ) -> Result<()> {
         let mode = checked_mode(mode)?;
-        self.order(who, which, Request::Chmod { path: checked(path)?, mode, recursive }).await
+        self.order(who, which.into(), Request::Chmod { path: checked(path)?, mode, recursive }).await
     }
 
     pub async fn chown(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         uid: Option<u32>,
         gid: Option<u32>,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which, Request::Chown { path: checked(path)?, uid, gid, recursive }).await
+        self.order(who, which.into(), Request::Chown { path: checked(path)?, uid, gid, recursive }).await
     }
 
     /// A tar stream of `path`.
-    pub async fn pack(&self, who: &Principal, which: &SandboxRef, path: &str) -> Result<ByteStream> {
+    pub async fn pack(
+        &self,
+        who: &Principal,
+        which: impl Into<FilesOf<'_>>,
+        path: &str,
+    ) -> Result<ByteStream> {
         let request = Request::TarOut { path: checked(path)? };
-        let (life, guard) = self.enter(who, which, &request).await?;
-        let (answer, bytes) = life
-            .client
-            .download(&request, None)
-            .await
-            .map_err(|error| error::from_guest(error, life.client.label()))?;
-        match answer {
-            Response::Packing => Ok(held(bytes, guard)),
-            other => Err(Answer(other, life.client.label().to_owned()).wrong()),
+        match self.download(who, which.into(), &request, None).await? {
+            (Answer(Response::Packing, _), bytes) => Ok(bytes),
+            (answer, _) => Err(answer.wrong()),
         }
     }
 
-    /// Unpacks a tar stream into the directory `path`; returns the bytes it read.
+    /// Unpacks a tar stream into the directory `path`; returns the bytes it read. Under a volume's quota that is only measured,
+    /// the stream's own bytes count, each header as a whole block, and what is unpacked by then stays.
     pub async fn unpack(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         keep_ids: bool,
         bytes: ByteStream,
     ) -> Result<u64> {
         let request = Request::TarIn { path: checked(path)?, keep_ids };
-        self.upload(who, which, &request, bytes, self.core().config.deadlines.long_answer).await
+        self.upload(who, which.into(), &request, bytes, self.core().config.deadlines.long_answer).await
     }
 
     /// Changes beneath `path`, until the stream is dropped or the sandbox stops.
     pub async fn watch(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         path: &str,
         recursive: bool,
     ) -> Result<BoxStream<'static, Result<WatchEvent>>> {
         let request = Request::Watch { path: checked(path)?, recursive };
-        let (life, guard) = self.enter(who, which, &request).await?;
-        let label = life.client.label().to_owned();
+        let entered = self.enter(who, which.into(), &request).await?;
+        let label = entered.client().label().to_owned();
         let messages =
-            life.client.messages(&request).await.map_err(|error| error::from_guest(error, &label))?;
-        let events = held(messages, guard).map(move |message| {
+            entered.client().messages(&request).await.map_err(|error| error::from_guest(error, &label))?;
+        let events = held(messages, entered).map(move |message| {
             serde_json::from_slice(&message?).map_err(|error| {
                 error::from_guest(GuestError::Nonsense("a change that cannot be read"), &label)
                     .with_source(error)
@@ -297,73 +332,136 @@ impl Engine {
             Target::Unix(path) => drop(checked(path)?),
         }
         let request = Request::Connect { target };
-        let (life, guard) = self.enter(who, which, &request).await?;
-        let stream = life.client.connect_port(&request).await;
-        let stream = stream.map_err(|error| error::from_guest(error, life.client.label()))?;
-        Ok(stream.hold(guard))
+        let entered = self.enter(who, which.into(), &request).await?;
+        let stream = entered.client().connect_port(&request).await;
+        let stream = stream.map_err(|error| error::from_guest(error, entered.client().label()))?;
+        Ok(stream.hold(entered))
     }
 
-    /// The place that this request may be sent to.
-    async fn enter(
-        &self,
-        who: &Principal,
-        which: &SandboxRef,
-        request: &Request,
-    ) -> Result<(std::sync::Arc<Life>, ActivityGuard)> {
-        if changes(request) {
+    /// The guest that this request may be sent to.
+    async fn enter(&self, who: &Principal, which: FilesOf<'_>, request: &Request) -> Result<Entered> {
+        let properties = request.properties();
+        if properties.changes {
             who.may_change()?;
         }
-        let action = if runs_something(request) { Action::Exec } else { Action::Files };
-        let shared = self.core().find_to_look(who, which).await?;
-        let (life, mut guard) = shared.enter(action, &self.core().clock)?;
-        if writes_files(request) {
-            guard.begin_writing(&shared).await;
+        match which {
+            FilesOf::Sandbox(which) => {
+                let action = if properties.needs_workload { Action::Exec } else { Action::Files };
+                let shared = self.core().find_to_look(who, which).await?;
+                let (life, mut guard) = shared.enter(action, &self.core().clock)?;
+                if properties.writes_files {
+                    guard.begin_writing(&shared).await;
+                }
+                Ok(Entered::Sandbox { life, _guard: guard })
+            }
+            FilesOf::Volume(which) => {
+                let volume = self.core().find_volume(who, which)?;
+                let held = self.open_volume(&volume).await?;
+                let room = Room::for_request(self.core(), &volume, &held, request).await?;
+                Ok(Entered::Volume { held, room })
+            }
         }
-        Ok((life, guard))
     }
 
     pub(crate) async fn ask_guest(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: impl Into<FilesOf<'_>>,
         request: &Request,
     ) -> Result<Answer> {
-        let (life, _guard) = self.enter(who, which, request).await?;
-        let label = life.client.label();
-        let answer = life.client.call(request).await.map_err(|error| {
-            let error = error::from_guest(error, label);
-            match context_of(request) {
-                Some(context) => error.about(Thing::Context, context),
-                None => error,
-            }
-        })?;
-        Ok(Answer(answer, label.to_owned()))
+        self.enter(who, which.into(), request).await?.ask(request).await
     }
 
     /// A request that is done or refused, with nothing to tell.
-    pub(crate) async fn order(&self, who: &Principal, which: &SandboxRef, request: Request) -> Result<()> {
+    pub(crate) async fn order(
+        &self,
+        who: &Principal,
+        which: impl Into<FilesOf<'_>>,
+        request: Request,
+    ) -> Result<()> {
         match self.ask_guest(who, which, &request).await? {
             Answer(Response::Done, _) => Ok(()),
             answer => Err(answer.wrong()),
         }
     }
 
+    /// The guest's first answer, and the bytes that follow it.
+    async fn download(
+        &self,
+        who: &Principal,
+        which: FilesOf<'_>,
+        request: &Request,
+        length: Option<u64>,
+    ) -> Result<(Answer, ByteStream)> {
+        let entered = self.enter(who, which, request).await?;
+        let label = entered.client().label().to_owned();
+        let (answer, bytes) = entered
+            .client()
+            .download(request, length)
+            .await
+            .map_err(|error| error::from_guest(error, &label))?;
+        Ok((Answer(answer, label), held(bytes, entered)))
+    }
+
     async fn upload(
         &self,
         who: &Principal,
-        which: &SandboxRef,
+        which: FilesOf<'_>,
         request: &Request,
         bytes: ByteStream,
         answer_within: std::time::Duration,
     ) -> Result<u64> {
-        let (life, _guard) = self.enter(who, which, request).await?;
-        let label = life.client.label();
-        let answer = life.client.upload(request, bytes, Some(answer_within)).await;
+        let mut entered = self.enter(who, which, request).await?;
+        let bytes = entered.bounded(request, bytes);
+        let label = entered.client().label();
+        let answer = entered.client().upload(request, bytes, Some(answer_within)).await;
         match answer.map_err(|error| error::from_guest(error, label))? {
             Response::Written { bytes } => Ok(bytes),
             other => Err(Answer(other, label.to_owned()).wrong()),
         }
     }
+}
+
+/// A guest that stays for as long as this is held.
+#[derive(Debug)]
+enum Entered {
+    Sandbox { life: Arc<Life>, _guard: ActivityGuard },
+    Volume { held: Held, room: Option<Room> },
+}
+
+impl Entered {
+    fn client(&self) -> &Arc<GuestClient> {
+        match self {
+            Self::Sandbox { life, .. } => &life.client,
+            Self::Volume { held, .. } => held.client(),
+        }
+    }
+
+    async fn ask(&self, request: &Request) -> Result<Answer> {
+        ask(self.client(), request).await
+    }
+
+    /// What is sent to a volume with a measured quota breaks off where it would pass it.
+    fn bounded(&mut self, request: &Request, bytes: ByteStream) -> ByteStream {
+        match self {
+            Self::Volume { room, .. } => match room.take() {
+                Some(room) => room.bound(request, bytes),
+                None => bytes,
+            },
+            Self::Sandbox { .. } => bytes,
+        }
+    }
+}
+
+pub(crate) async fn ask(client: &GuestClient, request: &Request) -> Result<Answer> {
+    let answer = client.call(request).await.map_err(|error| {
+        let error = error::from_guest(error, client.label());
+        match request.context() {
+            Some(context) => error.about(Thing::Context, context),
+            None => error,
+        }
+    })?;
+    Ok(Answer(answer, client.label().to_owned()))
 }
 
 pub(crate) fn stat_request(path: &str, follow: bool) -> Result<Request> {
@@ -405,34 +503,7 @@ pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
     }
 }
 
-/// Whether the guest itself changes files for it.
-fn writes_files(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write { .. }
-            | Request::Mkdir { .. }
-            | Request::Remove { .. }
-            | Request::Copy { .. }
-            | Request::Rename { .. }
-            | Request::Symlink { .. }
-            | Request::Chmod { .. }
-            | Request::Chown { .. }
-            | Request::TarIn { .. }
-    )
-}
-
 /// What the guest said, and whose guest it is.
-/// The context that a request is about.
-fn context_of(request: &Request) -> Option<&str> {
-    match request {
-        Request::ContextCreate(start) => Some(&start.name),
-        Request::ContextReset { name }
-        | Request::ContextRemove { name }
-        | Request::ContextFork { name, .. } => Some(name),
-        _ => None,
-    }
-}
-
 pub(crate) struct Answer(pub(crate) Response, pub(crate) Subject);
 
 impl Answer {
@@ -441,23 +512,11 @@ impl Answer {
     }
 }
 
-/// Whether the workload has to be awake for it.
-fn runs_something(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Connect { .. }
-            | Request::ContextCreate(_)
-            | Request::ContextFork { .. }
-            | Request::Listen { .. }
-            | Request::Accept { .. }
-    )
-}
-
-/// Counts as work until the stream is dropped.
-fn held(bytes: ByteStream, guard: ActivityGuard) -> ByteStream {
+/// The guest stays, and it counts as work, until the stream is dropped.
+fn held(bytes: ByteStream, entered: Entered) -> ByteStream {
     bytes
         .inspect(move |_| {
-            let _held = &guard;
+            let _held = &entered;
         })
         .boxed()
 }

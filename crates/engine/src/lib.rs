@@ -20,7 +20,9 @@ mod create;
 mod disk;
 mod driver;
 mod engine;
+mod ensure;
 mod entries;
+mod entry;
 mod error;
 mod events;
 mod exec;
@@ -40,12 +42,12 @@ mod recover;
 mod reference;
 mod replace;
 mod rich;
+mod run;
 mod secret;
 mod shared;
 mod snapshots;
 mod turns;
 mod view;
-mod volume_files;
 mod volumes;
 
 pub use ::build::{Ignore as BuildIgnore, Network as BuildNetwork};
@@ -62,7 +64,7 @@ pub use guest_protocol::{
 };
 use sandbox::Result;
 pub use sandbox::{Call, Frontend};
-pub use store::{Entry, EntryKind, Item, LedgerLimits, Store};
+pub use store::{LedgerLimits, Store};
 
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
@@ -70,24 +72,26 @@ pub use crate::{
     base::IMAGE_NOT_USED,
     build::{
         BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
-        OutputStream, QUEUED_BUILD_EVENTS,
+        QUEUED_BUILD_EVENTS,
     },
     client::PortStream,
     clock::{Clock, ManualClock, SystemClock},
     code::{ContextSpec, ContextView, LanguageView, Made},
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
     engine::Engine,
+    ensure::{Ensured, SandboxIdentity},
     entries::Follow,
-    files::{GrepQuery, Listing, Matches, Paths, WriteOptions},
+    entry::{Entry, EntryBody, ExitEntry, OutputStream},
+    files::{FilesOf, GrepQuery, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    outcome::{ExitEntry, StartEntry},
     packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
+    run::{Run, RunEnd, RunOptions},
     snapshots::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,

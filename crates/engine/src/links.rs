@@ -14,9 +14,10 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _, digest::Key};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, KeyId, Namespace, Result, SandboxId};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use crate::{Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, files::checked, names};
@@ -107,11 +108,18 @@ impl LinkSecret {
     }
 
     fn mac(&self, signed: &[u8]) -> [u8; MAC_BYTES] {
-        let whole = hmac_sha256(&self.0, &[DOMAIN, signed]);
+        let whole = hmac(&self.0).chain_update(DOMAIN).chain_update(signed).finalize().into_bytes();
         let mut mac = [0; MAC_BYTES];
         mac.copy_from_slice(&whole[..MAC_BYTES]);
         mac
     }
+}
+
+/// A secret that is shorter than a block is filled up with zeros, as the standard says.
+fn hmac(secret: &[u8; SECRET_BYTES]) -> Hmac<Sha256> {
+    let mut block = Key::<Hmac<Sha256>>::default();
+    block[..SECRET_BYTES].copy_from_slice(secret);
+    Hmac::new(&block)
 }
 
 fn read(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
@@ -133,23 +141,6 @@ fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     Ok(secret)
-}
-
-/// RFC 2104, for secrets that are no longer than a block.
-fn hmac_sha256(secret: &[u8; SECRET_BYTES], parts: &[&[u8]]) -> [u8; 32] {
-    const BLOCK_BYTES: usize = 64;
-    let pad = |with: u8| {
-        let mut block = [with; BLOCK_BYTES];
-        block.iter_mut().zip(secret).for_each(|(byte, secret)| *byte ^= secret);
-        block
-    };
-    let mut inner = Sha256::new();
-    inner.update(pad(0x36));
-    parts.iter().for_each(|part| inner.update(part));
-    let mut outer = Sha256::new();
-    outer.update(pad(0x5c));
-    outer.update(inner.finalize());
-    outer.finalize().into()
 }
 
 impl Engine {
@@ -329,10 +320,10 @@ mod tests {
 
     #[test]
     fn the_mac_is_that_of_the_standard() {
-        // RFC 4231, test case 2, with the key filled up with zeros, which is what the standard does with short ones.
+        // RFC 4231, test case 2.
         let mut secret = [0; SECRET_BYTES];
         secret[..4].copy_from_slice(b"Jefe");
-        let mac = hmac_sha256(&secret, &[b"what do ya want ", b"for nothing?"]);
+        let mac = hmac(&secret).chain_update(b"what do ya want for nothing?").finalize().into_bytes();
         let hex: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     }

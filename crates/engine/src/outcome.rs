@@ -2,26 +2,9 @@
 
 use guest_protocol::{ExitReport, StartFailure};
 use sandbox::{EventKind, ExecOutcome, KillReason, NotStarted};
-use serde::{Deserialize, Serialize};
 
 /// SIGKILL, the only signal that the kernel's memory killer and a forced end use.
 pub(crate) const SIGKILL: i32 = 9;
-
-/// Data of a ledger entry of kind `Started`, as JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartEntry {
-    pub pid: i32,
-}
-
-/// Data of a ledger entry of kind `Exited`, as JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExitEntry {
-    /// What the guest said; absent when it could say nothing any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<ExitReport>,
-    pub outcome: ExecOutcome,
-}
 
 pub(crate) fn from_report(report: &ExitReport, kill_requested: bool) -> ExecOutcome {
     let killed = |reason| ExecOutcome::Killed { reason };

@@ -16,13 +16,14 @@ use tokio::{
 };
 
 use crate::{
-    clerk::{Clerk, json},
+    clerk::Clerk,
     client::{ExecStream, GuestError, StartAnswer, Wire},
     core::{Core, until},
     driver::Reply,
+    entry::{ExitEntry, StartEntry, json},
     error,
     live::LiveExec,
-    outcome::{ExitEntry, SIGKILL, StartEntry, from_report, not_started},
+    outcome::{SIGKILL, from_report, not_started},
     shared::{ActivityGuard, Life, Shared},
 };
 

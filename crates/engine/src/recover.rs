@@ -13,16 +13,11 @@ use std::{
 use jiff::Timestamp;
 use sandbox::{ExecId, ExecSpec, ExecState, Result, SandboxState};
 use store::{
-    CorruptRow, Described, EntryKind, ExecRecord, Found, Item, Ledger, LedgerError, LedgerLimits,
-    SandboxRecord, Store, StoreError, VolumeRecord,
+    CorruptRow, Described, ExecRecord, Found, Item, Ledger, LedgerError, LedgerLimits, SandboxRecord, Store,
+    StoreError, VolumeRecord,
 };
 
-use crate::{
-    disk::may_block,
-    error, names,
-    outcome::{ExitEntry, StartEntry},
-    snapshots,
-};
+use crate::{Entry, EntryBody, disk::may_block, error, names, snapshots};
 
 /// Between a name that another has by now and some letters of chance.
 const RECOVERED: &str = "-recovered-";
@@ -325,19 +320,16 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
     loop {
         match reader.next() {
             Ok(Some(Item::Entry(entry))) => {
+                let entry = Entry::from(entry);
                 let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or(sandbox.created_at);
                 if record.started_at.is_none() {
                     record.created_at = at;
                     record.started_at = Some(at);
                 }
-                match entry.kind {
-                    EntryKind::Started => {
-                        record.pid =
-                            serde_json::from_slice::<StartEntry>(&entry.data).ok().map(|entry| entry.pid);
-                    }
-                    EntryKind::Exited => {
-                        let end = serde_json::from_slice::<ExitEntry>(&entry.data).ok();
-                        record.outcome = end.map(|end| end.outcome);
+                match entry.body {
+                    EntryBody::Started { pid } => record.pid = pid,
+                    EntryBody::Exited(exit) => {
+                        record.outcome = exit.map(|exit| exit.outcome);
                         record.ended_at = Some(at);
                         record.state = ExecState::Done;
                         record.last_entry = Some(entry.number);

@@ -4,6 +4,7 @@ mod limits;
 mod making;
 mod open;
 mod registry;
+mod room;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,6 +23,7 @@ pub(crate) use self::{
     making::take_up,
     open::{Claim, Held},
     registry::Volumes,
+    room::Room,
 };
 use crate::{
     Engine, Principal, Scope,

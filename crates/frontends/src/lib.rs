@@ -3,9 +3,12 @@
 
 mod builds;
 pub mod code;
+pub mod hostfs;
 pub mod http;
 pub mod images;
 pub mod links;
 pub mod mcp;
+mod output;
 mod pipe;
 pub mod rest;
+pub mod schema;

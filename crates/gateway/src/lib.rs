@@ -25,7 +25,6 @@ mod host;
 
 mod npm;
 mod pages;
-mod patient;
 mod pip;
 mod reply;
 mod route;

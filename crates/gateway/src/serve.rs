@@ -12,14 +12,13 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutWriter;
 
 use crate::{
     Inner, Scope, apt,
     clients::Client,
     error::Refusal,
-    npm,
-    patient::Patient,
-    pip,
+    npm, pip,
     reply::{self, Body},
     route::{Route, route},
     stats,
@@ -32,6 +31,9 @@ const MAX_HEADERS: usize = 64;
 /// For the whole head of a request, and so for how long a client may be idle. pip builds and npm links between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long a write may wait for the client. Package managers read at once; a sandbox that is paused comes back and tries again.
+const MAX_STALL: Duration = Duration::from_secs(60);
+
 /// Longest name under which a client may know us, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
@@ -43,12 +45,14 @@ where
         let inner = Arc::clone(inner);
         async move { Ok::<_, Infallible>(answer(&inner, scope, client, request).await) }
     });
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(MAX_STALL));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream)), service)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
         .await;
     if let Err(error) = served {
         // Clients come and go as they like; what failed towards an index is counted where it failed.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! host  → Request            one of [`Request`], as JSON
-//!       → Data* End          only for requests that carry a body (see `Request::has_body`)
+//!       → Data* End          only for requests that carry a body (see `Properties::has_body`)
 //! guest ← Response           one of [`Response`], as JSON; or
 //!       ← Failure            a [`Failure`], as JSON, after which the connection is ready for the next request
 //!       ← Data* End          only for responses that carry a body (see `Response::body`)
@@ -16,13 +16,17 @@
 //! - `Watch` and `Listen`: after its `Response`, the guest sends `Data` frames.
 //! - `Connect` and `Accept`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
 //!
+//! Both sides state their versions: the guest in its `Hello`, the host in each request (see `version.rs`).
+//!
 //! The guest is hostile from its first byte: whatever is read here is bounded, and nothing here panics.
 #![forbid(unsafe_code)]
 
 mod codec;
 mod event;
 mod message;
+mod properties;
 mod rich;
+mod version;
 
 pub use codec::{
     Decoder, Frame, FrameKind, HEADER_BYTES, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, encode, header,
@@ -30,11 +34,9 @@ pub use codec::{
 pub use event::{ExecEvent, ExitReport};
 pub use message::{
     Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
-    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Hello, Incoming, LanguageFound, Process,
-    Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind,
-    WriteMode,
+    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, LanguageFound, Process, Request,
+    Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind, WriteMode,
 };
+pub use properties::Properties;
 pub use rich::{ChangedFile, FileChange, MimeBundle, Rich, StateLoss};
-
-/// Grows by one when a message is added. A host asks nothing of a guest that is older than the message.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub use version::{Hello, OLDEST_VERSION, PROTOCOL_VERSION, VersionMismatch};

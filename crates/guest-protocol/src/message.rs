@@ -4,14 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The guest's first frame on every connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    pub version: u32,
-    /// The guest's build, for the log.
-    pub build: String,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Request {
@@ -322,6 +314,9 @@ pub enum WriteMode {
     Replace,
     Append,
     CreateNew,
+    /// In place from this byte on: what is before and after it stays, and a gap is a hole. Makes the file where it is
+    /// missing. Not undone when the body breaks off.
+    At(u64),
 }
 
 /// Whether bytes follow a message, and to what end.
@@ -332,12 +327,6 @@ pub enum Body {
     Bytes,
     /// `Data*` until the connection closes.
     Endless,
-}
-
-impl Request {
-    pub fn has_body(&self) -> bool {
-        matches!(self, Self::ExecStdin { .. } | Self::Write { .. } | Self::TarIn { .. })
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The guest: our program inside every sandbox, as its process 1.
 //!
-//! It listens on a Unix socket that only the host can reach and serves `guest-protocol` over it: commands with their
+//! It listens on a Unix socket that only the host can reach, or is reached otherwise ([`Transport`]), and serves `guest-protocol`: commands with their
 //! output and end ([`exec`]), code ([`code`]), files ([`files`]), streams to ports, and the list of processes. It reaps every orphan.
 //!
 //! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
@@ -18,19 +18,17 @@ mod files;
 mod limits;
 mod listen;
 mod processes;
+mod program;
 mod reap;
 mod server;
 mod sockets;
 mod sys;
+mod transport;
 mod wire;
 
-use std::{
-    cell::Cell,
-    io,
-    os::{fd::OwnedFd, unix::net::UnixListener},
-    rc::Rc,
-};
+use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc};
 
+use guest_protocol::Request;
 use rustix::{
     fs::Mode,
     process::{DumpableBehavior, Resource},
@@ -40,14 +38,16 @@ use tokio::{
     task::LocalSet,
 };
 
+pub use program::run_program;
 pub use sockets::{InternetBudget, SocketGate};
 pub use sys::adopt_descriptor;
+pub use transport::Transport;
 
 /// What a guest is started with.
 #[derive(Debug)]
 pub struct GuestConfig {
-    /// Listening Unix stream socket (close-on-exec); the host connects to its path.
-    pub listener: OwnedFd,
+    /// How the host reaches it.
+    pub transport: Transport,
     /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy. A
     /// child writes `0` to each before it execs. May be empty.
     pub workload_cgroup: Vec<OwnedFd>,
@@ -57,6 +57,9 @@ pub struct GuestConfig {
     pub oom_counter: Option<OwnedFd>,
     /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
     pub rlimits: Vec<(u32, u64, u64)>,
+    /// A directory that stands for `/root` in what the host asks, where the place has no root file system of its own. There
+    /// root is our own user.
+    pub home: Option<String>,
     /// Where sockets are asked for, if the syscall filter can ask.
     pub sockets: Option<SocketGate>,
 }
@@ -73,6 +76,7 @@ pub(crate) struct Guest {
     pub(crate) charged_turns: Semaphore,
     oom_counter: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
+    home: Option<String>,
     /// Whether we are process 1 of a pid namespace, and may signal everyone.
     pub(crate) is_init: bool,
     /// Whether this user namespace lets us set supplementary groups.
@@ -87,6 +91,14 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
+    /// A request as it is meant in this place.
+    pub(crate) fn meant(&self, request: Request) -> Request {
+        match &self.home {
+            Some(home) => at_home(request, home),
+            None => request,
+        }
+    }
+
     /// How many processes of the workload the kernel has killed for memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some(counter) = &self.oom_counter else { return 0 };
@@ -94,6 +106,36 @@ impl Guest {
         let Ok(n) = rustix::io::pread(counter, &mut buffer, 0) else { return 0 };
         oom_kills_in(&String::from_utf8_lossy(&buffer[..n]))
     }
+}
+
+/// The home that hosts know sandboxes by.
+const ROOT_HOME: &str = "/root";
+
+/// A request about `/root` as one about the directory that stands for it.
+fn at_home(mut request: Request, home: &str) -> Request {
+    let moved = |path: &str| {
+        let rest = path.strip_prefix(ROOT_HOME)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| format!("{home}{rest}"))
+    };
+    for path in request.paths_mut() {
+        *path = moved(path).unwrap_or_else(|| std::mem::take(path));
+    }
+    let (env, user) = match &mut request {
+        Request::ExecStart(start) => (&mut start.env, &mut start.user),
+        Request::ContextCreate(start) => (&mut start.env, &mut start.user),
+        _ => return request,
+    };
+    if let Some(variable) = env.get_mut("HOME")
+        && let Some(home) = moved(variable)
+    {
+        *variable = home;
+    }
+    // Root of a place without walls is whoever started it.
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if matches!(user.as_str(), "0" | "0:0" | "root") && !uid.is_root() {
+        *user = format!("{}:{}", uid.as_raw(), gid.as_raw());
+    }
+    request
 }
 
 fn oom_kills_in(text: &str) -> u64 {
@@ -116,8 +158,6 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     // Files that we make get the modes that people expect, whatever we came with.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let rlimits = keep_descriptor_limit(config.rlimits);
-    let listener = UnixListener::from(config.listener);
-    listener.set_nonblocking(true)?;
     let guest = Rc::new(Guest {
         execs: exec::Execs::default(),
         listeners: listen::Listeners::default(),
@@ -127,6 +167,7 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         charged_turns: Semaphore::new(limits::MAX_CHARGED),
         oom_counter: config.oom_counter,
         rlimits,
+        home: config.home,
         is_init,
         // A user namespace made without privilege forbids it for good; then groups stay as they are. We need none ourselves.
         may_set_groups: rustix::thread::set_thread_groups(&[]).is_ok(),
@@ -141,10 +182,9 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = LocalSet::new().block_on(&runtime, async {
-        let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::task::spawn_local(reap::reap(Rc::clone(&guest), sys::watched(signals)?));
         tokio::task::spawn_local(tidy(Rc::clone(&guest)));
-        tokio::task::spawn_local(server::accept(Rc::clone(&guest), listener));
+        config.transport.serve(&guest)?;
         guest.leave.notified().await;
         Ok(())
     });
@@ -185,6 +225,19 @@ async fn tidy(guest: Rc<Guest>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_directory_stands_for_the_home() {
+        let moved = |path: &str| {
+            let request = at_home(Request::Readlink { path: path.to_owned() }, "/srv/x");
+            let Request::Readlink { path } = request else { panic!("{request:?}") };
+            path
+        };
+        assert_eq!(moved("/root"), "/srv/x");
+        assert_eq!(moved("/root/a"), "/srv/x/a");
+        assert_eq!(moved("/rooted"), "/rooted");
+        assert_eq!(moved("/tmp/root"), "/tmp/root");
+    }
 
     #[test]
     fn kills_for_memory_are_read_from_either_cgroup_version() {

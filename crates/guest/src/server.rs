@@ -1,47 +1,28 @@
-//! The listener, and one task for each connection.
+//! One connection: requests and their answers.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
-use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, PROTOCOL_VERSION, Request, Response};
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::Semaphore,
-    task::spawn_local,
-};
+use guest_protocol::{Failure, FailureKind, Frame, FrameKind, Hello, Request, Response};
+use tokio::{net::UnixStream, task::spawn_local};
 
 use crate::{
     Guest, code, connect, end,
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
-    limits::{ACCEPT_REST, MAX_CONNECTIONS},
     listen, processes, wire,
     wire::{FrameReader, FrameWriter},
 };
 
-/// Accepts for ever.
-pub(crate) async fn accept(guest: Rc<Guest>, listener: UnixListener) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let guest = Rc::clone(&guest);
-                spawn_local(async move {
-                    // A connection ends for reasons of the host's; the execs do not care.
-                    serve(&guest, stream).await.ok();
-                    drop(place);
-                    guest.was_active.notify_one();
-                });
-            }
-            Err(_out_of_descriptors) => tokio::time::sleep(ACCEPT_REST).await,
-        }
-    }
+/// Serves one connection until it ends. That is for reasons of the host's; the execs do not care.
+pub(crate) async fn serve_connection(guest: &Rc<Guest>, stream: UnixStream) {
+    serve(guest, stream).await.ok();
+    guest.was_active.notify_one();
 }
 
 async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
     let mut reader = FrameReader::new(&stream);
     let writer = FrameWriter::new(&stream);
-    let hello = Hello { version: PROTOCOL_VERSION, build: env!("CARGO_PKG_VERSION").to_owned() };
+    let hello = Hello::of_build(env!("CARGO_PKG_VERSION"));
     writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
     while let Some(frame) = reader.next().await? {
         if frame.kind != FrameKind::Request {
@@ -49,13 +30,10 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
                 guest_protocol::ProtocolError::Unexpected { expected: "a request", got: frame.kind }.into()
             );
         }
-        let request = match frame.parse::<Request>() {
-            Ok(request) => request,
-            Err(error) => {
-                // Whether a body follows cannot be known, so the connection ends here.
-                let message = format!("a request that cannot be read: {error}");
-                return writer.fail(&Failure::new(FailureKind::InvalidRequest, message)).await;
-            }
+        let request = match readable(&frame) {
+            Ok(request) => guest.meant(request),
+            // Whether a body follows cannot be known, so the connection ends here.
+            Err(failure) => return writer.fail(&failure).await,
         };
         drop(frame);
         let mut connection = Connection { guest, reader: &mut reader, writer };
@@ -64,6 +42,15 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The request in a frame, if it can be read and its host speaks a version that we speak.
+fn readable(frame: &Frame) -> Result<Request, Failure> {
+    let unreadable =
+        |error| Failure::new(FailureKind::InvalidRequest, format!("a request that cannot be read: {error}"));
+    let agreed = frame.agree_with_host().map_err(unreadable)?;
+    agreed.map_err(|mismatch| Failure::new(FailureKind::Unsupported, mismatch.to_string()))?;
+    frame.parse().map_err(unreadable)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +138,7 @@ impl Connection<'_, '_> {
                 self.tell(answer).await
             }
             files => {
-                let changes = files::may_change(&files);
+                let changes = files.properties().writes_files;
                 let next = self.answer_files(files).await;
                 if changes {
                     files::changed::touched();
@@ -177,7 +164,7 @@ impl Connection<'_, '_> {
                     Err(failure) => self.tell(Err(failure)).await,
                 }
             }
-            charged if files::takes_memory(&charged) => {
+            charged if charged.properties().fills_files => {
                 let taken = files::perform(self.guest, self.reader, charged).await?;
                 self.took(taken).await
             }

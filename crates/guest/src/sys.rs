@@ -13,6 +13,7 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags},
+    net::{AddressFamily, SocketFlags, SocketType},
     process::{Gid, Uid},
 };
 use tokio::io::unix::AsyncFd;
@@ -194,7 +195,7 @@ fn become_program(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> ChildFailure {
 
 fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), ChildFailure> {
     let at = |stage| move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() };
-    rustix::process::setsid().map_err(at(Stage::Session))?;
+    new_session().map_err(|errno| ChildFailure { stage: Stage::Session, errno })?;
     for cgroup in &plan.cgroups {
         rustix::io::write(cgroup, b"0").map_err(at(Stage::Cgroup))?;
     }
@@ -227,6 +228,12 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
     restore_signals();
     close_on_exec_from(if plan.channel.is_some() { 4 } else { 3 });
     Ok(())
+}
+
+/// In the child: not by `rustix`, which takes the answer for a process id. gVisor answers 0.
+fn new_session() -> Result<(), i32> {
+    // SAFETY: takes nothing and touches no memory.
+    if unsafe { libc::setsid() } < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 /// In the child: whatever had the number is not needed any more, and this one stays open over the exec.
@@ -481,4 +488,26 @@ pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` keeps one descriptor open for as long as it lives, and the `AsyncFd` owns it.
     let watched = unsafe { AsyncFd::register(fd) };
     Ok(watched?)
+}
+
+/// A listening vsock socket, which the host of a virtual machine reaches by the machine's number and this port.
+pub(crate) fn listen_vsock(port: u32) -> io::Result<OwnedFd> {
+    const BACKLOG: c_int = 128;
+    let socket =
+        rustix::net::socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let address = libc::sockaddr_vm {
+        svm_family: libc::AF_VSOCK as libc::sa_family_t,
+        svm_reserved1: 0,
+        svm_port: port,
+        svm_cid: libc::VMADDR_CID_ANY,
+        svm_zero: [0; 4],
+    };
+    let length = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
+    // SAFETY: `address` is a whole address of this length, which the kernel only reads.
+    let rc = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }

@@ -44,4 +44,4 @@ pub use privileges::WORKLOAD_CAPABILITIES;
 pub use seccomp::{FILTER_NAME, SocketGate, max_netlink_sockets};
 pub use spawner::{SpawnError, SpawnerHandle, Worker};
 pub use start::{run_spawner_role, start_spawner};
-pub use sys::{limit_heaps, release_free_memory};
+pub use sys::{inherit, limit_heaps, release_free_memory};

@@ -398,6 +398,25 @@ pub fn limit_heaps(n_heaps: u8) {
     };
 }
 
+/// Has a command's process inherit these descriptors under the numbers 3, 4 and so on.
+pub fn inherit(command: &mut std::process::Command, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    use std::os::unix::process::CommandExt as _;
+    let end = 3 + descriptors.len() as RawFd;
+    // Out of the way first: one of them may have the number that another is to get.
+    let moved: Vec<OwnedFd> =
+        descriptors.iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, end)).collect::<Result<_, _>>()?;
+    let give = move || {
+        for (number, fd) in (3..).zip(&moved) {
+            // SAFETY: takes integers only, and is safe after a fork. What had the number is closed by the exec anyway.
+            check(unsafe { libc::dup2(fd.as_raw_fd(), number) }.into())?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls on numbers and allocates nothing.
+    unsafe { command.pre_exec(give) };
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,12 @@ use crate::{
 pub enum BackendKind {
     #[default]
     Namespace,
+    /// A container runtime of the host's, such as `runc` or `crun`.
+    Oci,
+    /// The same with gVisor's `runsc`.
+    Gvisor,
+    /// A plain process of the host, without any walls.
+    Process,
     Fake,
 }
 
@@ -25,6 +31,9 @@ impl BackendKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
+            Self::Oci => "oci",
+            Self::Gvisor => "gvisor",
+            Self::Process => "process",
             Self::Fake => "fake",
         }
     }

@@ -79,7 +79,6 @@ pub(crate) enum Command {
     Key(commands::key::Args),
     Audit(commands::audit::Args),
     Doctor(commands::doctor::Args),
-    Bench(commands::bench::Args),
     Serve(commands::serve::Args),
     Mcp(commands::mcp::Args),
     Completions(commands::completions::Args),

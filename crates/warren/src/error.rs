@@ -170,7 +170,9 @@ fn list(what: Thing) -> &'static str {
         Thing::Image => "`warren image ls` lists those that are here; `warren pull` gets one.",
         Thing::Key => "`warren key list` shows ids and labels.",
         Thing::Context => "`warren context ls SANDBOX` lists them.",
-        Thing::File | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => "Check the name.",
+        Thing::File | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
+            "Check the name."
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The role inside: what the spawner's child becomes.
 
+use std::process::ExitCode;
+
 use guest::{GuestConfig, InternetBudget, SocketGate};
 use jail::Handoff;
 
@@ -13,9 +15,25 @@ pub(crate) fn guest_main(handoff: Handoff) -> i32 {
         max_netlink: gate.max_netlink,
         internet: InternetBudget { bytes, tcp_socket, other_socket },
     });
-    match guest::run(GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets })
-    {
+    match guest::run(GuestConfig {
+        transport: listener.into(),
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        home: None,
+        sockets,
+    }) {
         Ok(()) => 0,
         Err(_unreachable_host) => 1,
     }
+}
+
+/// The argument by which this program becomes a guest where the back end cannot fork one.
+pub(crate) const GUEST: &str = "guest";
+
+/// Becomes the guest if that is what the arguments ask for.
+pub(crate) fn run_as_program() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    (arguments.next()? == GUEST).then(|| guest::run_program(arguments))
 }

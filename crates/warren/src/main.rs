@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bench;
 mod build;
 mod cells;
 mod cli;
@@ -29,6 +28,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     jail::run_spawner_role(guest_role::guest_main, backends::namespace::worker);
+    if let Some(code) = guest_role::run_as_program() {
+        return code;
+    }
     let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(code) => return code,

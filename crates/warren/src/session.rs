@@ -7,7 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use frontends::rest::v1::{EntryKind, Exec, WireEntry};
+use engine::{Entry, EntryBody};
+use frontends::rest::v1::Exec;
 use sandbox::{Error, ErrorKind, ExecOutcome, TerminalSize};
 use tokio::{
     io::AsyncWriteExt as _,
@@ -158,7 +159,7 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
 pub(crate) async fn follow(
     client: &Client,
     exec: &Exec,
-    mut take: impl AsyncFnMut(&[WireEntry]) -> CommandResult<()>,
+    mut take: impl AsyncFnMut(&[Entry]) -> CommandResult<()>,
 ) -> CommandResult<ExecOutcome> {
     let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
     let mut outcome = None;
@@ -168,21 +169,12 @@ pub(crate) async fn follow(
             break;
         }
         take(&batch).await?;
-        outcome = batch.iter().filter_map(outcome_of).next_back().or(outcome);
+        outcome = batch.iter().filter_map(Entry::outcome).next_back().cloned().or(outcome);
     }
     match outcome {
         Some(outcome) => Ok(outcome),
         None => recorded_outcome(client, exec).await,
     }
-}
-
-/// How it ended, where the entry tells.
-fn outcome_of(entry: &WireEntry) -> Option<ExecOutcome> {
-    if entry.kind != EntryKind::Exited {
-        return None;
-    }
-    let exit: engine::ExitEntry = serde_json::from_slice(&entry.data).ok()?;
-    Some(exit.outcome)
 }
 
 /// The log was trimmed or says less than we need; the record knows.
@@ -204,18 +196,14 @@ impl Printer {
         Self { stdout: tokio::io::stdout(), stderr: tokio::io::stderr() }
     }
 
-    pub(crate) async fn print(&mut self, entry: &WireEntry) -> CommandResult<()> {
-        match entry.kind {
-            EntryKind::Stdout => self.stdout.write_all(&entry.data).await?,
-            EntryKind::Stderr => self.stderr.write_all(&entry.data).await?,
-            EntryKind::Trimmed => {
+    pub(crate) async fn print(&mut self, entry: &Entry) -> CommandResult<()> {
+        match &entry.body {
+            EntryBody::Stdout(bytes) => self.stdout.write_all(bytes).await?,
+            EntryBody::Stderr(bytes) => self.stderr.write_all(bytes).await?,
+            EntryBody::Trimmed { .. } => {
                 output::note(&format!("the log begins after entry {}: it was trimmed", entry.number));
             }
-            EntryKind::Started
-            | EntryKind::Stdin
-            | EntryKind::Exited
-            | EntryKind::Closed
-            | EntryKind::Rich => {}
+            _ => {}
         }
         Ok(())
     }

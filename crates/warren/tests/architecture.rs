@@ -26,10 +26,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build"]),
     ("frontends", &["engine", "sandbox"]),
     ("test-registry", &[]),
+    ("bench", &["images", "jail"]),
 ];
 
-/// For tests: no crate is built from them, `warren` neither.
-const FOR_TESTS: &[&str] = &["test-registry"];
+/// The front ends, and which others each may know: what they share lies beside them, and knows none of them. A dialect is
+/// spoken over MCP or HTTP.
+const FRONT_ENDS: &[(&str, &[&str])] =
+    &[("mcp", &[]), ("rest", &[]), ("ssh", &[]), ("web", &[]), ("dialects", &["mcp"])];
+
+/// For tests and measurements: no crate is built from them, `warren` neither.
+const FOR_TESTS: &[&str] = &["test-registry", "bench"];
 
 /// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
 const MAY_HOLD_UNSAFE: &[&str] = &["attack", "guest", "jail"];
@@ -92,6 +98,58 @@ fn unsafe_has_an_address() {
             assert!(text.contains("#![forbid(unsafe_code)]"), "{} must forbid unsafe code", root.display());
         }
     }
+}
+
+#[test]
+fn front_ends_do_not_know_each_other() {
+    let sources = workspace().join("crates/frontends/src");
+    for file in rust_files(&sources) {
+        let path = file.strip_prefix(&sources).unwrap();
+        let own = path.iter().next().unwrap().to_string_lossy();
+        let may_know = FRONT_ENDS.iter().find(|(name, _)| *name == own).map_or(&[][..], |(_, others)| others);
+        let text = fs::read_to_string(&file).unwrap();
+        for (other, _) in FRONT_ENDS.iter().filter(|(name, _)| *name != own && !may_know.contains(name)) {
+            assert!(!imported(&text).contains(*other), "{} must not know {other}", path.display());
+        }
+    }
+}
+
+/// The modules at the root of a crate that a source names: `crate::a`, `crate::{a, b::{c, d}}`, `super::a`.
+fn imported(source: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for after in source.split("crate::").skip(1).chain(source.split("super::").skip(1)) {
+        let Some(group) = after.strip_prefix('{') else {
+            names.insert(first_word(after));
+            continue;
+        };
+        let (mut depth, mut is_first) = (0_usize, true);
+        for (at, character) in group.char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => is_first = true,
+                letter if is_first && letter.is_ascii_alphabetic() => {
+                    names.insert(first_word(&group[at..]));
+                    is_first = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
+fn first_word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
+}
+
+#[test]
+fn imports_are_found_however_they_are_written() {
+    let source =
+        "use crate::{\n    mcp::{a, b},\n    links,\n};\nuse super::rest::x; fn f() { crate::web::y() }";
+    let found: Vec<_> = imported(source).into_iter().collect();
+    assert_eq!(found, ["links", "mcp", "rest", "web"]);
 }
 
 /// What errors advise is read at a terminal, by models and by programs: below the front ends it names no command, no tool and no

@@ -282,6 +282,9 @@ impl Files {
                 all.extend_from_slice(&bytes);
                 all.freeze()
             }
+            (Content::File(_), WriteMode::At(_)) => {
+                return failure(FailureKind::Unsupported, "the fake writes no pieces of files".to_owned());
+            }
             _ => bytes,
         });
         node.modified_at_ms = now_ms();

@@ -11,8 +11,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use guest_protocol::{
-    ExecStart, Failure, FailureKind, Frame, FrameKind, Hello, PROTOCOL_VERSION, Process, Request, Response,
-    StartFailure, Target,
+    ExecStart, Failure, FailureKind, Frame, FrameKind, Hello, Process, Request, Response, StartFailure,
+    Target,
 };
 use tokio::{
     io::DuplexStream,
@@ -475,8 +475,7 @@ impl Guest {
 }
 
 pub(super) fn hello() -> Result<Frame> {
-    let hello = Hello { version: PROTOCOL_VERSION, build: "fake".to_owned() };
-    Ok(Frame::json(FrameKind::Hello, &hello)?)
+    Ok(Frame::json(FrameKind::Hello, &Hello::of_build("fake"))?)
 }
 
 /// An id as it may stand in a message.

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use guest_protocol::{EntryKind, ExecEvent, FileEntry, Frame, FrameKind, MAX_DATA_BYTES, Request, Response};
+use guest_protocol::{
+    EntryKind, ExecEvent, FileEntry, Frame, FrameKind, Hello, MAX_DATA_BYTES, Request, Response,
+};
 use tokio::io::DuplexStream;
 
 use super::{
@@ -36,13 +38,18 @@ async fn misbehave(
             reader.gone().await;
             return Ok(());
         }
+        Hostility::Version(version) => {
+            let hello = Hello { version, ..Hello::of_build("old") };
+            writer.send(&Frame::json(FrameKind::Hello, &hello)?).await?;
+            return guest.answer_requests(reader, writer).await;
+        }
         Hostility::Slow => return be_slow(guest, reader, writer).await,
         Hostility::NoHello => return writer.send(&Frame::new(FrameKind::End, Bytes::new())).await,
         _ => writer.send(&hello()?).await?,
     }
     while let Some(frame) = reader.next().await? {
         let request: Request = frame.parse()?;
-        if request.has_body() {
+        if request.properties().has_body {
             reader.skip_body().await?;
         }
         match hostility {
@@ -64,7 +71,11 @@ async fn misbehave(
                 reader.gone().await;
                 return Ok(());
             }
-            Hostility::SilenceAfterHello | Hostility::Silence | Hostility::NoHello | Hostility::Slow => {
+            Hostility::SilenceAfterHello
+            | Hostility::Silence
+            | Hostility::NoHello
+            | Hostility::Slow
+            | Hostility::Version(_) => {
                 reader.gone().await;
                 return Ok(());
             }

@@ -34,6 +34,8 @@ pub enum Hostility {
     SilentStart,
     /// Takes its time over the first request, then behaves.
     Slow,
+    /// Says that it speaks this version of the protocol at most, and behaves.
+    Version(u32),
 }
 
 #[derive(Debug, Default)]

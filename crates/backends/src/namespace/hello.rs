@@ -25,7 +25,7 @@ async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<F
     }
 }
 
-/// Whether a guest answers at all.
+/// Whether a guest answers at all, in a version that we speak.
 pub(crate) async fn greets(host: &Host, id: &SandboxId) -> bool {
     let greeting = async {
         let mut stream = instance::connect(host, id).await.ok()?;
@@ -34,9 +34,10 @@ pub(crate) async fn greets(host: &Host, id: &SandboxId) -> bool {
     matches!(tokio::time::timeout(HELLO_TIME, greeting).await, Ok(Some(_hello)))
 }
 
-async fn greeted(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Hello> {
+pub(crate) async fn greeted(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Hello> {
     let frame = read_frame(stream, buffer).await?;
-    (frame.kind == FrameKind::Hello).then(|| frame.parse().ok())?
+    let hello: Hello = (frame.kind == FrameKind::Hello).then(|| frame.parse().ok())??;
+    hello.agree().is_ok().then_some(hello)
 }
 
 /// Asks a guest for something small. `None` when it does not answer well and soon.
@@ -44,7 +45,7 @@ pub(crate) async fn tell(host: &Host, id: &SandboxId, request: &Request) -> Opti
     let told = async {
         let mut stream = instance::connect(host, id).await.ok()?;
         let mut wire = BytesMut::new();
-        encode(&Frame::json(FrameKind::Request, request).ok()?, &mut wire).ok()?;
+        encode(&Frame::request(request).ok()?, &mut wire).ok()?;
         stream.write_all(&wire).await.ok()?;
         let mut buffer = BytesMut::new();
         greeted(&mut stream, &mut buffer).await?;

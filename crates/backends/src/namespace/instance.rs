@@ -14,7 +14,7 @@ use sandbox::{
     BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, Next, SandboxId, SandboxPlan,
     Usage,
 };
-use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
+use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
 use super::{
     Host,
@@ -128,15 +128,7 @@ impl Drop for NamespaceInstance {
 
 /// Opens a stream to the guest of a sandbox.
 pub(crate) async fn connect(host: &Host, id: &SandboxId) -> Result<GuestStream, BackendError> {
-    let failed = |error| error::from_io(format!("could not reach the guest of {id}"), error);
-    let reach = socket::reachable(&host.directories.place(id).socket()).map_err(failed)?;
-    match UnixStream::connect(reach.path()).await {
-        Ok(stream) => Ok(Box::new(stream)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-            Err(BackendError::Gone(id.clone()))
-        }
-        Err(error) => Err(failed(error)),
-    }
+    socket::connect(id, &host.directories.place(id).socket()).await
 }
 
 /// Removes run directory and cgroups of a sandbox without processes.

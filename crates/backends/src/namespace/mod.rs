@@ -4,24 +4,24 @@ mod accounting;
 mod cage;
 mod create;
 mod disk;
-mod error;
-mod hello;
+pub(crate) mod error;
+pub(crate) mod hello;
 mod ids;
-mod instance;
+pub(crate) mod instance;
 mod layer;
 mod mounts;
-mod names;
+pub(crate) mod names;
 mod orphans;
-mod record;
+pub(crate) mod record;
 mod remains;
-mod skeleton;
-mod socket;
+pub(crate) mod skeleton;
+pub(crate) mod socket;
 mod spawner;
 mod statement;
-mod sweep;
+pub(crate) mod sweep;
 mod trees;
 mod volume;
-mod watched;
+pub(crate) mod watched;
 mod work;
 
 use std::{
@@ -63,7 +63,7 @@ pub struct NamespaceBackend(Arc<Host>);
 
 /// What all sandboxes of this daemon share.
 #[derive(Debug)]
-struct Host {
+pub(crate) struct Host {
     directories: Directories,
     /// The home as written into the record of each of its sandboxes.
     home: String,

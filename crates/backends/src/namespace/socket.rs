@@ -1,10 +1,15 @@
 //! Unix sockets at paths of any length.
 
 use std::{
-    io,
+    io::{self, ErrorKind},
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
+
+use sandbox::{BackendError, GuestStream, SandboxId};
+use tokio::net::UnixStream;
+
+use super::error;
 
 /// Longest path that fits a Unix socket's address, its end mark not counted.
 const MAX_SOCKET_PATH: usize = 107;
@@ -34,4 +39,17 @@ pub(crate) fn reachable(path: &Path) -> io::Result<Reachable> {
     let directory = rustix::fs::open(parent, flags, rustix::fs::Mode::empty())?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     Ok(Reachable { path, _directory: Some(directory) })
+}
+
+/// Opens a stream to the guest of a sandbox.
+pub(crate) async fn connect(id: &SandboxId, socket: &Path) -> Result<GuestStream, BackendError> {
+    let failed = |error| error::from_io(format!("could not reach the guest of {id}"), error);
+    let reach = reachable(socket).map_err(failed)?;
+    match UnixStream::connect(reach.path()).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            Err(BackendError::Gone(id.clone()))
+        }
+        Err(error) => Err(failed(error)),
+    }
 }

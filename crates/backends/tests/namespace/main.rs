@@ -9,6 +9,8 @@
     reason = "a test without the standard harness, which is how clippy knows tests"
 )]
 
+#[path = "../support/client.rs"]
+mod client;
 mod escape;
 mod hostile;
 mod kernel;
@@ -123,8 +125,15 @@ fn guest_main(handoff: jail::Handoff) -> i32 {
         max_netlink: gate.max_netlink,
         internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
     });
-    let config =
-        guest::GuestConfig { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets };
+    let config = guest::GuestConfig {
+        transport: listener.into(),
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        home: None,
+        sockets,
+    };
     i32::from(guest::run(config).is_err())
 }
 

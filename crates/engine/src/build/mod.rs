@@ -38,7 +38,7 @@ use self::{
     context::{Context, Odd, Reading},
     spool::Spool,
 };
-use crate::{ByteStream, Engine, Principal, SandboxRef, disk::may_block, error};
+use crate::{ByteStream, Engine, OutputStream, Principal, SandboxRef, disk::may_block, error};
 
 /// Largest context, and largest copy from another stage.
 const MAX_CONTEXT: ByteSize = ByteSize::gib(4);
@@ -121,21 +121,6 @@ pub enum BuildEvent {
     Warning {
         message: String,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputStream {
-    Stdout,
-    Stderr,
-}
-
-impl OutputStream {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
-    }
 }
 
 /// What a build came to.

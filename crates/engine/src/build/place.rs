@@ -4,13 +4,11 @@ use std::{fs::File, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use ::images::Progress;
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, ImageRef, PullPolicy, Result, SandboxSpec};
-use store::{EntryKind, Item};
 
-use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 
-use super::{BuildEvent, Builder, OutputStream, label, utf8::Decoder};
-use crate::{Engine, Follow, Force, SandboxRef, error};
+use super::{BuildEvent, Builder, label, utf8::Decoder};
+use crate::{Engine, EntryBody, Force, OutputStream, RunOptions, SandboxRef, error};
 
 /// A sandbox that ends with the instruction it was made for.
 pub(super) struct Place<'a> {
@@ -70,29 +68,25 @@ impl<'a> Place<'a> {
     pub(super) async fn run(&self, spec: ExecSpec) -> Result<ExecOutcome> {
         let Builder { engine, who, .. } = &**self.builder;
         let exec = engine.exec(who, &self.which, spec).await?;
-        let mut entries = engine.exec_entries(who, &self.which, &exec.id, 1, Follow::Yes).await?;
+        let mut run = engine.run_to_end(who, &exec, RunOptions::default()).await?;
         let mut decoders = (Decoder::default(), Decoder::default());
-        while let Some(item) = entries.next().await {
-            let entry = match item? {
-                Item::Entry(entry) => entry,
-                Item::Trimmed { .. } => {
-                    let text = "\n[some of the output is left out]\n".to_owned();
-                    self.builder.tell(BuildEvent::Output { stream: OutputStream::Stderr, text }).await;
-                    continue;
+        while let Some(entry) = run.next().await {
+            let (stream, text) = match entry?.body {
+                EntryBody::Stdout(bytes) => (OutputStream::Stdout, decoders.0.take(&bytes)),
+                EntryBody::Stderr(bytes) => (OutputStream::Stderr, decoders.1.take(&bytes)),
+                EntryBody::Trimmed { .. } => {
+                    (OutputStream::Stderr, "\n[some of the output is left out]\n".to_owned())
                 }
-            };
-            let (stream, decoder) = match entry.kind {
-                EntryKind::Stdout => (OutputStream::Stdout, &mut decoders.0),
-                EntryKind::Stderr => (OutputStream::Stderr, &mut decoders.1),
                 _ => continue,
             };
-            let text = decoder.take(&entry.data);
             if !text.is_empty() {
                 self.builder.tell(BuildEvent::Output { stream, text }).await;
             }
         }
-        let done = engine.wait_exec(who, &self.which, &exec.id, None).await?;
-        done.outcome.ok_or_else(|| Error::new(ErrorKind::Internal, "a command of the build has no end"))
+        let end = run.end().await?;
+        end.outcome()
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "a command of the build has no end"))
     }
 
     /// Stops it and writes what changed in it as a layer; `None` when nothing did.

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use guest_protocol::{Failure, ProtocolError};
+use guest_protocol::{Failure, ProtocolError, VersionMismatch};
 use sandbox::BackendError;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,12 @@ pub(crate) enum GuestError {
     Nonsense(&'static str),
     #[error("the guest said nothing for {after:?}")]
     Silent { after: Duration },
+    /// The guest and we have no version of the protocol in common.
+    #[error(transparent)]
+    Foreign(#[from] VersionMismatch),
+    /// It was started by an earlier build that does not know the request.
+    #[error("the guest speaks version {speaks} of the protocol, and this needs version {needs}")]
+    TooOld { speaks: u32, needs: u32 },
     /// The guest understood and will not or cannot. The connection stays usable.
     #[error("the guest refused")]
     Refused(#[source] Failure),

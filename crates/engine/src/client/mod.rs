@@ -3,7 +3,6 @@
 //! The guest is hostile. Whatever it sends is bounded and checked; a guest that stays silent runs into a deadline; after
 //! any misbehaviour the connection is dropped, and only that connection suffers.
 
-mod answers;
 mod body;
 mod error;
 mod exec;
@@ -102,7 +101,7 @@ impl GuestClient {
             return Err(self.reason_of_broken_upload(&mut wire, error).await);
         }
         let answer = maybe_within(patience, wire.answer()).await;
-        let answer = answer.and_then(|answer| answers::checked(request, answer));
+        let answer = answer.and_then(|answer| checked(request, answer));
         if matches!(answer, Ok(_) | Err(GuestError::Refused(_))) {
             self.keep(wire);
         }
@@ -157,7 +156,7 @@ impl GuestClient {
         let was_used = wire.is_used();
         let mut answer = exchange(&mut wire, request).await;
         if was_used
-            && answers::is_repeatable(request)
+            && request.properties().repeatable
             && answer.as_ref().is_err_and(GuestError::is_lost_stream)
         {
             // It went stale while it lay idle.
@@ -202,25 +201,13 @@ impl GuestClient {
     }
 
     fn patience(&self, request: &Request) -> Duration {
-        match request {
-            Request::Glob { .. } | Request::Grep { .. } => self.deadlines.long_answer,
-            // The guest itself gives an interpreter a minute to become ready.
-            Request::ContextCreate(_) | Request::ContextReset { .. } | Request::ContextFork { .. } => {
-                self.deadlines.long_answer
-            }
-            Request::List { recursive: true, .. }
-            | Request::Remove { recursive: true, .. }
-            | Request::Chmod { recursive: true, .. }
-            | Request::Chown { recursive: true, .. }
-            | Request::Copy { .. } => self.deadlines.long_answer,
-            _ => self.deadlines.answer,
-        }
+        if request.properties().is_slow { self.deadlines.long_answer } else { self.deadlines.answer }
     }
 }
 
 fn early_answer(request: &Request, answer: Response) -> Result<Response, GuestError> {
     match request {
-        Request::TarIn { .. } => answers::checked(request, answer),
+        Request::TarIn { .. } => checked(request, answer),
         _ => Err(GuestError::Nonsense("an answer before the end of the body")),
     }
 }
@@ -237,5 +224,14 @@ async fn maybe_within<T>(
 
 async fn exchange(wire: &mut Wire, request: &Request) -> Result<Response, GuestError> {
     wire.request(request).await?;
-    answers::checked(request, wire.answer().await?)
+    checked(request, wire.answer().await?)
+}
+
+/// Refuses an answer that belongs to another request, with the connection it came over.
+fn checked(request: &Request, answer: Response) -> Result<Response, GuestError> {
+    if request.accepts(&answer) {
+        Ok(answer)
+    } else {
+        Err(GuestError::Nonsense("an answer to another question"))
+    }
 }

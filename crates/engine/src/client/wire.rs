@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use guest_protocol::{
-    Decoder, Frame, FrameKind, HEADER_BYTES, Hello, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, Request,
-    Response, header,
+    Decoder, Frame, FrameKind, HEADER_BYTES, Hello, MAX_DATA_BYTES, MAX_FRAME_BYTES, OLDEST_VERSION,
+    ProtocolError, Request, Response, header,
 };
 use sandbox::GuestStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,29 +21,30 @@ pub(crate) struct Wire {
     stream: GuestStream,
     decoder: Decoder,
     buffer: BytesMut,
-    greeted: bool,
+    /// The version agreed with the guest, once it has greeted.
+    version: Option<u32>,
     hello_within: Duration,
 }
 
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("greeted", &self.greeted).finish_non_exhaustive()
+        f.debug_struct("Wire").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
 impl Wire {
     pub(crate) fn new(stream: GuestStream, hello_within: Duration) -> Self {
-        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), greeted: false, hello_within }
+        Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), version: None, hello_within }
     }
 
     /// Whether it has carried a request before, and so may have gone stale since.
     pub(crate) fn is_used(&self) -> bool {
-        self.greeted
+        self.version.is_some()
     }
 
     /// Whether nothing unread is left of the last request.
     pub(crate) fn is_clean(&self) -> bool {
-        self.greeted && self.buffer.is_empty()
+        self.version.is_some() && self.buffer.is_empty()
     }
 
     /// Lets go of memory that a connection does not need while it lies idle; there may be thousands.
@@ -57,7 +58,13 @@ impl Wire {
     }
 
     pub(crate) async fn request(&mut self, request: &Request) -> Result<(), GuestError> {
-        let frame = Frame::json(FrameKind::Request, request)?;
+        if request.since() > OLDEST_VERSION {
+            self.greeting().await?;
+        }
+        if let Some(speaks) = self.version.filter(|version| *version < request.since()) {
+            return Err(GuestError::TooOld { speaks, needs: request.since() });
+        }
+        let frame = Frame::request(request)?;
         if frame.payload.len() >= MAX_FRAME_BYTES {
             return Err(GuestError::RequestTooLong { len: frame.payload.len() });
         }
@@ -95,7 +102,7 @@ impl Wire {
 
     /// Returns once the guest has said who it is.
     pub(crate) async fn greeting(&mut self) -> Result<(), GuestError> {
-        if self.greeted { Ok(()) } else { self.greet().await }
+        if self.version.is_some() { Ok(()) } else { self.greet().await }
     }
 
     /// The guest's answer to the request just sent. A refusal is `GuestError::Refused`.
@@ -110,7 +117,7 @@ impl Wire {
 
     /// A frame that has arrived already, without waiting for one.
     pub(crate) fn take_arrived(&mut self) -> Result<Option<Frame>, GuestError> {
-        if !self.greeted {
+        if self.version.is_none() {
             return Ok(None);
         }
         Ok(self.decoder.decode(&mut self.buffer)?)
@@ -123,10 +130,7 @@ impl Wire {
             return Err(ProtocolError::Unexpected { expected: "a greeting", got: frame.kind }.into());
         }
         let hello: Hello = frame.parse()?;
-        if hello.version == 0 {
-            return Err(GuestError::Nonsense("it speaks version 0"));
-        }
-        self.greeted = true;
+        self.version = Some(hello.agree()?);
         Ok(())
     }
 

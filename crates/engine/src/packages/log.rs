@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 
 use sandbox::ExecId;
-use store::{EntryKind, Item};
 
-use crate::{disk::may_block, error, shared::Shared};
+use crate::{Entry, OutputStream, disk::may_block, error, shared::Shared};
 
 /// Lines that a view shows.
 const MAX_LINES: usize = 20;
@@ -24,8 +23,8 @@ pub(super) fn last_lines(shared: &Shared, exec: &ExecId) -> Vec<String> {
             return Vec::new();
         };
         while let Ok(Some(item)) = reader.next() {
-            if let Item::Entry(entry) = item {
-                lines.push(entry.kind, &entry.data);
+            if let Some((stream, bytes)) = Entry::from(item).output() {
+                lines.push(stream, bytes);
             }
         }
         lines.finish()
@@ -41,13 +40,12 @@ struct Lines {
 }
 
 impl Lines {
-    fn push(&mut self, kind: EntryKind, data: &[u8]) {
-        let begun = match kind {
-            EntryKind::Stdout => &mut self.stdout,
-            EntryKind::Stderr => &mut self.stderr,
-            _ => return,
+    fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let begun = match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         };
-        begun.extend_from_slice(data);
+        begun.extend_from_slice(bytes);
         let Some(end) = begun.iter().rposition(|byte| b"\n\r".contains(byte)) else { return };
         let whole: Vec<u8> = begun.drain(..=end).collect();
         self.keep(&whole);
@@ -83,28 +81,27 @@ pub(super) fn complaint(lines: &[String]) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn lines_of(pieces: &[(EntryKind, &str)]) -> Vec<String> {
+    fn lines_of(pieces: &[(OutputStream, &str)]) -> Vec<String> {
         let mut lines = Lines::default();
-        pieces.iter().for_each(|(kind, text)| lines.push(*kind, text.as_bytes()));
+        pieces.iter().for_each(|(stream, text)| lines.push(*stream, text.as_bytes()));
         lines.finish()
     }
 
     #[test]
     fn the_last_lines_are_shown_without_what_plays_with_terminals() {
         let text: String = (0..50).map(|n| format!("\x1b[1mline {n}\n\n")).collect();
-        let lines = lines_of(&[(EntryKind::Stdout, &text)]);
+        let lines = lines_of(&[(OutputStream::Stdout, &text)]);
         assert_eq!((lines.len(), lines[MAX_LINES - 1].as_str()), (MAX_LINES, "[1mline 49"));
-        assert_eq!(lines_of(&[(EntryKind::Stderr, "10%\r20%\rdone")]), ["10%", "20%", "done"]);
+        assert_eq!(lines_of(&[(OutputStream::Stderr, "10%\r20%\rdone")]), ["10%", "20%", "done"]);
     }
 
     #[test]
     fn one_stream_does_not_tear_the_lines_of_the_other() {
         let lines = lines_of(&[
-            (EntryKind::Stdout, "Reading lists..."),
-            (EntryKind::Stderr, "E: Unable to lo"),
-            (EntryKind::Stdin, "never shown\n"),
-            (EntryKind::Stderr, "cate it\n"),
-            (EntryKind::Stdout, "\nDone"),
+            (OutputStream::Stdout, "Reading lists..."),
+            (OutputStream::Stderr, "E: Unable to lo"),
+            (OutputStream::Stderr, "cate it\n"),
+            (OutputStream::Stdout, "\nDone"),
         ]);
         assert_eq!(lines, ["E: Unable to locate it", "Reading lists...", "Done"]);
     }

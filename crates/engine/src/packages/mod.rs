@@ -76,6 +76,18 @@ pub enum PackagePresence {
     NotInstalled,
 }
 
+impl PackagePresence {
+    /// As all front ends write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Installing => "installing",
+            Self::Installed => "installed",
+            Self::Failed => "failed",
+            Self::NotInstalled => "not_installed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageStatus {

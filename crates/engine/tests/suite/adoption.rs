@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use backends::fake::FakeBackend;
-use engine::{Engine, EntryKind, Follow, SandboxRef};
+use engine::{Engine, Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec,
@@ -10,7 +10,7 @@ use sandbox::{
 };
 use store::{ExecRecord, SandboxRecord};
 
-use super::support::{World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
+use super::support::{EntryKind, World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
 
 /// Reads until `n` entries of the exec are in the ledger.
 async fn until_entries(world: &World, which: &SandboxRef, exec: &ExecId, n: usize) {

@@ -6,12 +6,12 @@ use std::{
     process::Command,
 };
 
-use engine::{EntryKind, Follow, SandboxRef};
+use engine::{Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, SandboxSpec, SandboxState};
 use tempfile::TempDir;
 
-use super::support::{World, advice, assert_numbered, bytes, in_time, kinds, seq, text};
+use super::support::{EntryKind, World, advice, assert_numbered, bytes, in_time, kinds, seq, text};
 
 /// A small file system of its own; unmounted at the end of the story.
 pub(crate) struct SmallDisk(PathBuf);

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use engine::{EntryKind, Follow, SignalScope};
+use engine::{Follow, SignalScope};
 use futures_util::{StreamExt, future::join_all};
 use sandbox::{
     CellSpec, ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KillReason, Language,
     MAX_RECORDED_CODE_BYTES, NotStarted, TerminalSize,
 };
 
-use super::support::{World, advice, assert_numbered, bytes, exit_entry, in_time, kinds, text};
+use super::support::{EntryKind, World, advice, assert_numbered, bytes, exit_entry, in_time, kinds, text};
 
 #[tokio::test]
 async fn a_command_runs_and_everything_it_did_is_in_the_ledger() {

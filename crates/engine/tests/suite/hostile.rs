@@ -1,11 +1,11 @@
 //! Guests that do not keep to the protocol hurt their own request, in time, and nothing else.
 
 use backends::fake::Hostility;
-use engine::{EntryKind, Follow};
+use engine::Follow;
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxState};
 
-use super::support::{World, assert_numbered, in_time, seq, text};
+use super::support::{EntryKind, World, assert_numbered, in_time, seq, text};
 
 const ALL: [Hostility; 11] = [
     Hostility::TooLong,
@@ -47,6 +47,20 @@ async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
         in_time(world.remove(&bad)).await;
         world.assert_nothing_left().await;
     }
+}
+
+#[tokio::test]
+async fn a_guest_of_another_version_is_asked_only_what_it_knows() {
+    let world = World::new().await;
+    let which = world.create_named("old").await.id.into();
+    world.backend.be_hostile(Hostility::Version(1), FOR_EVER);
+    in_time(world.engine.stat(&world.who, &which, "/", true)).await.unwrap();
+    let error = in_time(world.engine.contexts(&world.who, &which)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("old") && error.next().is_some(), "{error}");
+    world.backend.be_hostile(Hostility::Version(0), FOR_EVER);
+    let error = in_time(world.engine.processes(&world.who, &which)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
 #[tokio::test]
@@ -137,11 +151,11 @@ async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
 
 /// Attaches to an exec and leaves without acknowledging anything.
 async fn steal(instance: &dyn sandbox::Instance, exec: &str) {
-    use guest_protocol::{Frame, FrameKind, Request};
+    use guest_protocol::{Frame, Request};
     use tokio::io::AsyncWriteExt;
     let Ok(mut stream) = instance.connect().await else { return };
     let request = Request::ExecAttach { id: exec.to_owned(), from: 1 };
-    let frame = Frame::json(FrameKind::Request, &request).unwrap();
+    let frame = Frame::request(&request).unwrap();
     let mut out = bytes::BytesMut::new();
     guest_protocol::encode(&frame, &mut out).unwrap();
     stream.write_all(&out).await.unwrap();

@@ -1,8 +1,8 @@
-use engine::{EntryKind, Follow, Item};
+use engine::{Entry, EntryBody, Follow};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind, Next, Thing};
 
-use super::support::{World, in_time, kinds, text};
+use super::support::{EntryKind, World, in_time, kinds, text};
 
 /// A ledger that is full after a few hundred KiB.
 async fn small() -> World {
@@ -19,8 +19,10 @@ async fn a_reader_is_told_what_the_cap_took_away() {
     let which = world.create().await;
     let exec = world.run(&which, "seq 400000; echo the end").await;
     let entries = world.entries(&which, &exec.id, Follow::Yes).await;
-    let Some(Item::Trimmed { from: 1, through }) = entries.first() else { panic!("{:?}", entries.first()) };
-    let Some(Item::Entry(next)) = entries.get(1) else { panic!("{entries:?}") };
+    let Some(Entry { number: through, body: EntryBody::Trimmed { from: 1 }, .. }) = entries.first() else {
+        panic!("{:?}", entries.first())
+    };
+    let Some(next) = entries.get(1) else { panic!("{entries:?}") };
     assert_eq!(next.number, through + 1);
     assert!(text(&entries, EntryKind::Stdout).ends_with("400000\nthe end\n"));
     assert_eq!(kinds(&entries).last(), Some(&EntryKind::Exited));
@@ -79,7 +81,7 @@ async fn read_all(
     world: &World,
     which: &engine::SandboxRef,
     exec: &sandbox::ExecId,
-) -> Vec<sandbox::Result<Item>> {
+) -> Vec<sandbox::Result<Entry>> {
     let entries = world.engine.exec_entries(&world.who, which, exec, 1, Follow::Yes).await.unwrap();
     in_time(entries.collect()).await
 }
@@ -130,7 +132,7 @@ async fn a_ledger_that_is_cut_while_its_exec_runs_is_told_too() {
     std::fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(32).unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::No).await.unwrap();
     let items: Vec<_> = in_time(entries.collect()).await;
-    let is_told = |item: &sandbox::Result<Item>| {
+    let is_told = |item: &sandbox::Result<Entry>| {
         item.as_ref().is_err_and(|error| error.to_string().contains("missing"))
     };
     assert!(items.iter().any(is_told), "{items:?}");

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use engine::{EntryKind, Follow, Force, SandboxRef};
+use engine::{Follow, Force, SandboxRef};
 use futures_util::future::join_all;
 use sandbox::{
     BackendError, ErrorKind, EventKind, ExecOutcome, ExecSpec, KillReason, Next, SandboxSpec, SandboxState,
 };
 
-use super::support::{World, in_time, kinds};
+use super::support::{EntryKind, World, in_time, kinds};
 
 #[tokio::test]
 async fn a_stopped_sandbox_keeps_its_files_and_starts_again() {

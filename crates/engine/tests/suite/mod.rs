@@ -23,6 +23,7 @@ mod quotas;
 mod read_only;
 mod recovery;
 mod replace;
+mod run;
 mod silent_guests;
 mod snapshot_archives;
 mod snapshot_troubles;

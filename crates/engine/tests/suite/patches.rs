@@ -127,7 +127,7 @@ async fn the_first_program_runs_at_every_start_and_ends_with_the_sandbox() {
     assert_eq!((first.len(), first[0].state), (1, ExecState::Running));
     world.stop(&which).await;
     let items = world.entries(&which, &first[0].id, Follow::Yes).await;
-    assert_eq!(super::support::text(&items, engine::EntryKind::Stdout), "hello init\n");
+    assert_eq!(super::support::text(&items, super::support::EntryKind::Stdout), "hello init\n");
     let ended = sandbox::ExecOutcome::Killed { reason: KillReason::SandboxStopped };
     assert_eq!(exit_entry(&items).outcome, ended);
     world.engine.start_sandbox(&world.who, &which).await.unwrap();

@@ -21,6 +21,7 @@ const LOOKING: &[&str] = &[
     "close",
     "contexts",
     "diff_sandbox",
+    "end",
     "events",
     "exec_entries",
     "exec_sandbox",
@@ -28,12 +29,14 @@ const LOOKING: &[&str] = &[
     "execs",
     "glob",
     "grep",
+    "has_stdin",
     "image",
     "images",
     "images_usage",
     "is_idle",
     "languages",
     "list",
+    "next",
     "open",
     "open_all",
     "open_with_clock",
@@ -46,6 +49,7 @@ const LOOKING: &[&str] = &[
     "read_link",
     "record_call",
     "record_unknown_call",
+    "run_to_end",
     "sandbox",
     "sandboxes",
     "save_images",
@@ -57,10 +61,6 @@ const LOOKING: &[&str] = &[
     "usage",
     "verify_snapshot",
     "volume",
-    "volume_list",
-    "volume_pack",
-    "volume_read_file",
-    "volume_stat",
     "volumes",
     "wait_exec",
     "wait_package_job",
@@ -73,7 +73,7 @@ type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 /// `name: call` for each, with what it returns thrown away.
 macro_rules! attempts {
     ($engine:expr, $($name:ident($($argument:expr),*)),* $(,)?) => {
-        vec![$((stringify!($name), async { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
+        vec![$((stringify!($name), async move { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
     };
 }
 
@@ -138,17 +138,24 @@ fn attempts<'a>(
             engine::Progress::none()
         ),
         create_volume(who, volume_spec()),
+        ensure_exists(who, &Default::default(), not_made()),
+        ensure_running(who, which),
+        exec_ensuring_running(who, which, ExecSpec::argv(["true"])),
         remove_volume(who, &volume()),
-        volume_write_file(who, &volume(), "/made", Default::default(), bytes("x")),
-        volume_mkdir(who, &volume(), "/made", true, None),
-        volume_unpack(who, &volume(), "/", bytes("x")),
-        volume_remove_path(who, &volume(), "/kept", true),
-        volume_copy_path(who, &volume(), "/kept", "/made", true),
-        volume_rename_path(who, &volume(), "/kept", "/made", true),
+        write_file(who, &volume(), "/made", Default::default(), bytes("x")),
+        mkdir(who, &volume(), "/made", true, None),
+        unpack(who, &volume(), "/", false, bytes("x")),
+        remove_path(who, &volume(), "/kept", true),
+        copy_path(who, &volume(), "/kept", "/made", true),
+        rename_path(who, &volume(), "/kept", "/made", true),
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
     )
+}
+
+async fn not_made() -> Result<engine::Ensured> {
+    Err(sandbox::Error::invalid("not made"))
 }
 
 fn alpine() -> engine::Reference {

@@ -67,7 +67,7 @@ async fn check_nothing_is_lost(happens: fn(&Path)) {
     world.stop(&stopped).await;
     world.snapshot(&stopped, "snap").await;
     let disk = volume(&world.engine, &world, "models").await;
-    world.engine.volume_write_file(&world.who, &disk, "/a", Default::default(), bytes("text")).await.unwrap();
+    world.engine.write_file(&world.who, &disk, "/a", Default::default(), bytes("text")).await.unwrap();
 
     let world = world.with_database(happens).await;
 
@@ -81,7 +81,7 @@ async fn check_nothing_is_lost(happens: fn(&Path)) {
     assert_eq!(world.read(&which, "/root/file").await, "kept");
     world.engine.start_sandbox(&world.who, &stopped).await.unwrap();
     assert_eq!(world.read(&stopped, "/root/file").await, "kept too");
-    let (_, content) = world.engine.volume_read_file(&world.who, &disk, "/a", 0, None).await.unwrap();
+    let (_, content) = world.engine.read_file(&world.who, &disk, "/a", 0, None).await.unwrap();
     assert_eq!(collect(content).await.unwrap(), "text");
     world.engine.snapshot(&world.who, &snapshot_called("snap")).await.unwrap();
     // What execs did is in their ledgers.

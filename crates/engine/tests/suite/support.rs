@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use backends::fake::FakeBackend;
 use bytes::Bytes;
 use engine::{
-    ByteStream, Deadlines, Engine, EngineConfig, EntryKind, ExecView, ExitEntry, Follow, Force, Item,
+    ByteStream, Deadlines, Engine, EngineConfig, Entry, EntryBody, ExecView, ExitEntry, Follow, Force,
     ManualClock, Principal, SandboxRef, SandboxView, Store,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -107,7 +107,7 @@ impl World {
         done
     }
 
-    pub(crate) async fn entries(&self, which: &SandboxRef, exec: &ExecId, follow: Follow) -> Vec<Item> {
+    pub(crate) async fn entries(&self, which: &SandboxRef, exec: &ExecId, follow: Follow) -> Vec<Entry> {
         let entries = self.engine.exec_entries(&self.who, which, exec, 1, follow).await.unwrap();
         in_time(entries.try_collect()).await.unwrap()
     }
@@ -196,34 +196,54 @@ pub(crate) async fn collect(bytes: ByteStream) -> Result<String> {
     Ok(String::from_utf8(parts.concat()).unwrap())
 }
 
-pub(crate) fn text(items: &[Item], kind: EntryKind) -> String {
-    let parts = items.iter().filter_map(|item| match item {
-        Item::Entry(entry) if entry.kind == kind => Some(&entry.data[..]),
-        _ => None,
-    });
+/// The kinds of entries that tests look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    Started,
+    Stdin,
+    Stdout,
+    Stderr,
+    Rich,
+    Exited,
+    Closed,
+    Trimmed,
+}
+
+fn parts(entry: &Entry) -> (EntryKind, &[u8]) {
+    match &entry.body {
+        EntryBody::Started { .. } => (EntryKind::Started, &[]),
+        EntryBody::Stdin(bytes) => (EntryKind::Stdin, bytes),
+        EntryBody::Stdout(bytes) => (EntryKind::Stdout, bytes),
+        EntryBody::Stderr(bytes) => (EntryKind::Stderr, bytes),
+        EntryBody::Rich(bytes) => (EntryKind::Rich, bytes),
+        EntryBody::Exited(_) => (EntryKind::Exited, &[]),
+        EntryBody::Closed => (EntryKind::Closed, &[]),
+        EntryBody::Trimmed { .. } => (EntryKind::Trimmed, &[]),
+    }
+}
+
+pub(crate) fn text(entries: &[Entry], kind: EntryKind) -> String {
+    let parts = entries.iter().map(parts).filter(|(of, _)| *of == kind).map(|(_, bytes)| bytes);
     String::from_utf8(parts.collect::<Vec<_>>().concat()).unwrap()
 }
 
-pub(crate) fn kinds(items: &[Item]) -> Vec<EntryKind> {
-    let kind = |item: &Item| match item {
-        Item::Entry(entry) => Some(entry.kind),
-        Item::Trimmed { .. } => None,
-    };
-    items.iter().filter_map(kind).collect()
+/// Of what is there; what was trimmed has none.
+pub(crate) fn kinds(entries: &[Entry]) -> Vec<EntryKind> {
+    entries.iter().map(|entry| parts(entry).0).filter(|kind| *kind != EntryKind::Trimmed).collect()
 }
 
-pub(crate) fn exit_entry(items: &[Item]) -> ExitEntry {
-    let exit = items.iter().find_map(|item| match item {
-        Item::Entry(entry) if entry.kind == EntryKind::Exited => Some(&entry.data),
+pub(crate) fn exit_entry(entries: &[Entry]) -> ExitEntry {
+    let exit = entries.iter().find_map(|entry| match &entry.body {
+        EntryBody::Exited(exit) => exit.clone(),
         _ => None,
     });
-    serde_json::from_slice(exit.expect("an end")).unwrap()
+    exit.expect("an end")
 }
 
 /// Entries are numbered from 1 without gaps.
-pub(crate) fn assert_numbered(items: &[Item]) {
-    for (expected, item) in (1..).zip(items) {
-        assert!(matches!(item, Item::Entry(entry) if entry.number == expected), "entry {expected}: {item:?}");
+pub(crate) fn assert_numbered(entries: &[Entry]) {
+    for (expected, entry) in (1..).zip(entries) {
+        assert!(entry.number == expected && parts(entry).0 != EntryKind::Trimmed, "{expected}: {entry:?}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Commands of which nobody could say whether they began.
 
 use backends::fake::Hostility;
-use engine::{EntryKind, Follow, SandboxRef};
+use engine::{Follow, SandboxRef};
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, SandboxState};
 
-use super::support::{World, in_time, text};
+use super::support::{EntryKind, World, in_time, text};
 
 /// The one exec of the sandbox.
 async fn only_exec(world: &World, which: &SandboxRef) -> engine::ExecView {

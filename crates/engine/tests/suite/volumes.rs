@@ -1,6 +1,6 @@
 //! Volumes: made whole or not at all, kept from other namespaces, and not removed from under those who mount them.
 
-use engine::{Principal, VolumeLimits, VolumeRef, WriteOptions};
+use engine::{GrepQuery, Principal, VolumeLimits, VolumeRef, WriteOptions};
 use sandbox::{
     ByteSize, ErrorKind, FileIdentity, KeySpec, MountOrigin, MountSource, MountSpec, SandboxSpec, VolumeId,
     VolumeSpec,
@@ -46,18 +46,40 @@ async fn a_volume_is_made_listed_written_and_removed() {
 
     let which = volume("models");
     let options = WriteOptions { parents: true, ..WriteOptions::default() };
-    assert_eq!(engine.volume_write_file(who, &which, "/a/b", options, bytes("text")).await.unwrap(), 4);
-    let (entry, content) = engine.volume_read_file(who, &which, "/a/b", 0, None).await.unwrap();
+    assert_eq!(engine.write_file(who, &which, "/a/b", options, bytes("text")).await.unwrap(), 4);
+    let (entry, content) = engine.read_file(who, &which, "/a/b", 0, None).await.unwrap();
     assert_eq!((entry.size, collect(content).await.unwrap().as_str()), (4, "text"));
-    let listing = engine.volume_list(who, &which, "/", true, 10).await.unwrap();
+    let listing = engine.list(who, &which, "/", true, 10).await.unwrap();
     assert_eq!(listing.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["/a", "/a/b"]);
 
     engine.remove_volume(who, &which).await.unwrap();
     assert_eq!(engine.volume(who, &which).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(engine.volume_stat(who, &which, "/a", false).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(engine.stat(who, &which, "/a", false).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(std::fs::read_dir(world.home.path().join("volumes")).unwrap().count(), 0);
     engine.create_volume(who, volume_spec("models")).await.unwrap();
-    assert!(engine.volume_stat(who, &which, "/a", false).await.is_err());
+    assert!(engine.stat(who, &which, "/a", false).await.is_err());
+}
+
+#[tokio::test]
+async fn whatever_can_be_asked_of_a_sandboxs_files_can_be_asked_of_a_volumes() {
+    let world = World::new().await;
+    let (engine, who, which) = (&world.engine, &world.who, &volume("models"));
+    engine.create_volume(who, volume_spec("models")).await.unwrap();
+    engine.write_file(who, which, "/a.txt", WriteOptions::default(), bytes("one\ntwo\n")).await.unwrap();
+    engine.symlink(who, which, "a.txt", "/link").await.unwrap();
+    assert_eq!(engine.read_link(who, which, "/link").await.unwrap(), "a.txt");
+    engine.chmod(who, which, "/a.txt", 0o600, false).await.unwrap();
+    assert_eq!(engine.stat(who, which, "/a.txt", false).await.unwrap().mode, 0o600);
+    assert_eq!(engine.glob(who, which, "/", "*.txt", 10).await.unwrap().paths, ["/a.txt"]);
+    let query = GrepQuery {
+        root: "/".to_owned(),
+        pattern: "tw".to_owned(),
+        include: None,
+        ignore_case: false,
+        literal: true,
+        limit: 10,
+    };
+    assert_eq!(engine.grep(who, which, query).await.unwrap().matches[0].line, 2);
 }
 
 #[tokio::test]
@@ -70,10 +92,7 @@ async fn what_a_namespace_does_not_see_does_not_exist_for_it() {
     for which in [&volume("models"), &theirs] {
         assert_eq!(engine.volume(&ana, which).await.unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(engine.remove_volume(&ana, which).await.unwrap_err().kind(), ErrorKind::NotFound);
-        assert_eq!(
-            engine.volume_list(&ana, which, "/", false, 1).await.unwrap_err().kind(),
-            ErrorKind::NotFound
-        );
+        assert_eq!(engine.list(&ana, which, "/", false, 1).await.unwrap_err().kind(), ErrorKind::NotFound);
     }
     assert!(engine.volumes(&ana, None).await.unwrap().is_empty());
     assert_eq!(engine.create_volume(&ana, volume_spec("x")).await.unwrap_err().kind(), ErrorKind::Denied);
@@ -254,9 +273,9 @@ async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_
     engine.create_volume(who, spec).await.unwrap();
     let content = |n_bytes: usize| bytes(&"x".repeat(n_bytes));
     let write = async |path: &str, n_bytes: usize| {
-        engine.volume_write_file(who, &which, path, WriteOptions::default(), content(n_bytes)).await
+        engine.write_file(who, &which, path, WriteOptions::default(), content(n_bytes)).await
     };
-    let size = async |path: &str| engine.volume_stat(who, &which, path, false).await.map(|entry| entry.size);
+    let size = async |path: &str| engine.stat(who, &which, path, false).await.map(|entry| entry.size);
     write("/a", 10).await.unwrap();
     let refused = write("/a", 5 * MIB).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
@@ -271,12 +290,12 @@ async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_
     if one.is_err() && two.is_err() {
         write(path, 3 * MIB).await.unwrap();
     }
-    let refused = engine.volume_copy_path(who, &which, path, "/d", false).await.unwrap_err();
+    let refused = engine.copy_path(who, &which, path, "/d", false).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
     assert_eq!(size("/d").await.unwrap_err().kind(), ErrorKind::NotFound);
-    let refused = engine.volume_unpack(who, &which, "/", content(2 * MIB)).await.unwrap_err();
+    let refused = engine.unpack(who, &which, "/", false, content(2 * MIB)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LimitReached, "{refused}");
-    engine.volume_remove_path(who, &which, path, false).await.unwrap();
+    engine.remove_path(who, &which, path, false).await.unwrap();
     write("/d", 3 * MIB).await.unwrap();
 }
 

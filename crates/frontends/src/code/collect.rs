@@ -1,6 +1,6 @@
 //! One pass over a cell's ledger: what it printed, what it showed, how it ended.
 
-use engine::{EntryKind, ExitEntry, Item};
+use engine::{Entry, EntryBody};
 use sandbox::{ContextName, ExecId, ExecOutcome, KillReason, Language, Result};
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     links::SandboxLinks,
-    mcp::{envelope::Truncated, output::Capture},
+    output::{Capture, Truncated},
 };
 
 /// What a shell shows for SIGKILL, where nobody knows how it ended.
@@ -44,7 +44,6 @@ pub(crate) struct Collected {
     state: Option<(bool, Option<super::result::StateLoss>, bool)>,
     files: Vec<super::file_link::FileLink>,
     warnings: Vec<String>,
-    outcome: Option<ExecOutcome>,
     started_ms: Option<i64>,
     ended_ms: Option<i64>,
     are_files_cut: bool,
@@ -76,20 +75,10 @@ impl Collected {
             state: None,
             files: Vec::new(),
             warnings: Vec::new(),
-            outcome: None,
             started_ms: None,
             ended_ms: None,
             are_files_cut: false,
         }
-    }
-
-    pub(crate) fn outcome(&self) -> Option<&ExecOutcome> {
-        self.outcome.as_ref()
-    }
-
-    /// For a log without an end.
-    pub(crate) fn set_outcome(&mut self, outcome: ExecOutcome) {
-        self.outcome = Some(outcome);
     }
 
     pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
@@ -100,39 +89,31 @@ impl Collected {
         self.state.map(|(kept, ..)| kept)
     }
 
-    pub(crate) fn n_bytes(&self) -> usize {
-        self.stdout.n_bytes() + self.stderr.n_bytes()
-    }
-
-    pub(crate) fn take(&mut self, item: &Result<Item>) {
+    pub(crate) fn take(&mut self, item: &Result<Entry>) {
         self.take_and_tell(item, |_told| {});
     }
 
     /// As [`Collected::take`], for who tells of each record as it comes.
-    pub(crate) fn take_and_tell(&mut self, item: &Result<Item>, mut tell: impl FnMut(&Told)) {
+    pub(crate) fn take_and_tell(&mut self, item: &Result<Entry>, mut tell: impl FnMut(&Told)) {
         match item {
-            Ok(Item::Entry(entry)) => match entry.kind {
-                EntryKind::Started => self.started_ms = Some(entry.at_ms),
-                EntryKind::Stdout => self.stdout.push(entry),
-                EntryKind::Stderr => self.stderr.push(entry),
-                EntryKind::Rich => {
-                    for told in self.records.push(&entry.data) {
+            Ok(Entry { number, at_ms, body }) => match body {
+                EntryBody::Started { .. } => self.started_ms = Some(*at_ms),
+                EntryBody::Stdout(bytes) => self.stdout.push(*number, bytes),
+                EntryBody::Stderr(bytes) => self.stderr.push(*number, bytes),
+                EntryBody::Rich(bytes) => {
+                    for told in self.records.push(bytes) {
                         tell(&told);
                         self.note(told);
                     }
                 }
-                EntryKind::Exited => {
-                    self.ended_ms = Some(entry.at_ms);
-                    self.outcome =
-                        serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome);
+                EntryBody::Exited(_) => self.ended_ms = Some(*at_ms),
+                EntryBody::Stdin(_) | EntryBody::Closed => {}
+                EntryBody::Trimmed { from } => {
+                    self.records.gap();
+                    let n = number - from + 1;
+                    self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
                 }
-                EntryKind::Stdin | EntryKind::Closed => {}
             },
-            Ok(Item::Trimmed { from, through }) => {
-                self.records.gap();
-                let n = through - from + 1;
-                self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
-            }
             Err(error) => {
                 self.records.gap();
                 self.warnings.push(format!("part of the output cannot be read: {error}"));
@@ -161,8 +142,9 @@ impl Collected {
         }
     }
 
-    /// `rest` says which call reads what was left out of a stream, from which ledger entry on.
-    pub(crate) fn finish(mut self, rest: impl Fn(u64) -> String) -> Finished {
+    /// `outcome`: how the cell ended, if that is known. `rest` says which call reads what was left out of a stream, from
+    /// which ledger entry on.
+    pub(crate) fn finish(mut self, outcome: Option<&ExecOutcome>, rest: impl Fn(u64) -> String) -> Finished {
         let Cell { exec, language, context, .. } = self.cell;
         let duration =
             self.started_ms.zip(self.ended_ms).and_then(|(from, to)| u64::try_from(to - from).ok());
@@ -181,8 +163,7 @@ impl Collected {
             Some((kept, lost, interrupted)) => (Some(kept), lost, interrupted),
             None => (None, None, false),
         };
-        let outcome = self.outcome;
-        let timed_out = outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit });
+        let timed_out = matches!(outcome, Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }));
         let result = CellResult {
             exec_session_id: exec.to_string(),
             language: language.to_string(),
@@ -192,8 +173,8 @@ impl Collected {
             result: result_text,
             outputs: self.outputs,
             error: self.error,
-            exit_code: outcome.as_ref().map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code())),
-            success: outcome.as_ref().is_some_and(ExecOutcome::is_success),
+            exit_code: outcome.map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code())),
+            success: outcome.is_some_and(ExecOutcome::is_success),
             timed_out,
             interrupted,
             state_kept,

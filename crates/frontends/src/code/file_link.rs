@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::mcp::resources;
+use crate::links;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -31,8 +31,8 @@ impl FileLink {
     /// `sandbox` is what the reader calls the sandbox: its name or its id.
     pub(crate) fn new(sandbox: &str, file: ChangedFile) -> Self {
         Self {
-            mime_type: resources::media_type(&file.path).to_owned(),
-            uri: resources::file_uri(sandbox, &file.path),
+            mime_type: links::media_type(&file.path, false).to_owned(),
+            uri: links::file_uri(sandbox, &file.path),
             path: file.path,
             size: file.size,
             change: match file.change {

@@ -10,8 +10,8 @@ use super::{
     result::{CellError, Image, Output, OutputKind, StateLoss},
 };
 use crate::{
-    links::SandboxLinks,
-    mcp::{output::cut, resources},
+    links::{self, SandboxLinks},
+    output::cut,
 };
 
 /// Outputs that one answer tells of.
@@ -164,7 +164,7 @@ impl Records {
                 latex: None,
                 json: None,
                 image: None,
-                uri: resources::output_uri(&self.sandbox, &self.exec, number),
+                uri: links::output_uri(&self.sandbox, &self.exec, number),
                 url: None,
             },
             picture: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{Engine, EntryKind, Follow, Item, MimeBundle, Principal, Rich, RichReader, SandboxRef};
+use engine::{Engine, EntryBody, Follow, MimeBundle, Principal, Rich, RichReader, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, ExecId, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -73,13 +73,13 @@ async fn visit<T>(
     let mut items = engine.exec_entries(who, which, exec, 1, Follow::No).await?;
     let mut reader = RichReader::default();
     while let Some(item) = items.next().await {
-        let entry = match item {
-            Ok(Item::Entry(entry)) if entry.kind == EntryKind::Rich => entry,
-            Ok(Item::Entry(_)) => continue,
+        let bytes = match item.map(|entry| entry.body) {
+            Ok(EntryBody::Rich(bytes)) => bytes,
             // What comes behind has lost its number, and another output under the same one would be a lie.
-            Ok(Item::Trimmed { .. }) | Err(_) => return Err(gone(exec)),
+            Ok(EntryBody::Trimmed { .. }) | Err(_) => return Err(gone(exec)),
+            Ok(_) => continue,
         };
-        for record in reader.push(&entry.data) {
+        for record in reader.push(&bytes) {
             let (Rich::Result { data } | Rich::Display { data }) = record else { continue };
             if let Some(found) = look(data) {
                 return Ok(Some(found));

@@ -12,7 +12,7 @@ use axum::{
 };
 use sandbox::{Error, ErrorKind, Limit, Next, Thing};
 
-use crate::rest::v1::{ErrorBody, ErrorDetail};
+use super::{ErrorBody, ErrorDetail};
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 

@@ -7,6 +7,7 @@ mod audit;
 mod auth;
 mod cors;
 mod error;
+mod error_body;
 mod gate;
 mod hosts;
 mod key_auth;
@@ -33,6 +34,7 @@ pub(crate) use self::{
 };
 pub use self::{
     auth::{Authenticate, DevAuth, Peer, PeerCredentials},
+    error_body::{ErrorBody, ErrorDetail},
     gate::Gate,
     hosts::{Authority, Hosts, Origin},
     key_auth::KeyAuth,

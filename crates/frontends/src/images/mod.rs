@@ -1,10 +1,11 @@
 //! What all front ends share about images: how far a pull is, and how a registry is asked.
 
 mod asked;
+mod config;
 mod pulling;
 
-pub use self::asked::Password;
+pub use self::{asked::Password, config::ImageConfig};
 pub(crate) use self::{
     asked::{Registry, reference},
-    pulling::{Fact, Pulling},
+    pulling::Pulling,
 };

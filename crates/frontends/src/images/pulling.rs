@@ -43,14 +43,6 @@ struct Layer {
     is_fresh: bool,
 }
 
-/// One thing to tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fact {
-    Resolved { manifest: Digest, layers: Vec<(Digest, u64)> },
-    Layer { blob: Digest, state: LayerState },
-    Retrying { wait: Duration, why: String },
-}
-
 /// All of it in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
@@ -74,19 +66,19 @@ impl Pulling {
 
     /// What was not told yet; waits until there is something, and in any case until then, so that it is not told too often.
     /// For one listener.
-    pub(crate) async fn news(&self, not_before: Instant) -> Vec<Fact> {
+    pub(crate) async fn news(&self, not_before: Instant) -> Vec<PullEvent> {
         sleep_until(not_before).await;
         loop {
-            let facts = self.fresh();
-            if !facts.is_empty() {
-                return facts;
+            let events = self.fresh();
+            if !events.is_empty() {
+                return events;
             }
             self.shared.news.notified().await;
         }
     }
 
     /// The same without waiting.
-    pub(crate) fn fresh(&self) -> Vec<Fact> {
+    pub(crate) fn fresh(&self) -> Vec<PullEvent> {
         self.state().tell()
     }
 
@@ -139,22 +131,22 @@ impl State {
         }
     }
 
-    fn tell(&mut self) -> Vec<Fact> {
-        let mut facts = Vec::new();
+    fn tell(&mut self) -> Vec<PullEvent> {
+        let mut events = Vec::new();
         if let Some(manifest) = self.resolved.take() {
             let layers = self.layers.iter().map(|layer| (layer.blob.clone(), layer.bytes)).collect();
-            facts.push(Fact::Resolved { manifest, layers });
+            events.push(PullEvent::Resolved { manifest, layers });
         }
         let mut told = std::collections::HashSet::new();
         for layer in &mut self.layers {
             if std::mem::take(&mut layer.is_fresh) && told.insert(layer.blob.clone()) {
-                facts.push(Fact::Layer { blob: layer.blob.clone(), state: layer.state });
+                events.push(PullEvent::Layer { blob: layer.blob.clone(), state: layer.state });
             }
         }
         if let Some((wait, why)) = self.retrying.take() {
-            facts.push(Fact::Retrying { wait, why });
+            events.push(PullEvent::Retrying { wait, why });
         }
-        facts
+        events
     }
 }
 
@@ -182,12 +174,12 @@ mod tests {
         tell(PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
         tell(PullEvent::Layer { blob: digest('f'), state: LayerState::Done });
         tell(PullEvent::Retrying { wait: Duration::from_secs(1), why: "busy".to_owned() });
-        let facts = pulling.news(Instant::now()).await;
-        assert!(matches!(&facts[0], Fact::Resolved { layers, .. } if layers.len() == 3), "{facts:?}");
+        let events = pulling.news(Instant::now()).await;
+        assert!(matches!(&events[0], PullEvent::Resolved { layers, .. } if layers.len() == 3), "{events:?}");
         let downloading = LayerState::Downloading { bytes: 60, total: 100 };
-        assert_eq!(facts[1], Fact::Layer { blob: digest('a'), state: downloading });
-        assert_eq!(facts[2], Fact::Layer { blob: digest('b'), state: LayerState::Done });
-        assert!(matches!(&facts[3], Fact::Retrying { why, .. } if why == "busy") && facts.len() == 4);
+        assert_eq!(events[1], PullEvent::Layer { blob: digest('a'), state: downloading });
+        assert_eq!(events[2], PullEvent::Layer { blob: digest('b'), state: LayerState::Done });
+        assert!(matches!(&events[3], PullEvent::Retrying { why, .. } if why == "busy") && events.len() == 4);
         assert!(pulling.fresh().is_empty());
         let sum = pulling.sum();
         assert_eq!((sum.n_layers, sum.n_done, sum.bytes, sum.total, sum.done_bytes), (3, 1, 170, 250, 50));

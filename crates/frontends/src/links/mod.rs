@@ -6,8 +6,10 @@
 mod answer;
 mod changed;
 mod media;
+mod media_type;
 mod name;
 mod range;
+mod uri;
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -15,7 +17,12 @@ use engine::{Engine, LinkTarget, Principal};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, Next, Result, SandboxId};
 
-pub(crate) use self::{answer::answer, changed::ChangedFiles};
+pub(crate) use self::{
+    answer::answer,
+    changed::ChangedFiles,
+    media_type::media_type,
+    uri::{file_uri, output_uri, sandbox_uri},
+};
 
 /// Where links live.
 pub(crate) const PATH: &str = "/v1/links/";

@@ -21,18 +21,22 @@ pub(crate) fn parse<A: DeserializeOwned>(
     schema: &JsonObject,
     arguments: Option<JsonObject>,
 ) -> Result<A, Failure> {
+    let value = checked(tool, schema, arguments)?;
+    serde_path_to_error::deserialize(&value).map_err(|error| unreadable(tool, &error))
+}
+
+fn checked(tool: &str, schema: &JsonObject, arguments: Option<JsonObject>) -> Result<Value, Failure> {
     let mut value = Value::Object(arguments.unwrap_or_default());
     drop_nulls(&mut value);
     convert(schema, &mut value);
     let mut problems = Vec::new();
     check(schema, &value, &mut String::new(), &mut problems);
-    if !problems.is_empty() {
-        return Err(refusal(tool, problems));
-    }
-    serde_path_to_error::deserialize(&value).map_err(|error| {
-        let place = error.path().to_string();
-        refusal(tool, vec![Problem { at: place, text: error.inner().to_string(), nearest: None }])
-    })
+    if problems.is_empty() { Ok(value) } else { Err(refusal(tool, problems)) }
+}
+
+fn unreadable(tool: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Failure {
+    let problem = Problem { at: error.path().to_string(), text: error.inner().to_string(), nearest: None };
+    refusal(tool, vec![problem])
 }
 
 /// What is wrong with a value, for tests that hold answers against their schemas.

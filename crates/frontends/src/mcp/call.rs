@@ -11,13 +11,18 @@ use futures_util::future::BoxFuture;
 use sandbox::{Namespace, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mcp, Settings, Toolset, Toolsets};
-use crate::links::{AskersLinks, BaseUrl};
+use super::{Mcp, Settings, Toolset, Toolsets, surface::Surface};
+use crate::{
+    hostfs::HostCaller,
+    links::{AskersLinks, BaseUrl},
+};
 
 /// One call of a tool: who asks, under which settings, and how to reach them meanwhile.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) mcp: Mcp,
+    /// What the caller is served.
+    pub(crate) surface: Arc<Surface>,
     pub(crate) who: Principal,
     pub(crate) settings: Arc<Settings>,
     /// Where names are looked up and sandboxes are made, for callers who may see every namespace.
@@ -54,6 +59,12 @@ impl Call {
     pub(crate) fn max_bytes(&self, asked: Option<u64>) -> usize {
         let bytes = asked.unwrap_or(self.settings.max_output_bytes).min(MAX_OUTPUT_BYTES);
         usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+impl<'a> From<&'a Call> for HostCaller<'a> {
+    fn from(call: &'a Call) -> Self {
+        Self { who: &call.who, policy: &call.settings.host }
     }
 }
 

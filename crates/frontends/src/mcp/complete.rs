@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sandbox::{Error, Result};
 
-use super::{Toolset, call::Call, prompts, resources};
+use super::{Toolset, call::Call, resources};
 use crate::code;
 
 /// Values in one answer, as the protocol says.
@@ -30,7 +30,7 @@ pub(crate) async fn complete(
     value: &str,
     context: &BTreeMap<String, String>,
 ) -> Result<Vec<String>> {
-    check(&reference)?;
+    check(call, &reference)?;
     let found = match (&reference, argument) {
         (Reference::Prompt(_), "sandbox") | (Reference::Resource(_), "name") => names(call).await,
         (Reference::Prompt(_), "toolset") => Ok(Toolset::ALL.map(|set| set.to_string()).to_vec()),
@@ -45,9 +45,9 @@ pub(crate) async fn complete(
     Ok(values)
 }
 
-fn check(reference: &Reference) -> Result<()> {
+fn check(call: &Call, reference: &Reference) -> Result<()> {
     match reference {
-        Reference::Prompt(name) if prompts::list().iter().any(|prompt| prompt.name == *name) => Ok(()),
+        Reference::Prompt(name) if call.surface.prompts.iter().any(|prompt| prompt.name == name) => Ok(()),
         Reference::Prompt(name) => {
             let shown: String = name.chars().take(64).collect();
             Err(Error::invalid(format!("no prompt {shown:?}"))

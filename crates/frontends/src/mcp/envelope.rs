@@ -2,10 +2,15 @@
 
 use std::borrow::Cow;
 
-use sandbox::{Error, ErrorKind};
-use schemars::JsonSchema;
+use sandbox::{Error, ErrorKind, Thing};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use super::{
+    schema::JsonObject,
+    surface::{Form, Reply},
+};
+pub(crate) use crate::output::Truncated;
 
 /// What a tool answers.
 #[derive(Debug)]
@@ -32,6 +37,17 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) mime_type: Option<String>,
     pub(crate) size: Option<u64>,
+}
+
+impl<D: Serialize> Answer<D> {
+    /// The same with its data as JSON.
+    pub(crate) fn written(self) -> ToolResult<Value> {
+        let data = serde_json::to_value(&self.data).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error)
+        })?;
+        let Self { warnings, truncated, parts, .. } = self;
+        Ok(Answer { data, warnings, truncated, parts })
+    }
 }
 
 impl<D> Answer<D> {
@@ -64,18 +80,6 @@ impl<D> Answer<D> {
     }
 }
 
-/// A field that does not hold all there is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Truncated {
-    pub(crate) field: String,
-    pub(crate) returned_bytes: u64,
-    pub(crate) total_bytes: u64,
-    /// Which call reads the rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
-}
-
 pub(crate) type ToolResult<D> = Result<Answer<D>, Failure>;
 
 /// Why a tool did not do what was asked.
@@ -93,7 +97,7 @@ pub(crate) struct Failure {
 }
 
 /// A host path outside what was allowed.
-pub(crate) const HOST_PATH_DENIED: &str = "host_path_denied";
+const HOST_PATH_DENIED: &str = "host_path_denied";
 /// A destructive call without `confirm`.
 pub(crate) const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
 /// The command ended with another status than 0, and the caller asked for that to be a failure.
@@ -126,13 +130,6 @@ impl Failure {
         self
     }
 
-    /// The parameter that a failure at the host is about, where it is not called hostPath.
-    #[must_use]
-    pub(crate) fn naming(mut self, parameter: &str) -> Self {
-        self.hint = self.hint.map(|hint| hint.replace("hostPath", parameter));
-        self
-    }
-
     /// For a failure of this kind, the next call; what the engine hints at is for people at a terminal.
     #[must_use]
     pub(crate) fn or_hint(mut self, kind: ErrorKind, hint: &str) -> Self {
@@ -143,29 +140,21 @@ impl Failure {
     }
 }
 
-impl From<Failure> for Error {
-    /// For front ends that know the product's kinds only.
-    fn from(failure: Failure) -> Self {
-        let kind = ErrorKind::ALL.into_iter().find(|kind| failure.code == kind.as_str());
-        let error = Self::new(kind.unwrap_or(ErrorKind::Denied), failure.message);
-        match failure.hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
-    }
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {
             tracing::error!(kind = %error.kind(), error = &error as &dyn std::error::Error, "a tool failed");
         }
         let kind = error.kind();
+        let denied_path = error
+            .subject()
+            .filter(|subject| kind == ErrorKind::Denied && subject.what == Thing::HostPath)
+            .map(|subject| json!({ "path": subject.name }));
         Self {
-            code: Cow::Borrowed(kind.as_str()),
+            code: Cow::Borrowed(if denied_path.is_some() { HOST_PATH_DENIED } else { kind.as_str() }),
             hint: super::words::hint(&error),
             message: error.to_string(),
-            details: None,
+            details: denied_path,
             retryable: kind.is_retryable(),
         }
     }
@@ -173,46 +162,35 @@ impl From<Error> for Failure {
 
 pub(crate) const INTO_ITSELF: &str = "Choose a path for to that does not lie beneath from.";
 
-/// What goes out: the envelope as JSON, and whether it tells of a failure.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Envelope {
-    pub(crate) body: Value,
-    pub(crate) is_error: bool,
-    pub(crate) parts: Vec<Part>,
-}
+/// The native form: one object for every answer and every failure.
+#[derive(Debug)]
+pub(crate) struct Envelope;
 
-impl Envelope {
-    pub(crate) fn of<D: Serialize>(result: ToolResult<D>) -> Self {
-        match result {
-            Ok(answer) => match serde_json::to_value(&answer.data) {
-                Ok(data) => {
-                    Self { parts: answer.parts, ..Self::ok(data, answer.warnings, &answer.truncated) }
-                }
-                Err(error) => Self::failed(&Failure::from(
-                    Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error),
-                )),
-            },
-            Err(failure) => Self::failed(&failure),
-        }
+impl Form for Envelope {
+    fn schema(&self, data: &Value) -> Option<JsonObject> {
+        let schema = json!({
+            "type": "object",
+            "properties": { "ok": { "type": "boolean" }, "data": data },
+            "required": ["ok"],
+        });
+        schema.as_object().cloned()
     }
 
-    fn ok(data: Value, warnings: Vec<String>, truncated: &[Truncated]) -> Self {
-        let mut body = Map::from_iter([("ok".to_owned(), Value::Bool(true)), ("data".to_owned(), data)]);
-        if !warnings.is_empty() {
-            body.insert("warnings".to_owned(), Value::from(warnings));
+    fn answer(&self, answer: Answer<Value>) -> Reply {
+        let mut body =
+            Map::from_iter([("ok".to_owned(), Value::Bool(true)), ("data".to_owned(), answer.data)]);
+        if !answer.warnings.is_empty() {
+            body.insert("warnings".to_owned(), Value::from(answer.warnings));
         }
-        if !truncated.is_empty() {
-            body.insert("truncated".to_owned(), serde_json::json!(truncated));
+        if !answer.truncated.is_empty() {
+            body.insert("truncated".to_owned(), json!(answer.truncated));
         }
-        Self { body: Value::Object(body), is_error: false, parts: Vec::new() }
+        Reply { text: None, data: Some(Value::Object(body)), parts: answer.parts, error_code: None }
     }
 
-    pub(crate) fn failed(failure: &Failure) -> Self {
-        Self { body: serde_json::json!({ "ok": false, "error": failure }), is_error: true, parts: Vec::new() }
-    }
-
-    /// The code of the failure it tells of, for the audit.
-    pub(crate) fn error_code(&self) -> Option<&str> {
-        self.body.pointer("/error/code").and_then(Value::as_str)
+    fn failure(&self, failure: Failure) -> Reply {
+        let body = json!({ "ok": false, "error": failure });
+        let error_code = Some(failure.code.into_owned());
+        Reply { text: None, data: Some(body), parts: Vec::new(), error_code }
     }
 }

@@ -1,21 +1,20 @@
 //! MCP: the surface that agents use. Names and parameters follow microsandbox-mcp, and go beyond it in the same style.
 //!
-//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); what every call shares is in `call`
-//! (who asks, under which settings), `arguments` (validation), `envelope` (one shape for every answer and failure) and
-//! `output` (cutting what is too long). Only `protocol/` knows the MCP library, its transports and its sessions.
+//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); a surface (`surface`) is a choice of tools and
+//! the form of their answers; what every call shares is in `call`
+//! (who asks, under which settings), `arguments` (validation) and `envelope` (one shape for every answer and failure). Only `protocol/` knows the MCP library, its transports and its sessions.
 
 mod arguments;
 mod call;
 mod complete;
-pub(crate) mod envelope;
-pub(crate) mod hostfs;
+mod envelope;
 mod octets;
-pub(crate) mod output;
 mod prompts;
 mod protocol;
-pub(crate) mod resources;
+mod resources;
 mod schema;
 mod settings;
+mod surface;
 #[cfg(test)]
 mod testing;
 mod tool;
@@ -34,18 +33,23 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
-    settings::{HostPolicy, HostRoot, Settings},
+    settings::Settings,
     toolset::{Toolset, Toolsets},
 };
-use self::{tool::Registry, tools::Sessions, turns::Turns};
-use crate::links::{LinkSettings, Links};
+use self::{surface::Surface, tools::Sessions, turns::Turns};
+pub use crate::hostfs::{HostPolicy, HostRoot};
+use crate::{
+    hostfs,
+    links::{LinkSettings, Links},
+    output,
+};
 
 /// What a daemon that stops gives to what goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
-/// Whether a tool only looks, so that calling it twice does no more than calling it once. An unknown one does not.
+/// Whether a tool of the native surface only looks, so that calling it twice does no more than calling it once. An unknown one does not.
 pub fn is_read_only(tool: &str) -> bool {
-    Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only)
+    Surface::native().find(tool).is_some_and(|tool| tool.hints.read_only)
 }
 
 /// What all MCP clients of one daemon share. Clones are the same.

@@ -24,8 +24,9 @@ pub(crate) struct ArgumentEntry {
 /// Longest value of an argument; it becomes part of a message.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
-struct Prompt {
-    name: &'static str,
+#[derive(Debug)]
+pub(crate) struct Prompt {
+    pub(super) name: &'static str,
     title: &'static str,
     description: &'static str,
     /// Name, description, whether it must be given.
@@ -33,7 +34,8 @@ struct Prompt {
     text: fn(&Values<'_>) -> String,
 }
 
-const PROMPTS: [Prompt; 3] = [
+/// Those of the native surface.
+pub(super) static NATIVE: [Prompt; 3] = [
     Prompt {
         name: "getting-started",
         title: "Getting started",
@@ -113,7 +115,7 @@ fn debug_a_failure(values: &Values<'_>) -> String {
     )
 }
 
-pub(crate) fn list() -> Vec<PromptEntry> {
+pub(crate) fn list(prompts: &[Prompt]) -> Vec<PromptEntry> {
     let argument = |(name, description, required): &(&str, &str, bool)| ArgumentEntry {
         name: (*name).to_owned(),
         description: (*description).to_owned(),
@@ -125,14 +127,18 @@ pub(crate) fn list() -> Vec<PromptEntry> {
         description: prompt.description.to_owned(),
         arguments: prompt.arguments.iter().map(argument).collect(),
     };
-    PROMPTS.iter().map(entry).collect()
+    prompts.iter().map(entry).collect()
 }
 
 /// The messages of a prompt, as the user's.
-pub(crate) fn get(name: &str, arguments: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    let prompt = PROMPTS.iter().find(|prompt| prompt.name == name).ok_or_else(|| {
+pub(crate) fn get(
+    prompts: &[Prompt],
+    name: &str,
+    arguments: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
+    let prompt = prompts.iter().find(|prompt| prompt.name == name).ok_or_else(|| {
         let shown: String = name.chars().take(64).collect();
-        let known: Vec<_> = PROMPTS.iter().map(|prompt| prompt.name).collect();
+        let known: Vec<_> = prompts.iter().map(|prompt| prompt.name).collect();
         Error::not_found(format!("no prompt {shown:?}"))
             .with_hint(format!("The prompts are {}.", known.join(", ")))
     })?;
@@ -176,21 +182,24 @@ mod tests {
 
     #[test]
     fn beginning_takes_three_sentences() {
-        let [text] = &get("getting-started", &BTreeMap::new()).unwrap()[..] else { panic!("one message") };
+        let [text] = &get(&NATIVE, "getting-started", &BTreeMap::new()).unwrap()[..] else {
+            panic!("one message")
+        };
         assert_eq!(text.matches(". ").count() + 1, 3, "{text}");
     }
 
     #[test]
     fn what_is_given_is_in_the_text_and_what_is_missing_is_told() {
-        let text = get("run-code-safely", &with(&[("code", "print(1)"), ("language", "Python")])).unwrap();
+        let text =
+            get(&NATIVE, "run-code-safely", &with(&[("code", "print(1)"), ("language", "Python")])).unwrap();
         assert!(text[0].contains("print(1)") && text[0].contains("Python"), "{text:?}");
-        let error = get("run-code-safely", &BTreeMap::new()).unwrap_err();
+        let error = get(&NATIVE, "run-code-safely", &BTreeMap::new()).unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string().as_str()),
             (ErrorKind::InvalidRequest, "the prompt run-code-safely needs code")
         );
-        let error = get("debug-a-failure", &with(&[("sandbx", "web")])).unwrap_err();
+        let error = get(&NATIVE, "debug-a-failure", &with(&[("sandbx", "web")])).unwrap_err();
         assert_eq!(crate::mcp::words::hint(&error).as_deref(), Some("Did you mean sandbox?"));
-        assert_eq!(get("nothing", &BTreeMap::new()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(get(&NATIVE, "nothing", &BTreeMap::new()).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -15,19 +15,12 @@ const FULL_ONLY: &str = "x-full-only";
 
 /// What a tool takes: an object that refuses names it does not know. Parameters for the long form only are marked.
 pub(crate) fn input<A: JsonSchema>() -> JsonObject {
-    let mut schema = of::<A>();
-    close(&mut schema);
-    object(schema)
+    closed(of::<A>())
 }
 
-/// The envelope around what a tool answers.
-pub(crate) fn output<D: JsonSchema>() -> JsonObject {
-    let data = of::<D>();
-    object(json!({
-        "type": "object",
-        "properties": { "ok": { "type": "boolean" }, "data": data },
-        "required": ["ok"],
-    }))
+fn closed(mut schema: Value) -> JsonObject {
+    close(&mut schema);
+    object(schema)
 }
 
 /// A field of an answer that is always there, and `null` while there is nothing to say. Written out as one of two types,
@@ -93,13 +86,22 @@ fn shorten(property: &mut Value) {
     *property = short;
 }
 
-/// The bare schema of a type.
+/// The bare schema of a type. There are hundreds of them: what is compiled for each is one call.
 pub(crate) fn of<T: JsonSchema>() -> Value {
+    bare(T::json_schema)
+}
+
+fn bare(schema_of: fn(&mut SchemaGenerator) -> Schema) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let mut generator = settings.into_generator();
+    let mut schema = schema_of(&mut generator);
+    // A schema that takes everything is `true`, which some clients do not read.
+    schema.ensure_object();
+    debug_assert!(generator.definitions().is_empty(), "a type that contains itself has no bare schema");
+    let mut schema = schema.to_value();
     tidy(&mut schema);
     if let Value::Object(root) = &mut schema {
         // Written for who reads the code; a tool has a description of its own.

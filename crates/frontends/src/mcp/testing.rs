@@ -1,6 +1,9 @@
 //! Tools under test: an engine over the fake back end, called as a client would, every answer held against its schema.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 use backends::fake::FakeBackend;
 use engine::{Engine, EngineConfig, LedgerLimits, PackageGateway, Principal};
@@ -11,8 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Mcp, Settings, arguments,
     call::{Call, Progress, Session},
-    tool::Registry,
+    surface::Surface,
 };
+
+/// The surface that all tests share.
+pub(crate) fn native() -> &'static Arc<Surface> {
+    static NATIVE: LazyLock<Arc<Surface>> = LazyLock::new(|| Arc::new(Surface::native()));
+    &NATIVE
+}
 
 /// One client of one daemon.
 pub(crate) struct Client {
@@ -80,6 +89,7 @@ impl Client {
         let settings = Arc::clone(mcp.settings());
         let call = Call {
             mcp,
+            surface: Arc::clone(native()),
             who: Principal::operator("test"),
             settings,
             namespace: None,
@@ -114,14 +124,15 @@ impl Client {
 
 /// Calls a tool; what it answers must fit the schema that it promises.
 pub(crate) async fn ask(call: Call, tool: &str, arguments: Value) -> Value {
-    let registry = Registry::get();
-    let envelope = registry.call(tool, call, arguments.as_object().cloned()).await;
-    assert_eq!(envelope.is_error, envelope.body["ok"] == false, "{tool}: {:#}", envelope.body);
-    if let Some(tool) = registry.find(tool) {
-        for schema in [&tool.output.full, &tool.output.brief] {
-            let problems = arguments::problems(schema, &envelope.body);
-            assert!(problems.is_empty(), "{}: {problems:?} in {:#}", tool.name, envelope.body);
+    let surface = Arc::clone(&call.surface);
+    let reply = surface.call(tool, call, arguments.as_object().cloned()).await;
+    let envelope = reply.data.unwrap();
+    assert_eq!(reply.error_code.is_some(), envelope["ok"] == false, "{tool}: {envelope:#}");
+    if let Some(output) = surface.output_of(tool) {
+        for schema in [&output.full, &output.brief] {
+            let problems = arguments::problems(schema, &envelope);
+            assert!(problems.is_empty(), "{tool}: {problems:?} in {envelope:#}");
         }
     }
-    envelope.body
+    envelope
 }

@@ -85,7 +85,9 @@ fn list(what: Thing) -> &'static str {
         Thing::Context => "Call code_context_list to see the contexts of the sandbox.",
         Thing::PackageJob => "Call sandbox_package_status to see the jobs of the sandbox.",
         Thing::File => "Call sandbox_fs_list on the directory above to see what is there.",
-        Thing::Key | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => "Check the name.",
+        Thing::Key | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
+            "Check the name."
+        }
     }
 }
 

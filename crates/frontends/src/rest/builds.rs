@@ -9,7 +9,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_EVENTS};
+use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, PullEvent, QUEUED_BUILD_EVENTS};
 use futures_util::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     http::{ApiResult, HttpRequestId},
-    images::{Fact, Pulling},
+    images::Pulling,
 };
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
@@ -156,7 +156,7 @@ impl Following {
                 return Some(line);
             }
             let work = self.work.as_mut()?;
-            let facts = self.pulling.news(self.next_look);
+            let events = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => self.told(event),
@@ -169,9 +169,9 @@ impl Following {
                     self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
                     self.ready.push_back(ended.map(|built| numbered(built.into())));
                 }
-                facts = facts => {
+                events = events => {
                     self.next_look = Instant::now() + TELL_EVERY;
-                    self.ready.extend(facts.into_iter().map(pulled));
+                    self.ready.extend(events.into_iter().map(pulled));
                 }
             }
         }
@@ -184,8 +184,8 @@ impl Following {
     }
 }
 
-fn pulled(fact: Fact) -> Line {
-    Ok(numbered(v1::BuildEvent::Pulling { event: event_of(fact) }))
+fn pulled(event: PullEvent) -> Line {
+    Ok(numbered(v1::BuildEvent::Pulling { event: event_of(event) }))
 }
 
 fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
@@ -204,8 +204,6 @@ fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
 
 #[cfg(test)]
 mod tests {
-    use engine::PullEvent;
-
     use super::*;
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use engine::{EntryKind, ExecView, Follow, Item, Principal, SandboxRef};
+use engine::{Entry, EntryBody, ExecView, Principal, Run, RunOptions, SandboxRef};
 use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
@@ -26,15 +26,13 @@ use crate::{
     code::{self, Budget, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
-    mcp::output::until_character_border,
+    output::until_character_border,
 };
 
 /// Kept of each stream in one answer, head and tail.
 const MAX_STREAM_BYTES: usize = 128 * 1024;
 /// Pictures are read at their own address.
 const NO_PICTURES: PictureCaps = PictureCaps { each_bytes: 0, all_bytes: 0 };
-/// The record of an end comes right after its ledger entry.
-const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 /// Pictures and plain text are shown by a browser as they are; nothing else is.
 const SHOWN: [&str; 5] = ["image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"];
 
@@ -98,7 +96,7 @@ struct Running {
     which: SandboxRef,
     cell: Cell,
     request: Option<RequestId>,
-    items: BoxStream<'static, Result<Item>>,
+    run: Run,
     collected: Collected,
     stdout: Text,
     stderr: Text,
@@ -119,38 +117,29 @@ impl Running {
             context: known.context.clone(),
             links: Some(rest.links.of(&who, base).to(&view.sandbox)),
         };
-        let items = rest.engine.exec_entries(&who, &which, &view.id, 1, Follow::Yes).await?;
+        let run = rest.engine.run_to_end(&who, view, RunOptions::default()).await?;
         let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);
         let (stdout, stderr) = (Text::default(), Text::default());
         let request = view.request_id.clone();
-        Ok(Self { rest: rest.clone(), who, which, cell, request, items, collected, stdout, stderr })
+        Ok(Self { rest: rest.clone(), who, which, cell, request, run, collected, stdout, stderr })
     }
 
     async fn finish_reading(mut self) -> Result<v1::CodeResult> {
-        while let Some(item) = self.items.next().await {
-            self.collected.take(&item);
-            tokio::task::consume_budget().await;
+        while let Some(entry) = self.run.next().await {
+            self.collected.take(&entry);
         }
         self.finish().await
     }
 
-    async fn finish(mut self) -> Result<v1::CodeResult> {
-        if self.collected.outcome().is_none() {
-            let (engine, exec) = (&self.rest.engine, &self.cell.exec);
-            let view = engine.wait_exec(&self.who, &self.which, exec, Some(RECORD_PATIENCE)).await?;
-            let outcome = view.outcome.ok_or_else(|| {
-                Error::new(ErrorKind::Unavailable, format!("the log of exec {exec} ended before the code"))
-                    .with_hint("GET …/execs/{exec}/entries reads on.")
-            })?;
-            self.collected.set_outcome(outcome);
-        }
-        if let Some(ExecOutcome::NotStarted { reason, message }) = self.collected.outcome() {
+    async fn finish(self) -> Result<v1::CodeResult> {
+        let end = self.run.end().await?;
+        if let Some(ExecOutcome::NotStarted { reason, message }) = end.outcome() {
             let (engine, language) = (&self.rest.engine, self.cell.language);
             let why = (*reason, message.as_str());
             let request = self.request.as_ref();
             return Err(language::not_started(engine, &self.who, &self.which, language, why, request).await);
         }
-        let finished = self.collected.finish(|_cursor| String::new());
+        let finished = self.collected.finish(end.outcome(), |_cursor| String::new());
         Ok(v1::CodeResult {
             result: finished.result,
             warnings: finished.warnings,
@@ -168,26 +157,24 @@ impl Running {
         let first = streams::iter([Ok(numbered(started))]);
         let rest = streams::unfold(Some(self), |running| async move {
             let mut running = running?;
-            match running.items.next().await {
-                Some(item) => Some((running.told(&item), Some(running))),
+            match running.run.next().await {
+                Some(entry) => Some((running.told(&entry), Some(running))),
                 None => Some((vec![running.done().await.map(numbered)], None)),
             }
         });
         first.chain(rest.flat_map(streams::iter)).boxed()
     }
 
-    fn told(&mut self, item: &Result<Item>) -> Vec<Result<Numbered<CodeEvent>>> {
+    fn told(&mut self, item: &Result<Entry>) -> Vec<Result<Numbered<CodeEvent>>> {
         let mut events = Vec::new();
-        if let Ok(Item::Entry(entry)) = item {
-            match entry.kind {
-                EntryKind::Stdout => {
-                    events.extend(self.stdout.push(&entry.data).map(|text| CodeEvent::Stdout { text }));
-                }
-                EntryKind::Stderr => {
-                    events.extend(self.stderr.push(&entry.data).map(|text| CodeEvent::Stderr { text }));
-                }
-                _ => {}
+        match item.as_ref().map(|entry| &entry.body) {
+            Ok(EntryBody::Stdout(bytes)) => {
+                events.extend(self.stdout.push(bytes).map(|text| CodeEvent::Stdout { text }));
             }
+            Ok(EntryBody::Stderr(bytes)) => {
+                events.extend(self.stderr.push(bytes).map(|text| CodeEvent::Stderr { text }));
+            }
+            _ => {}
         }
         self.collected.take_and_tell(item, |told| events.extend(event(told)));
         events.into_iter().map(|event| Ok(numbered(event))).collect()

@@ -2,7 +2,7 @@
 
 use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use bytes::{Bytes, BytesMut};
-use engine::{Follow, Item};
+use engine::{Entry, Follow};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::{Error, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -11,7 +11,7 @@ use super::{
     Rest,
     extract::AskExec,
     stream::{self, Format, Numbered},
-    v1::{self, ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, WireEntry},
+    v1::{self, ENTRIES_MEDIA_TYPE, ExecEntry},
 };
 use crate::http::{ApiResult, HttpRequestId};
 
@@ -20,36 +20,6 @@ const MAX_BATCH: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(entries))
-}
-
-impl From<Item> for WireEntry {
-    fn from(item: Item) -> Self {
-        match item {
-            Item::Entry(entry) => {
-                Self { number: entry.number, at_ms: entry.at_ms, kind: entry.kind.into(), data: entry.data }
-            }
-            Item::Trimmed { from, through } => Self {
-                number: through,
-                at_ms: 0,
-                kind: EntryKind::Trimmed,
-                data: Bytes::from(format!("{{\"from\":{from},\"through\":{through}}}")),
-            },
-        }
-    }
-}
-
-impl From<engine::EntryKind> for EntryKind {
-    fn from(kind: engine::EntryKind) -> Self {
-        match kind {
-            engine::EntryKind::Started => Self::Started,
-            engine::EntryKind::Stdin => Self::Stdin,
-            engine::EntryKind::Stdout => Self::Stdout,
-            engine::EntryKind::Stderr => Self::Stderr,
-            engine::EntryKind::Exited => Self::Exited,
-            engine::EntryKind::Closed => Self::Closed,
-            engine::EntryKind::Rich => Self::Rich,
-        }
-    }
 }
 
 /// Streams the exec's log from any entry: as SSE (resumed by `Last-Event-ID`), as lines of JSON, or as compact frames.
@@ -72,7 +42,6 @@ async fn entries(
     };
     let follow = if ask.query.follow { Follow::Yes } else { Follow::No };
     let items = rest.engine.exec_entries(&ask.who, &ask.which, &ask.exec, from, follow).await?;
-    let items = items.map(|item| item.map(WireEntry::from)).boxed();
     Ok(match Format::of(&headers) {
         Format::Frames => {
             let items = items.take_until(rest.stop.clone().cancelled_owned()).boxed();
@@ -88,7 +57,7 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>> {
     number.map(Some).ok_or_else(|| Error::invalid(format!("the Last-Event-ID {value:?} is not a number")))
 }
 
-fn numbered(items: BoxStream<'static, Result<WireEntry>>) -> BoxStream<'static, Result<Numbered<ExecEntry>>> {
+fn numbered(items: BoxStream<'static, Result<Entry>>) -> BoxStream<'static, Result<Numbered<ExecEntry>>> {
     items
         .map(|item| {
             item.map(|entry| Numbered {
@@ -100,7 +69,7 @@ fn numbered(items: BoxStream<'static, Result<WireEntry>>) -> BoxStream<'static, 
         .boxed()
 }
 
-fn frames(items: BoxStream<'static, Result<WireEntry>>) -> impl futures_util::Stream<Item = Result<Bytes>> {
+fn frames(items: BoxStream<'static, Result<Entry>>) -> impl futures_util::Stream<Item = Result<Bytes>> {
     items.ready_chunks(MAX_BATCH).map(|batch| {
         let mut bytes = BytesMut::new();
         for item in batch {

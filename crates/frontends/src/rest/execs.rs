@@ -67,8 +67,7 @@ async fn start(
     let result = if ask.query.wait {
         let timeout = ask.query.timeout_ms.map(Duration::from_millis);
         let links = is_tracked.then(|| rest.links.of(&ask.who, base.as_deref()));
-        output::wait_and_capture(&rest.engine, &ask.who, &ask.which, &view.id, timeout, links.as_ref())
-            .await?
+        output::wait_and_capture(&rest.engine, &ask.who, &view, timeout, links.as_ref()).await?
     } else {
         v1::ExecResult { exec: view.into(), stdout: None, stderr: None, files: None }
     };

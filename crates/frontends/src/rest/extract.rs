@@ -70,12 +70,47 @@ in_namespace!(
     WriteQuery,
 );
 
-/// Who asks, about which sandbox, with which query.
-pub(super) struct Ask<Q = v1::NamespaceQuery> {
+/// What a path names: a sandbox, a volume or a snapshot.
+pub(super) trait Named: Sized {
+    /// The parameter of the path.
+    const PARAMETER: &'static str;
+
+    fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error>;
+}
+
+impl Named for SandboxRef {
+    const PARAMETER: &'static str = "sandbox";
+
+    fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
+        Self::new(text, namespace)
+    }
+}
+
+impl Named for VolumeRef {
+    const PARAMETER: &'static str = "volume";
+
+    fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
+        Ok(Self { namespace, name: text.parse()? })
+    }
+}
+
+impl Named for SnapshotRef {
+    const PARAMETER: &'static str = "snapshot";
+
+    fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
+        Self::new(text, namespace)
+    }
+}
+
+/// Who asks, about what, with which query.
+pub(super) struct Ask<Q = v1::NamespaceQuery, W = SandboxRef> {
     pub(super) who: Principal,
-    pub(super) which: SandboxRef,
+    pub(super) which: W,
     pub(super) query: Q,
 }
+
+pub(super) type AskVolume<Q = v1::NamespaceQuery> = Ask<Q, VolumeRef>;
+pub(super) type AskSnapshot<Q = v1::NamespaceQuery> = Ask<Q, SnapshotRef>;
 
 /// The same about one exec of the sandbox.
 pub(super) struct AskExec<Q = v1::NamespaceQuery> {
@@ -85,13 +120,13 @@ pub(super) struct AskExec<Q = v1::NamespaceQuery> {
     pub(super) query: Q,
 }
 
-impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for Ask<Q> {
+impl<S: Send + Sync, Q: InNamespace + Send, W: Named> FromRequestParts<S> for Ask<Q, W> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Caller(who) = Caller::from_request_parts(parts, state).await?;
         let query: Q = query(parts)?;
-        let which = SandboxRef::new(&path_parameter(parts, "sandbox").await?, query.namespace())?;
+        let which = W::named(&path_parameter(parts, W::PARAMETER).await?, query.namespace())?;
         Ok(Self { who, which, query })
     }
 }
@@ -111,24 +146,6 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
     }
 }
 
-/// Who asks, about which volume, with which query.
-pub(super) struct AskVolume<Q = v1::NamespaceQuery> {
-    pub(super) who: Principal,
-    pub(super) which: VolumeRef,
-    pub(super) query: Q,
-}
-
-impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskVolume<Q> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Caller(who) = Caller::from_request_parts(parts, state).await?;
-        let query: Q = query(parts)?;
-        let name = path_parameter(parts, "volume").await?.parse().map_err(Error::from)?;
-        Ok(Self { who, which: VolumeRef { namespace: query.namespace(), name }, query })
-    }
-}
-
 /// The same about one package job of the sandbox.
 pub(super) struct AskJob<Q = v1::NamespaceQuery> {
     pub(super) who: Principal,
@@ -145,24 +162,6 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
         let text = path_parameter(parts, "job").await?;
         let job = text.parse().map_err(|_malformed| packages::no_such_job(&text))?;
         Ok(Self { who, which, job, query })
-    }
-}
-
-/// Who asks, about which snapshot, with which query.
-pub(super) struct AskSnapshot<Q = v1::NamespaceQuery> {
-    pub(super) who: Principal,
-    pub(super) which: SnapshotRef,
-    pub(super) query: Q,
-}
-
-impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskSnapshot<Q> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Caller(who) = Caller::from_request_parts(parts, state).await?;
-        let query: Q = query(parts)?;
-        let which = SnapshotRef::new(&path_parameter(parts, "snapshot").await?, query.namespace())?;
-        Ok(Self { who, which, query })
     }
 }
 

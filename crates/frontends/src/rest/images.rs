@@ -82,40 +82,6 @@ impl From<engine::ImageDetail> for v1::ImageDetail {
     }
 }
 
-impl From<engine::ImageConfig> for v1::ImageConfig {
-    fn from(config: engine::ImageConfig) -> Self {
-        Self {
-            env: config.env,
-            entrypoint: config.entrypoint,
-            cmd: config.cmd,
-            working_dir: config.working_dir,
-            user: config.user,
-            exposed_ports: config.exposed_ports,
-            volumes: config.volumes,
-            stop_signal: config.stop_signal,
-            shell: config.shell,
-            labels: config.labels,
-        }
-    }
-}
-
-impl From<v1::ImageConfig> for engine::ImageConfig {
-    fn from(config: v1::ImageConfig) -> Self {
-        Self {
-            env: config.env,
-            user: config.user,
-            working_dir: config.working_dir,
-            entrypoint: config.entrypoint,
-            cmd: config.cmd,
-            exposed_ports: config.exposed_ports,
-            volumes: config.volumes,
-            stop_signal: config.stop_signal,
-            shell: config.shell,
-            labels: config.labels,
-        }
-    }
-}
-
 impl From<Freed> for v1::ImagesFreed {
     fn from(freed: Freed) -> Self {
         Self {

@@ -4,7 +4,6 @@
 //! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP
 //! share in [`crate::http`].
 
-mod archives;
 mod builds;
 mod calls;
 mod code;
@@ -88,7 +87,6 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(contexts::routes())
         .merge(files::routes())
         .merge(links::routes())
-        .merge(archives::routes())
         .merge(builds::routes())
         .merge(packages::routes())
         .merge(images::routes())

@@ -1,13 +1,13 @@
 //! What a command printed: raw by range, or captured with its head and tail.
 
-use std::{collections::VecDeque, pin::pin, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use axum::{extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use engine::{Engine, Entry, EntryKind, Follow, Item, Principal, SandboxRef};
+use engine::{Engine, Entry, EntryBody, ExecView, Follow, Principal, RunEnd, RunOptions, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
-use sandbox::{Error, ExecId, Result};
+use sandbox::Result;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -24,6 +24,8 @@ use crate::{
 /// Bytes kept from the beginning, and from the end, of each captured stream.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_TAIL_BYTES: usize = 64 * 1024;
+/// The record of an end is written right after its ledger entry.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(output))
@@ -39,17 +41,17 @@ async fn output(State(rest): State<Rest>, ask: AskExec<v1::OutputQuery>) -> ApiR
     Ok(stream::raw("application/octet-stream", cut(items, stream, offset, length)))
 }
 
-fn wanted(kind: EntryKind, stream: OutputStream) -> bool {
-    match stream {
-        OutputStream::Stdout => kind == EntryKind::Stdout,
-        OutputStream::Stderr => kind == EntryKind::Stderr,
-        OutputStream::Both => matches!(kind, EntryKind::Stdout | EntryKind::Stderr),
+fn wanted(entry: Entry, stream: OutputStream) -> Option<Bytes> {
+    match (entry.body, stream) {
+        (EntryBody::Stdout(bytes), OutputStream::Stdout | OutputStream::Both)
+        | (EntryBody::Stderr(bytes), OutputStream::Stderr | OutputStream::Both) => Some(bytes),
+        _ => None,
     }
 }
 
 /// The bytes of one stream from `offset` on, at most `length` of them.
 fn cut(
-    items: BoxStream<'static, Result<Item>>,
+    items: BoxStream<'static, Result<Entry>>,
     stream: OutputStream,
     offset: u64,
     length: Option<u64>,
@@ -58,13 +60,10 @@ fn cut(
     futures_util::stream::try_unfold(state, move |(mut items, mut skip, mut left)| async move {
         while left > 0 {
             let Some(item) = items.next().await else { break };
-            let Item::Entry(entry) = item? else { continue };
-            if !wanted(entry.kind, stream) {
-                continue;
-            }
-            let skipped = skip.min(entry.data.len() as u64);
+            let Some(bytes) = wanted(item?, stream) else { continue };
+            let skipped = skip.min(bytes.len() as u64);
             skip -= skipped;
-            let mut piece = entry.data.slice(skipped as usize..);
+            let mut piece = bytes.slice(skipped as usize..);
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             if !piece.is_empty() {
                 left -= piece.len() as u64;
@@ -79,29 +78,19 @@ fn cut(
 pub(super) async fn wait_and_capture(
     engine: &Engine,
     who: &Principal,
-    which: &SandboxRef,
-    exec: &ExecId,
+    exec: &ExecView,
     timeout: Option<Duration>,
     links: Option<&AskersLinks>,
 ) -> Result<v1::ExecResult> {
     let mut captured = Captured::default();
-    let follow = async {
-        let mut items = engine.exec_entries(who, which, exec, 1, Follow::Yes).await?;
-        while let Some(item) = items.next().await {
-            if let Item::Entry(entry) = item? {
-                captured.take(&entry);
-            }
-        }
-        Ok::<(), Error>(())
-    };
-    match timeout {
-        // What was captured until then is the answer.
-        Some(timeout) => tokio::time::timeout(timeout, pin!(follow)).await.unwrap_or(Ok(()))?,
-        None => follow.await?,
+    let options = RunOptions { leave_after: timeout, ..RunOptions::default() };
+    let mut run = engine.run_to_end(who, exec, options).await?;
+    while let Some(entry) = run.next().await {
+        captured.take(entry?);
     }
-    // The log's last entry is written just before the record, so this does not wait for long.
-    let patience = timeout.map_or(Duration::from_secs(10), |_timed| Duration::ZERO);
-    let view = engine.wait_exec(who, which, exec, Some(patience)).await?;
+    // What was captured before the time was up is the answer.
+    let patience = if run.end().await? == RunEnd::Left { Duration::ZERO } else { RECORD_PATIENCE };
+    let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
         exec: view.into(),
@@ -118,12 +107,12 @@ struct Captured {
 }
 
 impl Captured {
-    fn take(&mut self, entry: &Entry) {
-        match entry.kind {
-            EntryKind::Stdout => self.stdout.push(&entry.data),
-            EntryKind::Stderr => self.stderr.push(&entry.data),
-            EntryKind::Rich => self.files.push(&entry.data),
-            EntryKind::Started | EntryKind::Stdin | EntryKind::Exited | EntryKind::Closed => {}
+    fn take(&mut self, entry: Entry) {
+        match entry.body {
+            EntryBody::Stdout(bytes) => self.stdout.push(&bytes),
+            EntryBody::Stderr(bytes) => self.stderr.push(&bytes),
+            EntryBody::Rich(bytes) => self.files.push(&bytes),
+            _ => {}
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::{Json, extract::State, http::StatusCode};
-use engine::PackagePresence;
 use sandbox::{Error, PackageSpec};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -78,7 +77,7 @@ async fn list(State(rest): State<Rest>, ask: Ask<v1::PackagesQuery>) -> ApiResul
         let status = Some(v1::PackageStatus {
             name: status.name,
             manager: status.manager,
-            state: presence(status.state).to_owned(),
+            state: status.state.as_str().to_owned(),
             version: status.version,
             job: status.job.map(Into::into),
         });
@@ -120,16 +119,6 @@ async fn wait(State(rest): State<Rest>, ask: AskJob<v1::WaitExecQuery>) -> ApiRe
     let timeout = ask.query.timeout_ms.map(Duration::from_millis);
     let job = rest.engine.wait_package_job(&ask.who, &ask.which, &ask.job, timeout).await?;
     Ok(Json(job.into()))
-}
-
-/// As all front ends write it.
-pub(crate) fn presence(state: PackagePresence) -> &'static str {
-    match state {
-        PackagePresence::Installing => "installing",
-        PackagePresence::Installed => "installed",
-        PackagePresence::Failed => "failed",
-        PackagePresence::NotInstalled => "not_installed",
-    }
 }
 
 /// What a path that names no job is told.

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::{CreateRequest, Principal};
-use sandbox::{Error, Patch, Result, SandboxSpec};
+use sandbox::{Patch, Result, SandboxSpec};
 
-use crate::mcp::{
-    envelope::Failure,
-    hostfs::{Report, Source},
-};
+use crate::hostfs::{Report, Source};
 
 /// Opens what the patches copy. For others nothing is opened, and the engine refuses what has no source.
 pub(super) async fn open(who: &Principal, spec: SandboxSpec) -> Result<(CreateRequest, Vec<Report>)> {
@@ -20,16 +17,13 @@ pub(super) async fn open(who: &Principal, spec: SandboxSpec) -> Result<(CreateRe
             source.check_kind(matches!(patch, Patch::CopyDir { .. }))?;
             Ok(source)
         };
-        let (source, report) = opened.await.map_err(|failure| at_place(index, failure))?.into_patch();
+        let opened: Result<Source> = opened.await;
+        let at_place = |message: &dyn std::fmt::Display| format!("patches[{index}]: {message}");
+        let (source, report) = opened.map_err(|error| error.reworded(at_place))?.into_patch();
         sources.insert(index, source);
         reports.push(report);
     }
     Ok((CreateRequest { spec, sources }, reports))
-}
-
-fn at_place(index: usize, failure: Failure) -> Error {
-    let message = format!("patches[{index}]: {}", failure.message);
-    Error::from(Failure { message, ..failure })
 }
 
 /// What was left out of what was copied.

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use axum::{http::HeaderMap, response::Response};
-use engine::LayerState;
+use engine::{LayerState, PullEvent};
 use futures_util::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     http::{ApiResult, HttpRequestId},
-    images::{Fact, Pulling},
+    images::Pulling,
 };
 
 /// Between two looks at how far a pull is.
@@ -71,7 +71,7 @@ impl Following {
                 return Some(line);
             }
             let work = self.work.as_mut()?;
-            let facts = self.pulling.news(self.next_look);
+            let events = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
                 ended = work => {
@@ -79,29 +79,29 @@ impl Following {
                     self.ready.extend(self.pulling.fresh().into_iter().map(told));
                     self.ready.push_back(ended.map(numbered));
                 }
-                facts = facts => {
+                events = events => {
                     self.next_look = Instant::now() + TELL_EVERY;
-                    self.ready.extend(facts.into_iter().map(told));
+                    self.ready.extend(events.into_iter().map(told));
                 }
             }
         }
     }
 }
 
-fn told(fact: Fact) -> Line {
-    Ok(numbered(event_of(fact)))
+fn told(event: PullEvent) -> Line {
+    Ok(numbered(event_of(event)))
 }
 
-pub(super) fn event_of(fact: Fact) -> v1::PullEvent {
-    match fact {
-        Fact::Resolved { manifest, layers } => v1::PullEvent::Resolved {
+pub(super) fn event_of(event: PullEvent) -> v1::PullEvent {
+    match event {
+        PullEvent::Resolved { manifest, layers } => v1::PullEvent::Resolved {
             digest: manifest.to_string(),
             layers: layers
                 .into_iter()
                 .map(|(digest, bytes)| v1::PullLayer { digest: digest.to_string(), bytes })
                 .collect(),
         },
-        Fact::Layer { blob, state } => {
+        PullEvent::Layer { blob, state } => {
             let (state, bytes, total) = match state {
                 LayerState::Present => (v1::PullState::Present, None, None),
                 LayerState::Waiting => (v1::PullState::Waiting, None, None),
@@ -113,7 +113,7 @@ pub(super) fn event_of(fact: Fact) -> v1::PullEvent {
             };
             v1::PullEvent::Layer { digest: blob.to_string(), state, bytes, total }
         }
-        Fact::Retrying { wait, why } => {
+        PullEvent::Retrying { wait, why } => {
             v1::PullEvent::Retrying { wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), why }
         }
     }

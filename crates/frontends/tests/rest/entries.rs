@@ -3,7 +3,8 @@ use axum::{
     http::{Method, Request, header},
 };
 use bytes::BytesMut;
-use frontends::rest::v1::{ENTRIES_MEDIA_TYPE, EntryKind, decode_frames};
+use engine::EntryBody;
+use frontends::rest::v1::{ENTRIES_MEDIA_TYPE, decode_frames};
 use serde_json::{Value, json};
 
 use crate::support::{Api, next_with, pieces};
@@ -85,13 +86,10 @@ async fn our_own_form_carries_bytes_as_they_are() {
     let mut buffer = BytesMut::from(&answer.bytes[..]);
     let read = decode_frames(&mut buffer).unwrap();
     assert!(buffer.is_empty());
-    let printed: Vec<u8> = read
-        .iter()
-        .filter(|entry| entry.kind == EntryKind::Stdout)
-        .flat_map(|entry| entry.data.to_vec())
-        .collect();
+    let printed: Vec<u8> =
+        read.iter().filter_map(|entry| entry.output()).flat_map(|(_, bytes)| bytes.to_vec()).collect();
     assert_eq!(printed, b"a\xffb");
-    assert_eq!(read.last().map(|entry| entry.kind), Some(EntryKind::Exited));
+    assert!(matches!(read.last().map(|entry| &entry.body), Some(EntryBody::Exited(Some(_)))));
     let json = api.get(&entries).await.expect(200);
     assert!(json.text().contains("\"base64\":\"Yf9i\""), "{}", json.text());
 }

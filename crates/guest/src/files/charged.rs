@@ -28,24 +28,13 @@ use crate::{
 /// Bytes that the child reads from its socket at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Whether a request makes files or fills them. Those that only change or remove them are not meant: they must work where
-/// there is no memory left.
-pub(crate) fn takes_memory(request: &Request) -> bool {
-    has_body(request)
-        || matches!(request, Request::Copy { .. } | Request::Mkdir { .. } | Request::Symlink { .. })
-}
-
-fn has_body(request: &Request) -> bool {
-    matches!(request, Request::Write { .. } | Request::TarIn { .. })
-}
-
 /// Has a child do the request, and passes it the body.
 pub(crate) async fn perform(
     guest: &Rc<Guest>,
     reader: &mut FrameReader<'_>,
     request: Request,
 ) -> wire::Result<Result<Response, (Failure, BodyLeft)>> {
-    let mut body_left = if has_body(&request) { BodyLeft::Yes } else { BodyLeft::No };
+    let mut body_left = if request.properties().has_body { BodyLeft::Yes } else { BodyLeft::No };
     let _turn = tokio::select! {
         turn = guest.charged_turns.acquire() => turn.ok(),
         () = reader.gone(), if body_left == BodyLeft::No => return Err(ConnectionError::Gone),

@@ -29,14 +29,14 @@ use std::{
     },
 };
 
-use guest_protocol::{Failure, FailureKind, Request, Response};
+use guest_protocol::{Failure, FailureKind, Response};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 
 pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
-pub(crate) use charged::{perform, takes_memory};
+pub(crate) use charged::perform;
 pub(crate) use copy::copy;
 pub(crate) use list::{Room, list, stat};
 pub(crate) use pack::pack;
@@ -110,21 +110,6 @@ pub(crate) async fn in_background<T: Send + 'static>(
             Err(wire::ConnectionError::Gone)
         }
     }
-}
-
-/// Whether a request on files is more than looking.
-pub(crate) fn may_change(request: &Request) -> bool {
-    !matches!(
-        request,
-        Request::Stat { .. }
-            | Request::List { .. }
-            | Request::Glob { .. }
-            | Request::Grep { .. }
-            | Request::Read { .. }
-            | Request::Readlink { .. }
-            | Request::TarOut { .. }
-            | Request::Watch { .. }
-    )
 }
 
 /// A job of ours ended without an answer.

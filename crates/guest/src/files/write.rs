@@ -1,9 +1,10 @@
-//! `Write`: whole or not at all. The bytes go to a file beside the target, which takes its place at the body's end.
+//! `Write`: whole or not at all, but for writes in place. The bytes go to a file beside the target, which takes its place at
+//! the body's end.
 
 use std::{
     fs::File,
     io::Write,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::FileExt},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -84,6 +85,8 @@ enum Kind {
     Beside { name: std::ffi::CString, replace: bool },
     /// The target itself, with its length before.
     Append { before: u64, written: u64 },
+    /// The target itself, and where the next byte goes.
+    InPlace { position: u64 },
 }
 
 impl Draft {
@@ -97,6 +100,7 @@ impl Draft {
         }
         match wanted.write {
             WriteMode::Append => Self::append_to(&path, mode, name),
+            WriteMode::At(position) => Self::in_place(&path, mode, position),
             WriteMode::Replace => {
                 let place = Place::followed(&path)?;
                 let existing = existing_file(&place)?;
@@ -154,17 +158,37 @@ impl Draft {
         Ok(Self { place, file: file.into(), kind: Kind::Append { before, written: 0 }, is_committed: false })
     }
 
+    fn in_place(path: &Path, mode: Option<Mode>, position: u64) -> Answer<Self> {
+        let place = Place::followed(path)?;
+        existing_file(&place)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | QUIET;
+        let mode = mode.unwrap_or(Mode::from_raw_mode(USUAL_MODE));
+        let failed = |error| failure(named("open", path), error);
+        let file: File =
+            rustix::fs::openat(&place.directory, &place.name, flags, mode).map_err(failed)?.into();
+        if kind_of(&rustix::fs::fstat(&file).map_err(failed)?) != FileType::RegularFile {
+            return Err(wrong_state(format!("{} is not a file", path.display())));
+        }
+        Ok(Self { place, file, kind: Kind::InPlace { position }, is_committed: false })
+    }
+
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
     fn append(&mut self, mut piece: &[u8]) -> Answer<()> {
         while !piece.is_empty() {
-            match self.file.write(piece) {
+            let written = match self.kind {
+                Kind::InPlace { position } => self.file.write_at(piece, position),
+                _ => self.file.write(piece),
+            };
+            match written {
                 Ok(0) => return Err(failure(named("write", &self.place.path), Errno::NOSPC)),
                 Ok(n) => {
-                    if let Kind::Append { written, .. } = &mut self.kind {
-                        *written += n as u64;
+                    if let Kind::Append { written: place, .. } | Kind::InPlace { position: place } =
+                        &mut self.kind
+                    {
+                        *place += n as u64;
                     }
                     piece = &piece[n..];
                 }
@@ -204,6 +228,7 @@ impl Drop for Draft {
                     self.file.set_len(*before).ok();
                 }
             }
+            Kind::InPlace { .. } => {}
         }
     }
 }

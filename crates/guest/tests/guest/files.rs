@@ -95,7 +95,7 @@ fn odd_files_never_make_the_guest_wait() {
     let _listener = UnixListener::bind(&socket).unwrap();
     for path in [fifo.as_str(), &socket, "/tmp"] {
         assert_eq!(host.fails(&read(path, 0, None)), FailureKind::WrongState, "{path}");
-        for mode in [WriteMode::Replace, WriteMode::Append] {
+        for mode in [WriteMode::Replace, WriteMode::Append, WriteMode::At(3)] {
             let failure = host.ask_with_body(&write(path, mode), b"x").unwrap_err();
             assert_eq!(failure.kind, FailureKind::WrongState, "{path}: {failure}");
         }
@@ -158,6 +158,33 @@ fn the_three_ways_to_write() {
         let failure = host.ask_with_body(&write(bad, WriteMode::Replace), b"x").unwrap_err();
         assert_eq!(failure.kind, FailureKind::InvalidRequest);
     }
+}
+
+#[test]
+fn pieces_are_written_in_place() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let path = guest.path("file");
+    let mut check = |offset, bytes: &[u8], expected: &[u8]| {
+        let written = host.ask_with_body(&write(&path, WriteMode::At(offset)), bytes);
+        assert_eq!(written, Ok(Response::Written { bytes: bytes.len() as u64 }));
+        assert_eq!(fs::read(&path).unwrap(), expected);
+    };
+    // Out of order, as SFTP clients write: the gap is a hole, and nothing else changes.
+    check(6, b"sea", b"\0\0\0\0\0\0sea");
+    check(0, b"by the", b"by thesea");
+    check(2, b"", b"by thesea");
+    check(9, b"side", b"by theseaside");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644);
+    let inode = fs::metadata(&path).unwrap().ino();
+    symlink("file", guest.path("link")).unwrap();
+    host.ask_with_body(&write(&guest.path("link"), WriteMode::At(3)), b"THE").unwrap();
+    assert_eq!(
+        (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino()),
+        (b"by THEseaside".to_vec(), inode)
+    );
+    let failure = host.ask_with_body(&write(&path, WriteMode::At(u64::MAX)), b"x").unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), b"by THEseaside", "{failure}");
 }
 
 #[test]

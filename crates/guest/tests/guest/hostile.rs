@@ -106,6 +106,20 @@ fn requests_with_odd_values_are_answered() {
 }
 
 #[test]
+fn a_host_of_a_version_that_we_do_not_speak_is_told_so() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    host.send(&Frame::new(FrameKind::Request, r#"{"op":"ping","version":0}"#.as_bytes().to_vec()));
+    let failure = host.answer().unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+    for known in [r#"{"op":"ping"}"#, r#"{"op":"ping","version":99}"#] {
+        let mut host = guest.connect();
+        host.send(&Frame::new(FrameKind::Request, known.as_bytes().to_vec()));
+        assert_eq!(host.answer(), Ok(Response::Done), "{known}");
+    }
+}
+
+#[test]
 fn no_zombie_stays() {
     let guest = TestGuest::start();
     let ran =

@@ -27,3 +27,4 @@ mod streams;
 mod support;
 mod tar_files;
 mod terminal;
+mod transports;

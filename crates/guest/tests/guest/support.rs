@@ -299,7 +299,7 @@ impl Host {
     }
 
     pub(crate) fn request(&mut self, request: &Request) {
-        self.send(&Frame::json(FrameKind::Request, request).unwrap());
+        self.send(&Frame::request(request).unwrap());
     }
 
     pub(crate) fn answer(&mut self) -> Result<Response, Failure> {

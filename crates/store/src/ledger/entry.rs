@@ -4,14 +4,12 @@
 //! checksum covers everything after itself, the length too.
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 /// Longest data of one entry: what a reader may be made to hold. Above the longest frame of a guest.
 pub const MAX_ENTRY_BYTES: usize = 8 * 1024 * 1024;
 pub(super) const HEAD_BYTES: usize = 33;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     Started,
     Stdin,
@@ -27,7 +25,8 @@ impl EntryKind {
     const ALL: [Self; 7] =
         [Self::Started, Self::Stdin, Self::Stdout, Self::Stderr, Self::Exited, Self::Closed, Self::Rich];
 
-    fn code(self) -> u8 {
+    /// The byte that stands for it, on disk and elsewhere. Never 0.
+    pub fn code(self) -> u8 {
         match self {
             Self::Started => 1,
             Self::Stdin => 2,
@@ -39,7 +38,7 @@ impl EntryKind {
         }
     }
 
-    fn from_code(code: u8) -> Option<Self> {
+    pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
@@ -58,7 +57,7 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Number of the guest's event that it came from; 0 for `Stdin`.
     pub guest_event: u64,
-    /// Bytes of input or output; for `Started` and `Exited` JSON, which the ledger does not look into.
+    /// Bytes of input or output; for `Started` and `Exited` JSON, which the engine reads.
     pub data: Bytes,
 }
 

@@ -2,8 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use engine::{MimeBundle, Rich, RichReader, StateLoss};
-use frontends::rest::v1::{EntryKind, WireEntry};
+use engine::{Entry, EntryBody, MimeBundle, Rich, RichReader, StateLoss};
 
 use super::plots::{self, Plots};
 use crate::{
@@ -48,24 +47,20 @@ impl Screen {
         self.kept = None;
     }
 
-    pub(crate) async fn show(&mut self, entry: &WireEntry) -> CommandResult<()> {
-        match entry.kind {
-            EntryKind::Rich => {
-                for record in self.rich.push(&entry.data) {
+    pub(crate) async fn show(&mut self, entry: &Entry) -> CommandResult<()> {
+        match &entry.body {
+            EntryBody::Rich(bytes) => {
+                for record in self.rich.push(bytes) {
                     self.show_record(record).await?;
                 }
             }
-            EntryKind::Trimmed => {
-                self.rich.gap();
-                self.printer.print(entry).await?;
+            EntryBody::Trimmed { .. } => self.rich.gap(),
+            EntryBody::Stdout(bytes) => {
+                self.is_mid_line = bytes.last().map_or(self.is_mid_line, |byte| *byte != b'\n');
             }
-            EntryKind::Stdout => {
-                self.is_mid_line = entry.data.last().map_or(self.is_mid_line, |byte| *byte != b'\n');
-                self.printer.print(entry).await?;
-            }
-            _ => self.printer.print(entry).await?,
+            _ => {}
         }
-        Ok(())
+        self.printer.print(entry).await
     }
 
     pub(crate) async fn flush(&mut self) -> CommandResult<()> {

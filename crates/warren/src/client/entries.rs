@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, io};
 
 use bytes::{Bytes, BytesMut};
-use frontends::rest::v1::{ENTRIES_MEDIA_TYPE, WireEntry, decode_frames};
+use engine::{Entry, EntryBody};
+use frontends::rest::v1::{ENTRIES_MEDIA_TYPE, decode_frames};
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use sandbox::{Error, ErrorKind, ExecId, SandboxId};
 
@@ -23,7 +24,7 @@ pub(crate) struct EntryStream {
     follow: bool,
     stream: Option<BoxStream<'static, io::Result<Bytes>>>,
     buffer: BytesMut,
-    ready: VecDeque<WireEntry>,
+    ready: VecDeque<Entry>,
     breaks: u32,
     has_ended: bool,
 }
@@ -45,7 +46,7 @@ impl EntryStream {
     }
 
     /// The next entries, all that have arrived; none at the end.
-    pub(crate) async fn next_batch(&mut self) -> CommandResult<Vec<WireEntry>> {
+    pub(crate) async fn next_batch(&mut self) -> CommandResult<Vec<Entry>> {
         while self.ready.is_empty() {
             if self.has_ended {
                 return Ok(Vec::new());
@@ -88,7 +89,6 @@ impl EntryStream {
     }
 
     fn take_frames(&mut self) -> CommandResult<()> {
-        use frontends::rest::v1::EntryKind;
         let entries = decode_frames(&mut self.buffer).map_err(|error| {
             Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
                 .with_source(error)
@@ -97,7 +97,7 @@ impl EntryStream {
             self.next = entry.number + 1;
             self.breaks = 0;
             // With `follow` the stream ends after this one; without it there may be more to come.
-            self.has_ended |= self.follow && entry.kind == EntryKind::Exited;
+            self.has_ended |= self.follow && matches!(entry.body, EntryBody::Exited(_));
             self.ready.push_back(entry);
         }
         Ok(())

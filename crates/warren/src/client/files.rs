@@ -31,13 +31,16 @@ impl fmt::Display for Within<'_> {
 }
 
 impl Client {
-    fn files_of(&self, within: Within<'_>, what: &str, path: &str) -> Target {
+    fn route_of(&self, within: Within<'_>, what: &str) -> Target {
         let tail = ["files", what];
-        let target = match within {
+        match within {
             Within::Sandbox(sandbox) => self.of(sandbox, &tail),
             Within::Volume(volume) => self.of_volume(volume, &tail),
-        };
-        target.with("path", path)
+        }
+    }
+
+    fn files_of(&self, within: Within<'_>, what: &str, path: &str) -> Target {
+        self.route_of(within, what).with("path", path)
     }
 
     /// Fails where there is none such.
@@ -63,11 +66,23 @@ impl Client {
 
     pub(crate) async fn make_directory(&self, within: Within<'_>, path: &str) -> CommandResult<()> {
         let body = v1::MkdirRequest { path: path.to_owned(), parents: true, mode: None };
-        let target = match within {
-            Within::Sandbox(sandbox) => self.of(sandbox, &["files", "mkdir"]),
-            Within::Volume(volume) => self.of_volume(volume, &["files", "mkdir"]),
-        };
-        self.post_json_quiet(target, &body).await
+        self.post_json_quiet(self.route_of(within, "mkdir"), &body).await
+    }
+
+    pub(crate) async fn list_files(
+        &self,
+        within: Within<'_>,
+        path: &str,
+        recursive: bool,
+        limit: u32,
+    ) -> CommandResult<v1::FileList> {
+        let target = self.files_of(within, "list", path);
+        self.get(target.with("recursive", recursive).with("limit", limit)).await
+    }
+
+    pub(crate) async fn remove_path(&self, within: Within<'_>, path: &str) -> CommandResult<()> {
+        let body = v1::RemoveRequest { path: path.to_owned(), recursive: true };
+        self.post_json_quiet(self.route_of(within, "remove"), &body).await
     }
 
     /// An address of a file for a browser.

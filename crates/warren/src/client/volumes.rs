@@ -1,4 +1,4 @@
-//! Calls about volumes and the files in them.
+//! Calls about volumes.
 
 use frontends::rest::v1;
 
@@ -34,21 +34,5 @@ impl Client {
     pub(crate) async fn remove_volume_of(&self, volume: &v1::Volume) -> CommandResult<()> {
         let target = Target::new(&["volumes", volume.name.as_str()]).with("namespace", &volume.namespace);
         self.delete(target).await
-    }
-
-    pub(crate) async fn volume_files(
-        &self,
-        volume: &str,
-        path: &str,
-        recursive: bool,
-        limit: u32,
-    ) -> CommandResult<v1::FileList> {
-        let target = self.of_volume(volume, &["files", "list"]).with("path", path);
-        self.get(target.with("recursive", recursive).with("limit", limit)).await
-    }
-
-    pub(crate) async fn remove_volume_path(&self, volume: &str, path: &str) -> CommandResult<()> {
-        let body = v1::RemoveRequest { path: path.to_owned(), recursive: true };
-        self.post_json_quiet(self.of_volume(volume, &["files", "remove"]), &body).await
     }
 }

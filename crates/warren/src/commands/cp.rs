@@ -48,29 +48,20 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
     let links = if args.follow_link { Links::Follow } else { Links::Keep };
     let bytes = match (&args.source, &args.destination) {
-        (Place::Inside { sandbox, path }, Place::Local(local)) => {
-            let source = Source { within: Within::Sandbox(sandbox), path, links };
+        (Place::Inside { name, path }, Place::Local(local)) => {
+            let source = Source { within: Within::Sandbox(name), path, links };
             copy::download(&context.client().await?, source, local, &progress).await?
         }
-        (Place::Local(local), Place::Inside { sandbox, path }) => {
-            copy::upload(&context.client().await?, local, Within::Sandbox(sandbox), path, &progress).await?
+        (Place::Local(local), Place::Inside { name, path }) => {
+            copy::upload(&context.client().await?, local, Within::Sandbox(name), path, &progress).await?
         }
-        (Place::Inside { sandbox, path }, Place::Stream) => {
-            copy::stream_out(
-                &context.client().await?,
-                Source { within: Within::Sandbox(sandbox), path, links },
-            )
-            .await?
+        (Place::Inside { name, path }, Place::Stream) => {
+            copy::stream_out(&context.client().await?, Source { within: Within::Sandbox(name), path, links })
+                .await?
         }
-        (Place::Stream, Place::Inside { sandbox, path }) => {
-            copy::stream_in(
-                &context.client().await?,
-                Within::Sandbox(sandbox),
-                path,
-                args.keep_ids,
-                &progress,
-            )
-            .await?
+        (Place::Stream, Place::Inside { name, path }) => {
+            copy::stream_in(&context.client().await?, Within::Sandbox(name), path, args.keep_ids, &progress)
+                .await?
         }
         (Place::Inside { .. }, Place::Inside { .. }) => {
             return Err(Error::invalid("both sides are sandboxes")

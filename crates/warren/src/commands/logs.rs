@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, process::ExitCode};
 
 use bytes::Bytes;
-use frontends::rest::v1::{EntryKind, ExecEntry, WireEntry};
+use engine::{Entry, EntryBody};
+use frontends::rest::v1::ExecEntry;
 use jiff::Timestamp;
 use sandbox::{Error, ExecId};
 
@@ -96,7 +97,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn write(&mut self, entries: impl IntoIterator<Item = WireEntry>) -> CommandResult<()> {
+    async fn write(&mut self, entries: impl IntoIterator<Item = Entry>) -> CommandResult<()> {
         for mut entry in entries {
             if self.json {
                 output::json_line(&ExecEntry::from(&entry))?;
@@ -119,34 +120,29 @@ struct Stamps {
 }
 
 impl Stamps {
-    fn put(&mut self, entry: &mut WireEntry) {
-        let is_inside_line = match entry.kind {
-            EntryKind::Stdout => &mut self.is_inside_stdout_line,
-            EntryKind::Stderr => &mut self.is_inside_stderr_line,
-            EntryKind::Started
-            | EntryKind::Stdin
-            | EntryKind::Exited
-            | EntryKind::Closed
-            | EntryKind::Trimmed
-            | EntryKind::Rich => return,
+    fn put(&mut self, entry: &mut Entry) {
+        let (is_inside_line, bytes) = match &mut entry.body {
+            EntryBody::Stdout(bytes) => (&mut self.is_inside_stdout_line, bytes),
+            EntryBody::Stderr(bytes) => (&mut self.is_inside_stderr_line, bytes),
+            _ => return,
         };
         let at = Timestamp::from_millisecond(entry.at_ms).unwrap_or_default();
-        let mut stamped = Vec::with_capacity(entry.data.len() + 64);
-        for line in entry.data.split_inclusive(|byte| *byte == b'\n') {
+        let mut stamped = Vec::with_capacity(bytes.len() + 64);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             if !*is_inside_line {
                 stamped.extend_from_slice(format!("{at:.3} ").as_bytes());
             }
             stamped.extend_from_slice(line);
             *is_inside_line = !line.ends_with(b"\n");
         }
-        entry.data = Bytes::from(stamped);
+        *bytes = Bytes::from(stamped);
     }
 }
 
 /// The last lines of output, whatever the length of the log.
 struct Tail {
     n_lines: usize,
-    pieces: VecDeque<(WireEntry, usize)>,
+    pieces: VecDeque<(Entry, usize)>,
     n_kept: usize,
 }
 
@@ -155,11 +151,9 @@ impl Tail {
         Self { n_lines: n_lines as usize, pieces: VecDeque::new(), n_kept: 0 }
     }
 
-    fn push(&mut self, entry: WireEntry) {
-        if !matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) {
-            return;
-        }
-        let n = entry.data.iter().filter(|byte| **byte == b'\n').count();
+    fn push(&mut self, entry: Entry) {
+        let Some((_, bytes)) = entry.output() else { return };
+        let n = bytes.iter().filter(|byte| **byte == b'\n').count();
         self.n_kept += n;
         self.pieces.push_back((entry, n));
         // The first piece may go once the rest alone has enough line ends.
@@ -171,8 +165,9 @@ impl Tail {
         }
     }
 
-    fn entries(mut self) -> Vec<WireEntry> {
-        let ends_inside_a_line = self.pieces.back().is_some_and(|(entry, _)| !entry.data.ends_with(b"\n"));
+    fn entries(mut self) -> Vec<Entry> {
+        let last = self.pieces.back().and_then(|(entry, _)| entry.output());
+        let ends_inside_a_line = last.is_some_and(|(_, bytes)| !bytes.ends_with(b"\n"));
         let n_have = self.n_kept + usize::from(ends_inside_a_line);
         let mut surplus = n_have.saturating_sub(self.n_lines);
         while surplus > 0 {
@@ -182,9 +177,10 @@ impl Tail {
                 self.pieces.pop_front();
                 continue;
             }
-            let cut = entry.data.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(surplus - 1);
-            let begin = cut.map_or(0, |(position, _)| position + 1);
-            entry.data = entry.data.slice(begin..);
+            if let EntryBody::Stdout(bytes) | EntryBody::Stderr(bytes) = &mut entry.body {
+                let cut = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(surplus - 1);
+                *bytes = bytes.slice(cut.map_or(0, |(position, _)| position + 1)..);
+            }
             surplus = 0;
         }
         self.pieces.into_iter().map(|(entry, _)| entry).collect()
@@ -199,15 +195,15 @@ mod tests {
     fn a_line_that_came_in_pieces_has_one_time() {
         let mut stamps = Stamps::default();
         let mut text = String::new();
-        for (at_ms, kind, piece) in [
-            (0, EntryKind::Stdout, "a"),
-            (1, EntryKind::Stderr, "!\n"),
-            (2, EntryKind::Stdout, "b\nc\n"),
-            (3, EntryKind::Stdout, "d"),
+        for (at_ms, body) in [
+            (0, EntryBody::Stdout("a".into())),
+            (1, EntryBody::Stderr("!\n".into())),
+            (2, EntryBody::Stdout("b\nc\n".into())),
+            (3, EntryBody::Stdout("d".into())),
         ] {
-            let mut entry = WireEntry { number: 1, at_ms, kind, data: Bytes::from_static(piece.as_bytes()) };
+            let mut entry = Entry { number: 1, at_ms, body };
             stamps.put(&mut entry);
-            text += std::str::from_utf8(&entry.data).unwrap();
+            text += std::str::from_utf8(entry.output().unwrap().1).unwrap();
         }
         let at = |ms: u32| format!("1970-01-01T00:00:00.00{ms}Z ");
         assert_eq!(text, format!("{}a{}!\nb\n{}c\n{}d", at(0), at(1), at(2), at(3)));
@@ -218,10 +214,11 @@ mod tests {
         let check = |pieces: &[&'static str], n_lines: u32, expected: &str| {
             let mut tail = Tail::new(n_lines);
             for (number, piece) in pieces.iter().enumerate() {
-                let data = Bytes::from_static(piece.as_bytes());
-                tail.push(WireEntry { number: number as u64 + 1, at_ms: 0, kind: EntryKind::Stdout, data });
+                let body = EntryBody::Stdout(Bytes::from_static(piece.as_bytes()));
+                tail.push(Entry { number: number as u64 + 1, at_ms: 0, body });
             }
-            let text: Vec<u8> = tail.entries().iter().flat_map(|entry| entry.data.to_vec()).collect();
+            let kept = tail.entries();
+            let text: Vec<u8> = kept.iter().flat_map(|entry| entry.output().unwrap().1.to_vec()).collect();
             assert_eq!(String::from_utf8(text).unwrap(), expected, "{pieces:?} {n_lines}");
         };
         check(&["a\nb\nc\n"], 2, "b\nc\n");

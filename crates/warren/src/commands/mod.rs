@@ -1,7 +1,6 @@
 //! The verbs, one file each: `Args`, whose comments are the help text, and one function.
 
 pub(crate) mod audit;
-pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod code;
 pub(crate) mod completions;
@@ -150,7 +149,6 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Diff(args) => diff::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
-        Command::Bench(args) => bench::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,
         Command::Mcp(args) => mcp::run(context, &args).await,
         Command::Serve(_)

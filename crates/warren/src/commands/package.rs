@@ -3,7 +3,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Subcommand;
-use frontends::rest::v1::{self, EntryKind};
+use engine::Entry;
+use frontends::rest::v1;
 use sandbox::{PackageManager, PackageState, RequestId};
 
 use super::Context;
@@ -158,9 +159,8 @@ async fn print(mut entries: EntryStream) -> CommandResult<()> {
             return Ok(());
         }
         let mut out = std::io::stderr().lock();
-        for entry in batch.iter().filter(|entry| matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr))
-        {
-            out.write_all(&entry.data)?;
+        for (_, bytes) in batch.iter().filter_map(Entry::output) {
+            out.write_all(bytes)?;
         }
     }
 }

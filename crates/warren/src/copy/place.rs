@@ -5,31 +5,32 @@ use std::{path::PathBuf, str::FromStr};
 /// Where a copy comes from or goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
+    /// In a sandbox or a volume of this name.
     Inside {
-        sandbox: String,
+        name: String,
         path: String,
     },
     Local(PathBuf),
-    /// A tar stream on stdin or stdout.
+    /// On stdin or stdout.
     Stream,
 }
 
 impl FromStr for Place {
     type Err = String;
 
-    /// As `scp` and `docker cp` read it: what is before the first colon is a sandbox unless there is a slash in it.
+    /// As `scp` and `docker cp` read it: what is before the first colon is a name unless there is a slash in it.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "-" {
             return Ok(Self::Stream);
         }
         match text.split_once(':') {
-            Some(("", _)) => Err("there is no sandbox before the colon".to_owned()),
-            Some((sandbox, path)) if !sandbox.contains('/') && sandbox != "." && sandbox != ".." => {
+            Some(("", _)) => Err("there is no name before the colon".to_owned()),
+            Some((name, path)) if !name.contains('/') && name != "." && name != ".." => {
                 if path.starts_with('/') {
-                    return Ok(Self::Inside { sandbox: sandbox.to_owned(), path: path.to_owned() });
+                    return Ok(Self::Inside { name: name.to_owned(), path: path.to_owned() });
                 }
                 Err(format!(
-                    "the path {path:?} in sandbox {sandbox} must begin with /; a local file with a colon is ./{text}"
+                    "the path {path:?} in {name} must begin with /; a local file with a colon is ./{text}"
                 ))
             }
             _ if text.is_empty() => Err("a path must not be empty".to_owned()),
@@ -54,9 +55,8 @@ mod tests {
 
     #[test]
     fn sides_are_told_apart() {
-        let inside = |sandbox: &str, path: &str| {
-            Ok(Place::Inside { sandbox: sandbox.to_owned(), path: path.to_owned() })
-        };
+        let inside =
+            |name: &str, path: &str| Ok(Place::Inside { name: name.to_owned(), path: path.to_owned() });
         assert_eq!("dev:/x/".parse(), inside("dev", "/x/"));
         assert_eq!("dev:/a:b".parse(), inside("dev", "/a:b"));
         assert_eq!("-".parse(), Ok(Place::Stream));

@@ -57,7 +57,7 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 pub(crate) enum McpProfile {
     #[default]
     Warren,
-    /// What the official conformance suite expects, over the same transports.
+    /// What the official conformance suite expects, over the same transports; in builds for tests only.
     Conformance,
 }
 
@@ -160,7 +160,8 @@ async fn run(
     let rest = Rest::new(engine.clone(), activity.clone(), stop.clone()).with_links(links.clone());
     let routes = rest::router(rest);
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
-    let routes = routes.merge(mcp_routes(options.mcp_profile, &mcp, &activity, &stop));
+    let mcp_routes = mcp_routes(options.mcp_profile, &mcp, &activity, &stop);
+    let routes = routes.merge(mcp_routes.inspect_err(|_refused| socket.remove())?);
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
@@ -197,11 +198,17 @@ fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) ->
     engine
 }
 
-fn mcp_routes(profile: McpProfile, mcp: &Mcp, activity: &Activity, stop: &CancellationToken) -> http::Router {
+fn mcp_routes(
+    profile: McpProfile,
+    mcp: &Mcp,
+    activity: &Activity,
+    stop: &CancellationToken,
+) -> Result<http::Router> {
     let (stop, activity) = (stop.clone(), activity.clone());
     match profile {
-        McpProfile::Warren => mcp::router(mcp.clone(), stop, activity),
-        McpProfile::Conformance => mcp::conformance_router(stop, activity),
+        McpProfile::Warren => Ok(mcp::router(mcp.clone(), stop, activity)),
+        McpProfile::Conformance => mcp::conformance_router(stop, activity)
+            .ok_or_else(|| Error::invalid("this build of Warren has no conformance profile")),
     }
 }
 

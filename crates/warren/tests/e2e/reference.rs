@@ -18,7 +18,7 @@ fn the_committed_reference_is_the_generated_one() {
 fn every_verb_has_a_page_and_help() {
     let world = World::new();
     let page = world.run(&["reference", "cli"]).expect(0).text();
-    for verb in "run exec code repl context create start stop pause resume restart rm ps inspect logs cp stats top wait events pull load save image key audit doctor bench \
+    for verb in "run exec code repl context create start stop pause resume restart rm ps inspect logs cp stats top wait events pull load save image key audit doctor \
                  serve completions version"
         .split_whitespace()
     {

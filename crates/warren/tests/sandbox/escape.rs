@@ -258,6 +258,8 @@ fn a_link_left_in_place_of_etc_leads_nowhere_at_the_next_start() {
 #[cfg(target_arch = "x86_64")]
 fn the_guests_limits_and_its_share_of_the_machine_are_out_of_reach() {
     let daemon = cell();
+    let priority = || python(&daemon, "import os\nprint(os.getpriority(os.PRIO_PROCESS, 1))");
+    let before = priority();
     // Threads of the guest have numbers of their own, by which a process is found as well as by its first.
     let script = r"
 import ctypes, errno, os, struct
@@ -282,12 +284,12 @@ for pid in guest:
         answer = errno.errorcode[ctypes.get_errno()] if r == -1 else 'done'
         if answer != 'EPERM':
             print(name, pid, answer)
-print(os.getpriority(os.PRIO_PROCESS, 1), os.sched_getscheduler(1))
+print(os.sched_getscheduler(1))
 ";
-    assert_eq!(python(&daemon, script), "0 0");
+    assert_eq!(python(&daemon, script), "0");
     // By user and by group, which have the guest among them.
     daemon.sh("cell", "renice -n 19 -u root; renice -n 19 -g 1; ionice -c 3 -u 0");
-    assert_eq!(python(&daemon, "import os\nprint(os.getpriority(os.PRIO_PROCESS, 1))"), "0");
+    assert_eq!(priority(), before);
     assert_eq!(daemon.sh_ok("cell", "echo there"), "there");
     // What a workload does to itself and to its own children works on.
     let own = "import os, resource, subprocess, time\n\
@@ -464,8 +466,11 @@ fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
         daemon.create("first", &[]);
         let id = daemon.inspect("first")["id"].as_str().unwrap().to_owned();
         let pid = fs::read_to_string(daemon.run_directory().join(id).join("pid")).unwrap();
-        let shown = fs::read_link(format!("/proc/{}/exe", pid.split(' ').next().unwrap())).unwrap();
-        assert_eq!(shown.to_str(), Some("/memfd:warren (deleted)"));
+        let shown = fs::read_link(format!("/proc/{}/exe", pid.split(' ').next().unwrap()));
+        // An ordinary user may not look at a guest, not even at their own.
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(shown.unwrap().to_str(), Some("/memfd:warren (deleted)"));
+        }
         let changed = change_own_program(&daemon);
         // A sandbox of an ordinary user is that user, who owns the copy and may change its mode or times. It is nobody's file,
         // and what is in it is sealed.

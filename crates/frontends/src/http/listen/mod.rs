@@ -3,7 +3,6 @@
 mod connection;
 mod linger;
 mod peers;
-mod stall;
 mod tcp;
 mod tls;
 mod unix;

@@ -1,6 +1,6 @@
 //! TCP, plain or with TLS.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::Router;
 use rustix::net::sockopt;
@@ -8,6 +8,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
+use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
     connection::{self, Ends, LocalAddress},
     peers::Peers,
     serve,
-    stall::Stall,
 };
 use crate::http::{auth::Peer, limits};
 
@@ -91,7 +91,7 @@ impl Door for Tcp {
                 tracing::debug!(%peer, "could not set up a connection: {error}");
             }
             let ends = Ends { peer: Peer::Tcp(peer), local: stream.local_addr().ok().map(LocalAddress) };
-            let stream = Stall::new(stream, stall_time);
+            let stream = read_within(stream, stall_time);
             let Some(tls) = tls else {
                 return connection::converse(stream, ends, HEAD_TIME, app, stop).await;
             };
@@ -102,6 +102,16 @@ impl Door for Tcp {
             }
         }
     }
+}
+
+/// Writes that make no progress for as long as `limit` fail. An end that is there but takes nothing would otherwise keep its
+/// place for ever: the kernel goes on asking it, and is content with the answer that there is no room.
+///
+/// Not the kernel's own limit for this: it would also count for keep-alive, where one lost packet would then be the end.
+fn read_within(stream: TcpStream, limit: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(limit));
+    Box::pin(stream)
 }
 
 #[cfg(test)]

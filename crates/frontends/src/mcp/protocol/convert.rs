@@ -6,19 +6,21 @@ use sandbox::{Error, ErrorKind};
 use serde_json::json;
 
 use crate::mcp::{
-    envelope::{Envelope, Failure, Part},
+    envelope::{Failure, Part},
     prompts::PromptEntry,
     resources::{Content, ResourceBody, ResourceEntry, TemplateEntry},
+    surface::Reply,
 };
 
-/// The envelope as text, for models, and as data, for programs; pictures and links behind the text. A client whose
-/// protocol has no links finds the same addresses in the text.
-pub(super) fn tool_result(envelope: Envelope, takes_links: bool) -> model::CallToolResult {
-    let text = model::ContentBlock::text(envelope.body.to_string());
-    let parts = envelope.parts.into_iter().filter_map(|part| content(part, takes_links));
+/// A reply as text, for models, and as data, for programs; pictures and links behind the text. A client whose protocol has no
+/// links finds the same addresses in the text.
+pub(super) fn tool_result(reply: Reply, takes_links: bool) -> model::CallToolResult {
+    let text = reply.text.or_else(|| reply.data.as_ref().map(ToString::to_string)).unwrap_or_default();
+    let text = model::ContentBlock::text(text);
+    let parts = reply.parts.into_iter().filter_map(|part| content(part, takes_links));
     let mut result = model::CallToolResult::success(std::iter::once(text).chain(parts).collect());
-    result.is_error = Some(envelope.is_error);
-    result.structured_content = Some(envelope.body);
+    result.is_error = Some(reply.error_code.is_some());
+    result.structured_content = reply.data;
     result
 }
 

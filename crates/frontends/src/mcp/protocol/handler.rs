@@ -1,6 +1,6 @@
 //! From messages of the protocol to calls of ours.
 
-use std::{borrow::Cow, collections::BTreeMap, pin::pin, time::Instant};
+use std::{borrow::Cow, collections::BTreeMap, pin::pin, sync::Arc, time::Instant};
 
 use engine::{CallRecord, Frontend};
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
@@ -14,31 +14,25 @@ use tokio::sync::Notify;
 
 use super::{
     client::{Client, Way},
-    convert, listing,
+    convert,
+    listing::{self, Lists},
     misshapen::{self, Misshapen},
     subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
 };
 use crate::mcp::{
     Mcp,
     call::{Call, Progress, Session},
-    complete,
-    envelope::Envelope,
-    prompts, resources,
+    complete, prompts, resources,
     schema::JsonObject,
-    tool::Registry,
+    surface::{Reply, Surface},
 };
-
-/// Told to every client when it comes; some put it before the model.
-const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
-    command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
-    sandbox_package_install adds packages, sandbox_remove ends it. Every tool \
-    answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
-    Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
 
 /// The server's side of one client.
 #[derive(Debug)]
 pub(in crate::mcp) struct Handler {
     mcp: Mcp,
+    surface: Arc<Surface>,
+    lists: Arc<Lists>,
     client: Client,
     /// The list of tools is another one since.
     tools_changed: Notify,
@@ -46,8 +40,9 @@ pub(in crate::mcp) struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(mcp: Mcp, client: Client) -> Self {
-        Self { mcp, client, tools_changed: Notify::new(), subscriptions: Subscriptions::default() }
+    pub(super) fn new(mcp: Mcp, surface: Arc<Surface>, lists: Arc<Lists>, client: Client) -> Self {
+        let (tools_changed, subscriptions) = (Notify::new(), Subscriptions::default());
+        Self { mcp, surface, lists, client, tools_changed, subscriptions }
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Call {
@@ -58,6 +53,7 @@ impl Handler {
         };
         Call {
             mcp: self.mcp.clone(),
+            surface: Arc::clone(&self.surface),
             who: client.who.clone(),
             settings: client.settings.clone(),
             namespace: client.namespace.clone(),
@@ -86,12 +82,12 @@ impl Handler {
 
     /// Runs a tool to its end, or until it may run no longer. A caller whose connection is lost cancelled nothing: only a call
     /// that does no more than look ends with it.
-    async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Envelope {
+    async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Reply {
         let cancelled = call.cancelled.clone();
-        let only_looks = Registry::get().find(tool).is_some_and(|tool| tool.hints.read_only);
-        let mut working = pin!(Registry::get().call(tool, call, arguments));
+        let only_looks = self.surface.find(tool).is_some_and(|tool| tool.hints.read_only);
+        let mut working = pin!(self.surface.call(tool, call, arguments));
         tokio::select! {
-            envelope = &mut working => envelope,
+            reply = &mut working => reply,
             () = self.left() => {
                 // Nobody waits any more, or may; the library would take its time to say so.
                 cancelled.cancel();
@@ -104,14 +100,14 @@ impl Handler {
         }
     }
 
-    async fn audit(&self, asked: Asked, code: Option<&str>, context: &RequestContext<RoleServer>) {
+    async fn audit(&self, asked: Asked, reply: &Reply, context: &RequestContext<RoleServer>) {
         let client = context.client_info().filter(|client| !client.name.is_empty());
         let record = CallRecord {
             frontend: Frontend::Mcp,
             action: asked.tool,
             sandbox: asked.sandbox,
             namespace: self.client.namespace.clone(),
-            outcome: code.map_or(Ok(()), |code| Err(code.to_owned())),
+            outcome: reply.error_code.clone().map_or(Ok(()), Err),
             duration: asked.began.elapsed(),
             client: client.map(|client| format!("{}/{}", client.name, client.version)),
         };
@@ -139,9 +135,9 @@ impl Handler {
                 _ => return Err(ErrorData::internal_error("the tool did not answer", None)),
             },
             Misshapen::Failed { tool, failure } => {
-                let envelope = Envelope::failed(&failure);
-                self.audit(Asked::new(&tool, None), envelope.error_code(), &context).await;
-                convert::tool_result(envelope, takes_links(&context))
+                let reply = self.surface.failed(failure);
+                self.audit(Asked::new(&tool, None), &reply, &context).await;
+                convert::tool_result(reply, takes_links(&context))
             }
         };
         if is_legacy {
@@ -203,7 +199,9 @@ impl ServerHandler for Handler {
             .enable_completions()
             .build();
         let server = model::Implementation::new("warren", env!("CARGO_PKG_VERSION")).with_title("Warren");
-        model::ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
+        model::ServerConfig::new(capabilities)
+            .with_server_info(server)
+            .with_instructions(self.surface.instructions)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {}
@@ -215,11 +213,12 @@ impl ServerHandler for Handler {
     ) -> Result<model::ListToolsResult, ErrorData> {
         one_page(request.as_ref())?;
         let shown = self.client.session.toolsets(&self.client.settings.toolsets);
-        Ok(model::ListToolsResult::with_all_items(listing::tools(&shown).to_vec()))
+        Ok(model::ListToolsResult::with_all_items(self.lists.tools(&self.surface, &shown).to_vec()))
     }
 
     fn get_tool(&self, name: &str) -> Option<model::Tool> {
-        Registry::get().find(name).map(|tool| listing::tool(tool, &self.client.settings.toolsets))
+        let shown = &self.client.settings.toolsets;
+        self.surface.find(name).map(|tool| listing::tool(&self.surface, tool, shown))
     }
 
     async fn call_tool(
@@ -231,15 +230,15 @@ impl ServerHandler for Handler {
         let call = self.call(&context);
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
-        let envelope = match self.mcp.turns().take(&self.client.who) {
+        let reply = match self.mcp.turns().take(&self.client.who) {
             Ok(_turn) => self.run(&request.name, call, request.arguments).await,
-            Err(failure) => Envelope::failed(&failure),
+            Err(failure) => self.surface.failed(failure),
         };
-        self.audit(asked, envelope.error_code(), &context).await;
+        self.audit(asked, &reply, &context).await;
         if session.toolsets(chosen) != before {
             self.tell_of_tools(&context).await;
         }
-        Ok(convert::tool_result(envelope, takes_links(&context)).into())
+        Ok(convert::tool_result(reply, takes_links(&context)).into())
     }
 
     async fn list_resources(
@@ -349,7 +348,7 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<model::ListPromptsResult, ErrorData> {
         one_page(request.as_ref())?;
-        let prompts = prompts::list().into_iter().map(convert::prompt).collect();
+        let prompts = prompts::list(self.surface.prompts).into_iter().map(convert::prompt).collect();
         Ok(model::ListPromptsResult::with_all_items(prompts))
     }
 
@@ -358,7 +357,7 @@ impl ServerHandler for Handler {
         request: model::GetPromptRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<model::GetPromptResponse, ErrorData> {
-        let texts = prompts::get(&request.name, &texts(request.arguments)?);
+        let texts = prompts::get(self.surface.prompts, &request.name, &texts(request.arguments)?);
         let messages = texts.map_err(convert::error)?.into_iter();
         let messages = messages.map(|text| model::PromptMessage::new_text(model::Role::User, text));
         Ok(model::GetPromptResult::new(messages.collect()).into())

@@ -5,6 +5,7 @@
 //! fixtures go through the very same code.
 
 mod client;
+#[cfg(feature = "conformance")]
 mod conformance;
 mod convert;
 mod events;
@@ -19,14 +20,14 @@ mod sse;
 mod stdio;
 mod subscriptions;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use rmcp::ServerHandler;
 use tokio_util::sync::CancellationToken;
 
-use self::{client::Client, conformance::Conformance, handler::Handler};
-use super::{Mcp, Settings};
+use self::{client::Client, handler::Handler, listing::Lists};
+use super::{Mcp, Settings, surface::Surface};
 use crate::http::Activity;
 
 pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
@@ -36,8 +37,8 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// What `tools/list` answers, for those who weigh it.
 #[cfg(test)]
-pub(super) fn listed(sets: &super::Toolsets) -> serde_json::Value {
-    serde_json::json!({ "tools": *listing::tools(sets) })
+pub(super) fn listed(surface: &Surface, sets: &super::Toolsets) -> serde_json::Value {
+    serde_json::json!({ "tools": listing::tools(surface, sets) })
 }
 
 /// What is served.
@@ -51,15 +52,31 @@ pub(super) trait Profile: Clone + Send + Sync + 'static {
     fn handler(&self, client: Client) -> Self::Handler;
 }
 
-impl Profile for Mcp {
+/// One surface as its routes serve it. Clones are the same.
+#[derive(Debug, Clone)]
+struct Served {
+    mcp: Mcp,
+    /// Made when the first client comes: a daemon that none uses does not pay for it.
+    surface: Arc<LazyLock<Arc<Surface>>>,
+    lists: Arc<Lists>,
+}
+
+impl Served {
+    fn new(mcp: Mcp, surface: fn() -> Arc<Surface>) -> Self {
+        Self { mcp, surface: Arc::new(LazyLock::new(surface)), lists: Arc::default() }
+    }
+}
+
+impl Profile for Served {
     type Handler = Handler;
 
     fn settings(&self) -> &Arc<Settings> {
-        self.settings()
+        self.mcp.settings()
     }
 
     fn handler(&self, client: Client) -> Handler {
-        Handler::new(self.clone(), client)
+        let surface = Arc::clone(LazyLock::force(&self.surface));
+        Handler::new(self.mcp.clone(), surface, Arc::clone(&self.lists), client)
     }
 }
 
@@ -67,12 +84,18 @@ impl Profile for Mcp {
 /// as extensions: `http::app` sees to that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients
 /// on stdio, whose requests are over when they begin.
 pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
-    routes(mcp, stop, activity)
+    routes(Served::new(mcp, || Arc::new(Surface::native())), stop, activity)
 }
 
-/// The same transports with what the official conformance suite expects behind them.
-pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Router {
-    routes(Conformance::new(), stop, activity)
+/// The same transports with what the official conformance suite expects behind them; `None` in a build for users.
+#[cfg(feature = "conformance")]
+pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Option<Router> {
+    Some(routes(conformance::Conformance::new(), stop, activity))
+}
+
+#[cfg(not(feature = "conformance"))]
+pub fn conformance_router(_stop: CancellationToken, _activity: Activity) -> Option<Router> {
+    None
 }
 
 fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {

@@ -1,10 +1,10 @@
 //! What there is, as JSON.
 
 use engine::{SandboxFilter, SandboxView, Scope};
-use sandbox::{Error, Namespace, Result};
+use sandbox::{Error, ErrorKind, Namespace, Next, Result};
 use serde_json::{Value, json};
 
-use crate::mcp::{call::Call, tool::Registry};
+use crate::mcp::call::Call;
 
 /// The sandboxes that a caller sees, where it looks.
 pub(in crate::mcp) async fn sandboxes(call: &Call) -> Result<Vec<SandboxView>> {
@@ -23,17 +23,11 @@ pub(in crate::mcp) fn reference(call: &Call, view: &SandboxView) -> String {
 
 /// What a tool answers, so that a resource never tells anything else than the tool of the same matter.
 pub(super) async fn told_by(call: &Call, tool: &str, arguments: Value) -> Result<Value> {
-    let envelope = Registry::get().call(tool, call.clone(), arguments.as_object().cloned()).await;
-    let mut body = envelope.body;
-    if !envelope.is_error {
-        return Ok(body["data"].take());
-    }
-    let text = |field: &str| body["error"][field].as_str().map(str::to_owned);
-    let kind = serde_json::from_value(body["error"]["code"].clone()).unwrap_or(sandbox::ErrorKind::Internal);
-    let error = Error::new(kind, text("message").unwrap_or_default());
-    Err(match text("hint") {
-        Some(hint) => error.with_hint(hint),
-        None => error,
+    let answer = call.surface.run(tool, call.clone(), arguments.as_object().cloned()).await;
+    answer.map(|answer| answer.data).map_err(|failure| {
+        let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == failure.code);
+        let error = Error::new(kind.unwrap_or(ErrorKind::Internal), failure.message);
+        error.with_next(failure.hint.map(Next::Advice))
     })
 }
 

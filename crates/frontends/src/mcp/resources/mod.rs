@@ -4,17 +4,16 @@
 //! reached by templates.
 
 mod inventory;
-mod media;
 mod read;
 #[cfg(test)]
 mod tests;
 mod uri;
 mod watch;
 
-use self::uri::{Target, encode};
-pub(crate) use self::uri::{file_uri, output_uri};
+use self::uri::Target;
 pub(crate) use self::{read::read, watch::watch};
 use super::call::Call;
+use crate::links::sandbox_uri;
 
 /// Sandboxes that a listing names at most; the others are in `warren://sandboxes`.
 const MAX_LISTED_SANDBOXES: usize = 200;
@@ -96,7 +95,7 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
     entries.extend(visible.iter().take(MAX_LISTED_SANDBOXES).map(|view| {
         let reference = inventory::reference(call, view);
         ResourceEntry {
-            uri: format!("warren://sandboxes/{}", encode(&reference)),
+            uri: sandbox_uri(&reference),
             name: reference,
             title: format!("Sandbox {}", view.name),
             description: format!("{} in namespace {}, {}.", view.id, view.namespace, view.state),
@@ -105,11 +104,6 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
         }
     }));
     entries
-}
-
-/// What the name of a file says about its content.
-pub(crate) fn media_type(path: &str) -> &'static str {
-    media::of_file(path, false)
 }
 
 /// What the caller calls the sandboxes that it sees.

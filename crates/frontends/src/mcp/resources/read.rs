@@ -1,13 +1,17 @@
 //! Reading a resource.
 
-use engine::{EntryKind, Follow, Item, SandboxRef};
+use engine::{EntryBody, Follow, SandboxRef};
 use futures_util::TryStreamExt;
 use sandbox::{Error, ErrorKind, ExecId, FileKind, Result};
 use serde_json::{Value, json};
 
-use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, media, uri::Target};
-use crate::code::{self, Form};
-use crate::mcp::{call::Call, output::Collector, tools::create::create_schema};
+use super::{Content, JSON, MAX_RESOURCE_BYTES, ResourceBody, inventory, uri::Target};
+use crate::{
+    code::{self, Form},
+    links::media_type,
+    mcp::{call::Call, tools::create::create_schema},
+    output::Collector,
+};
 
 /// What is at an address now. JSON stands there bare, without the envelope of tools.
 pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
@@ -84,8 +88,8 @@ async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static s
         }
     }
     Ok(match String::from_utf8(bytes) {
-        Ok(text) => (media::of_file(path, true), Content::Text(text)),
-        Err(error) => (media::of_file(path, false), Content::Blob(error.into_bytes())),
+        Ok(text) => (media_type(path, true), Content::Text(text)),
+        Err(error) => (media_type(path, false), Content::Blob(error.into_bytes())),
     })
 }
 
@@ -101,15 +105,14 @@ async fn of_directory(call: &Call, which: &SandboxRef, path: &str) -> Option<Err
 async fn output(call: &Call, which: &SandboxRef, exec: &ExecId) -> Result<(&'static str, Content)> {
     let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
     let mut collector = Collector::new(call.max_bytes(None).min(MAX_RESOURCE_BYTES));
-    while let Some(item) = items.try_next().await? {
-        match item {
-            Item::Entry(entry) if matches!(entry.kind, EntryKind::Stdout | EntryKind::Stderr) => {
-                collector.push(&entry.data);
-            }
-            Item::Entry(_) => {}
-            Item::Trimmed { from, through } => {
+    while let Some(entry) = items.try_next().await? {
+        match entry.body {
+            EntryBody::Stdout(bytes) | EntryBody::Stderr(bytes) => collector.push(&bytes),
+            EntryBody::Trimmed { from } => {
+                let through = entry.number;
                 collector.push(format!("[… entries {from} to {through} were trimmed …]\n").as_bytes());
             }
+            _ => {}
         }
     }
     // The text itself says how much was left out; a resource has no other place for it.

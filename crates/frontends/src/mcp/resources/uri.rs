@@ -116,17 +116,6 @@ fn shown(uri: &str, tail: &str) -> Result<(u32, Option<String>)> {
     Ok((number.ok_or_else(|| unknown(uri))?, mime))
 }
 
-/// Where something that a cell has shown is read.
-pub(crate) fn output_uri(sandbox: &str, exec: &ExecId, number: u32) -> String {
-    format!("warren://sandboxes/{}/execs/{exec}/outputs/{number}", encode(sandbox))
-}
-
-/// Where a file of a sandbox is read.
-pub(crate) fn file_uri(sandbox: &str, path: &str) -> String {
-    let path: Vec<_> = path.trim_start_matches('/').split('/').map(encode).collect();
-    format!("warren://sandboxes/{}/files/{}", encode(sandbox), path.join("/"))
-}
-
 /// Undoes percent encoding, once.
 fn decode(uri: &str, text: &str) -> Result<String> {
     let malformed = || {
@@ -151,24 +140,12 @@ fn decode(uri: &str, text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_not_text| malformed())
 }
 
-/// Percent encoding of one part of an address.
-pub(super) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use sandbox::ErrorKind;
 
     use super::*;
+    use crate::links::{file_uri, output_uri};
 
     #[test]
     fn both_schemes_mean_the_same() {
@@ -194,7 +171,6 @@ mod tests {
         assert_eq!(path("warren://sandboxes/web/files//etc/hosts"), "/etc/hosts");
         assert_eq!(path("warren://sandboxes/web/files/a%20b/%2541"), "/a b/%41");
         assert_eq!(path("warren://sandboxes/web/files/%C3%BC?x#y"), "/ü?x#y");
-        assert_eq!(encode("a b/ü"), "a%20b%2F%C3%BC");
     }
 
     #[test]

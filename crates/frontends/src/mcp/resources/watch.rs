@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{EntryKind, Follow, Item};
+use engine::{Entry, EntryBody, Follow};
 use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
@@ -32,11 +32,9 @@ pub(crate) async fn watch(call: &Call, uri: &str) -> Result<BoxStream<'static, (
             let next = call.engine().exec_view(&call.who, &which, &id).await?.last_entry + 1;
             let entries = call.engine().exec_entries(&call.who, &which, &id, next, Follow::Yes).await?;
             // An entry that is damaged is one that reads differently too.
-            let is_news = |item: &Result<Item>| match item {
-                Ok(Item::Entry(entry)) => entry.kind != EntryKind::Stdin,
-                Ok(Item::Trimmed { .. }) | Err(_) => true,
-            };
-            entries.filter(move |item| std::future::ready(is_news(item))).map(drop).boxed()
+            let is_news =
+                |entry: &Result<Entry>| !matches!(entry, Ok(Entry { body: EntryBody::Stdin(_), .. }));
+            entries.filter(move |entry| std::future::ready(is_news(entry))).map(drop).boxed()
         }
         // Silence would say that nothing changed.
         Target::Volumes => return Err(untold(uri, "volume_list")),

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use engine::Ensured;
 use sandbox::{Error, ErrorKind, OnExpiry, RequestId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    create::{self, CreateFields, Made, make, unmake},
+    create::{self, CreateFields, make, unmake},
     exec::{ExecFields, ExecResult, Prepared, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{
@@ -99,7 +100,7 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         limit_life(&mut prepared.spec, command.spec.timeout);
     }
     let warnings = prepared.warnings.clone();
-    let Made { view, is_new } = make(&call, prepared).await?;
+    let Ensured { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
     if let (Some(shell), Some(program)) = (&view.plan.shell, command.spec.command.first_mut()) {
         program.clone_from(shell);
@@ -127,10 +128,11 @@ fn limit_life(spec: &mut SandboxSpec, limit: Option<Duration>) {
 async fn run_in(call: &Call, mut command: Prepared, name: &str, is_kept: bool) -> ToolResult<ExecResult> {
     let launched = launch(call, &command).await?;
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
-    let followed = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
+    let (gathered, end) = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
     conclude(
-        followed,
+        gathered,
+        &end,
         &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: !is_kept, program: None },
     )
 }

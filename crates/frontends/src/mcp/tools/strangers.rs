@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::mcp::{
     call::Call,
     resources,
-    testing::{Client, ask},
-    tool::Registry,
+    testing::{Client, ask, native},
 };
 
 const SECRET: &str = "the secret of red";
@@ -180,7 +179,7 @@ fn tells_of(answer: &Value, red: &Red) -> bool {
 }
 
 async fn try_every_tool(stranger: &Call, things: &Red) {
-    for tool in Registry::get().all() {
+    for tool in native().tools() {
         for target in [things.name, things.id.as_str()] {
             match attempt(tool.name, target, &things.exec) {
                 Some(Attempt::Refused(attempts)) => {

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::mcp::{
     Toolsets, protocol,
     schema::JsonObject,
-    tool::{Hints, Registry, Tool},
+    testing::native,
+    tool::{Hints, Tool},
 };
 
 const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.json");
@@ -141,17 +142,17 @@ fn differences(theirs: &ToolFacts, ours: &Tool) -> Vec<String> {
 
 #[test]
 fn every_tool_takes_what_the_surface_we_follow_takes() {
-    let registry = Registry::get();
+    let surface = native();
     let mut found = Vec::new();
     for theirs in facts() {
         let is_not_yet = NOT_YET.contains(&theirs.name.as_str());
-        match registry.find(&theirs.name) {
+        match surface.find(&theirs.name) {
             Some(ours) => found.extend(differences(&theirs, ours)),
             None if is_not_yet => {}
             None => found.push(format!("{}: no such tool", theirs.name)),
         }
     }
-    for name in NOT_YET.iter().filter(|name| registry.find(name).is_some()) {
+    for name in NOT_YET.iter().filter(|name| surface.find(name).is_some()) {
         found.push(format!("{name}: is there, and listed as not there yet"));
     }
     assert!(found.is_empty(), "{found:#?}");
@@ -165,9 +166,9 @@ fn every_tool_takes_what_the_version_before_took() {
         names,
         ["sandbox_create", "sandbox_run", "snapshot_create", "snapshot_export", "snapshot_import"]
     );
-    let registry = Registry::get();
+    let surface = native();
     let found: Vec<_> =
-        older.iter().flat_map(|theirs| differences(theirs, registry.find(&theirs.name).unwrap())).collect();
+        older.iter().flat_map(|theirs| differences(theirs, surface.find(&theirs.name).unwrap())).collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -184,7 +185,7 @@ fn the_facts_are_of_a_whole_surface() {
 
 #[test]
 fn the_default_list_is_small() {
-    let answer = protocol::listed(&Toolsets::default());
+    let answer = protocol::listed(native(), &Toolsets::default());
     let tools = answer["tools"].as_array().unwrap();
     let sizes: Vec<_> = tools
         .iter()
@@ -203,15 +204,15 @@ fn the_default_list_is_small() {
 fn the_document_names_every_tool() {
     let document = include_str!("../../../../../docs/mcp.md");
     let (_, table) = document.split_once("| toolset | tools |").unwrap();
-    for tool in Registry::get().all() {
+    for tool in native().tools() {
         assert!(table.contains(&format!("`{}`", tool.name)), "{}", tool.name);
     }
-    assert!(document.contains(&format!("There are {} tools.", Registry::get().all().len())));
+    assert!(document.contains(&format!("There are {} tools.", native().tools().count())));
 }
 
 #[test]
 fn descriptions_are_short() {
-    for tool in Registry::get().all() {
+    for tool in native().tools() {
         assert!(tool.description.chars().count() <= 160, "{}: {}", tool.name, tool.description);
     }
 }

@@ -2,12 +2,22 @@
 
 use std::{pin::pin, time::Duration};
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use engine::{Entry, Run, RunEnd};
+use sandbox::{Error, ErrorKind, Result};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::mcp::call::Call;
+use crate::mcp::{call::Call, envelope::Failure, output::from_character_border};
 
 /// How often a caller who asked for it hears that something is still waited for.
 const EVERY: Duration = Duration::from_secs(1);
+/// How much of the newest output a progress message carries.
+const MAX_NEWS_BYTES: usize = 2048;
+
+fn ticks(begun: Instant) -> Interval {
+    let mut ticks = interval_at(begun + EVERY, EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
 
 /// Works, and meanwhile tells a caller who wants to know how long it has been, out of how long at most.
 pub(crate) async fn while_waiting<T>(
@@ -20,8 +30,7 @@ pub(crate) async fn while_waiting<T>(
     }
     let mut work = pin!(work);
     let begun = Instant::now();
-    let mut ticks = interval_at(begun + EVERY, EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(begun);
     loop {
         tokio::select! {
             biased;
@@ -31,6 +40,72 @@ pub(crate) async fn while_waiting<T>(
                 let message = format!("waiting for {seconds:.0} s");
                 call.progress.tell(seconds, limit.map(|limit| limit.as_secs_f64()), message).await;
             }
+        }
+    }
+}
+
+/// How an exec that was followed ended, and why it did not get all of its stdin.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub(crate) end: RunEnd,
+    pub(crate) stdin_error: Option<Error>,
+}
+
+/// Follows an exec to its end and hands over what it does; meanwhile tells a caller who wants to know how it goes.
+pub(crate) async fn while_running(
+    call: &Call,
+    mut run: Run,
+    limit: Option<Duration>,
+    mut take: impl FnMut(&Result<Entry>),
+) -> Result<Followed, Failure> {
+    let (is_wanted, begun) = (call.progress.is_wanted(), Instant::now());
+    let mut ticks = ticks(begun);
+    let mut news = News::default();
+    loop {
+        tokio::select! {
+            biased;
+            _ = ticks.tick(), if is_wanted => {
+                let seconds = begun.elapsed().as_secs_f64();
+                call.progress.tell(seconds, limit.map(|limit| limit.as_secs_f64()), news.told(seconds)).await;
+            }
+            entry = run.next() => {
+                let Some(entry) = entry else { break };
+                if let Some((_, bytes)) = entry.as_ref().ok().and_then(Entry::output) {
+                    news.push(bytes);
+                }
+                take(&entry);
+            }
+        }
+    }
+    let stdin_error = run.stdin_error().cloned();
+    let end = run.end().await.map_err(|error| {
+        let hint = "Call sandbox_exec_poll with its execSessionId to see how it goes on.";
+        Failure::from(error).or_hint(ErrorKind::Unavailable, hint)
+    })?;
+    Ok(Followed { end, stdin_error })
+}
+
+/// Output that a caller who waits has not heard of yet.
+#[derive(Debug, Default)]
+struct News {
+    n_bytes: usize,
+    fresh: Vec<u8>,
+}
+
+impl News {
+    fn push(&mut self, bytes: &[u8]) {
+        self.n_bytes += bytes.len();
+        self.fresh.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_NEWS_BYTES)..]);
+        let excess = self.fresh.len().saturating_sub(MAX_NEWS_BYTES);
+        self.fresh.drain(..excess);
+    }
+
+    fn told(&mut self, seconds: f64) -> String {
+        let message = format!("running for {seconds:.0} s, {} bytes printed", self.n_bytes);
+        let fresh = std::mem::take(&mut self.fresh);
+        match from_character_border(&fresh) {
+            [] => message,
+            fresh => format!("{message}\n{}", String::from_utf8_lossy(fresh)),
         }
     }
 }

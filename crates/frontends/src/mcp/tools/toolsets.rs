@@ -9,7 +9,8 @@ use crate::mcp::{
     Toolset,
     call::Call,
     envelope::{Answer, ToolResult},
-    tool::{Hints, Registry, Tool},
+    surface::Surface,
+    tool::{Hints, Tool},
 };
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -55,14 +56,13 @@ async fn list(call: Call, _: ListArguments) -> ToolResult<Vec<ToolsetEntry>> {
         name: set,
         purpose: set.purpose(),
         shown: shown.contains(set),
-        tools: tools_of(set).map(|tool| tool.name).collect(),
+        tools: tools_of(&call.surface, set).map(|tool| tool.name).collect(),
     };
     Ok(Answer::new(Toolset::ALL.into_iter().map(entry).collect()))
 }
 
-fn tools_of(set: Toolset) -> impl Iterator<Item = &'static Tool> {
-    let is_of_it = move |tool: &&Tool| tool.toolset == set || (set == Toolset::Core && tool.is_core);
-    Registry::get().all().iter().filter(is_of_it)
+fn tools_of(surface: &Surface, set: Toolset) -> impl Iterator<Item = &Tool> {
+    surface.tools().filter(move |tool| tool.toolset == set || (set == Toolset::Core && tool.is_core))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -122,8 +122,9 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
     if call.session.is_kept() {
         call.session.enable(wanted);
     }
-    let added = Registry::get().shown(&after).filter(|tool| !tool.is_shown(&before)).map(|tool| tool.name);
-    let empty = named.iter().filter(|set| tools_of(**set).next().is_none());
+    let surface = &call.surface;
+    let added = surface.shown(&after).filter(|tool| !tool.is_shown(&before)).map(|tool| tool.name);
+    let empty = named.iter().filter(|set| tools_of(surface, **set).next().is_none());
     let empty = empty.map(|set| format!("{set} has no tools in this version."));
     let answer =
         Answer::new(Enabled { added: added.collect(), shown: after.iter().collect() }).warn_all(empty);
@@ -140,7 +141,11 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
 mod tests {
     use serde_json::json;
 
-    use crate::mcp::{Toolset, call::Session, testing::Client, tool::Registry};
+    use crate::mcp::{
+        Toolset,
+        call::Session,
+        testing::{Client, native},
+    };
 
     #[tokio::test]
     async fn a_session_is_shown_more_tools_once_it_asks() {
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn whatever_was_chosen_the_way_to_more_is_shown() {
         let chosen = "files".parse().unwrap();
-        let shown: Vec<_> = Registry::get().shown(&chosen).map(|tool| tool.name).collect();
+        let shown: Vec<_> = native().shown(&chosen).map(|tool| tool.name).collect();
         assert!(shown.contains(&"toolset_list") && shown.contains(&"toolset_enable"), "{shown:?}");
         assert!(!shown.contains(&"runtime_check"), "{shown:?}");
     }

@@ -5,7 +5,8 @@
 use std::fmt;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
+use engine::{Entry, EntryBody};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,7 +18,7 @@ const FRAME_HEAD_BYTES: usize = 8 + 8 + 1;
 /// Longest frame a reader accepts. The ledger cuts output into far smaller pieces.
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum EntryKind {
     Started,
@@ -32,49 +33,6 @@ pub enum EntryKind {
     Trimmed,
     /// A piece of lines of JSON: values, pictures, errors and files of a cell.
     Rich,
-}
-
-impl EntryKind {
-    fn code(self) -> u8 {
-        match self {
-            Self::Started => 1,
-            Self::Stdin => 2,
-            Self::Stdout => 3,
-            Self::Stderr => 4,
-            Self::Exited => 5,
-            Self::Closed => 6,
-            Self::Trimmed => 7,
-            Self::Rich => 8,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::Started,
-            Self::Stdin,
-            Self::Stdout,
-            Self::Stderr,
-            Self::Exited,
-            Self::Closed,
-            Self::Trimmed,
-            Self::Rich,
-        ]
-        .into_iter()
-        .find(|kind| kind.code() == code)
-    }
-
-    fn carries_bytes(self) -> bool {
-        matches!(self, Self::Stdin | Self::Stdout | Self::Stderr | Self::Rich)
-    }
-}
-
-/// One entry as it is inside: raw bytes. `data` is JSON for `started`, `exited` and `trimmed`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WireEntry {
-    pub number: u64,
-    pub at_ms: i64,
-    pub kind: EntryKind,
-    pub data: Bytes,
 }
 
 /// One entry as JSON.
@@ -98,37 +56,43 @@ pub struct ExecEntry {
     pub data: Option<serde_json::Value>,
 }
 
-impl From<&WireEntry> for ExecEntry {
-    fn from(entry: &WireEntry) -> Self {
-        let mut json = Self {
+impl From<&Entry> for ExecEntry {
+    fn from(entry: &Entry) -> Self {
+        let (kind, bytes) = match &entry.body {
+            EntryBody::Started { .. } => (EntryKind::Started, None),
+            EntryBody::Stdin(bytes) => (EntryKind::Stdin, Some(bytes)),
+            EntryBody::Stdout(bytes) => (EntryKind::Stdout, Some(bytes)),
+            EntryBody::Stderr(bytes) => (EntryKind::Stderr, Some(bytes)),
+            EntryBody::Rich(bytes) => (EntryKind::Rich, Some(bytes)),
+            EntryBody::Exited(_) => (EntryKind::Exited, None),
+            EntryBody::Closed => (EntryKind::Closed, None),
+            EntryBody::Trimmed { .. } => (EntryKind::Trimmed, None),
+        };
+        let text = bytes.map(|bytes| std::str::from_utf8(bytes));
+        Self {
             number: entry.number,
             at_ms: entry.at_ms,
-            kind: entry.kind,
-            text: None,
-            base64: None,
-            data: None,
-        };
-        if !entry.kind.carries_bytes() {
-            json.data = serde_json::from_slice(&entry.data).ok();
-        } else if let Ok(text) = std::str::from_utf8(&entry.data) {
-            json.text = Some(text.to_owned());
-        } else {
-            json.base64 = Some(BASE64_STANDARD.encode(&entry.data));
+            kind,
+            text: text.and_then(Result::ok).map(str::to_owned),
+            base64: bytes
+                .filter(|_| text.is_some_and(|text| text.is_err()))
+                .map(|bytes| BASE64_STANDARD.encode(bytes)),
+            data: entry.facts(),
         }
-        json
     }
 }
 
 /// Appends one frame to `out`.
-pub fn encode_frame(entry: &WireEntry, out: &mut BytesMut) {
-    let length = FRAME_HEAD_BYTES + entry.data.len();
+pub fn encode_frame(entry: &Entry, out: &mut BytesMut) {
+    let (code, data) = entry.encode();
+    let length = FRAME_HEAD_BYTES + data.len();
     out.reserve(4 + length);
     // The ledger's entries are far below 4 GiB; a longer one would be cut by its reader's limit anyway.
     out.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
     out.put_u64_le(entry.number);
     out.put_i64_le(entry.at_ms);
-    out.put_u8(entry.kind.code());
-    out.put_slice(&entry.data);
+    out.put_u8(code);
+    out.put_slice(&data);
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +113,7 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 /// Takes every whole frame from the front of `buffer`; a part of one stays for the next call.
-pub fn decode_frames(buffer: &mut BytesMut) -> Result<Vec<WireEntry>, FrameError> {
+pub fn decode_frames(buffer: &mut BytesMut) -> Result<Vec<Entry>, FrameError> {
     let mut entries = Vec::new();
     while let Some(head) = buffer.first_chunk::<4>() {
         let length = u32::from_le_bytes(*head) as usize;
@@ -162,8 +126,7 @@ pub fn decode_frames(buffer: &mut BytesMut) -> Result<Vec<WireEntry>, FrameError
         buffer.advance(4);
         let mut frame = buffer.split_to(length).freeze();
         let (number, at_ms, code) = (frame.get_u64_le(), frame.get_i64_le(), frame.get_u8());
-        let kind = EntryKind::from_code(code).ok_or(FrameError::Kind(code))?;
-        entries.push(WireEntry { number, at_ms, kind, data: frame });
+        entries.push(Entry::decode(number, at_ms, code, frame).ok_or(FrameError::Kind(code))?);
     }
     Ok(entries)
 }
@@ -172,16 +135,16 @@ pub fn decode_frames(buffer: &mut BytesMut) -> Result<Vec<WireEntry>, FrameError
 mod tests {
     use super::*;
 
-    fn entry(number: u64, kind: EntryKind, data: &'static [u8]) -> WireEntry {
-        WireEntry { number, at_ms: 1_700_000_000_000, kind, data: Bytes::from_static(data) }
+    fn entry(number: u64, body: EntryBody) -> Entry {
+        Entry { number, at_ms: 1_700_000_000_000, body }
     }
 
     #[test]
     fn frames_read_back_however_they_are_cut() {
         let entries = [
-            entry(1, EntryKind::Started, b"{\"pid\":1}"),
-            entry(2, EntryKind::Stdout, b"\xff\x00"),
-            entry(3, EntryKind::Closed, b""),
+            entry(1, EntryBody::Started { pid: Some(1) }),
+            entry(2, EntryBody::Stdout(b"\xff\x00"[..].into())),
+            entry(3, EntryBody::Closed),
         ];
         let mut whole = BytesMut::new();
         entries.iter().for_each(|entry| encode_frame(entry, &mut whole));
@@ -203,16 +166,16 @@ mod tests {
         let mut long = BytesMut::from(&[255, 255, 255, 255][..]);
         assert!(decode_frames(&mut long).is_err());
         let mut odd = BytesMut::new();
-        encode_frame(&entry(1, EntryKind::Closed, b""), &mut odd);
+        encode_frame(&entry(1, EntryBody::Closed), &mut odd);
         odd[20] = 99;
         assert_eq!(decode_frames(&mut odd), Err(FrameError::Kind(99)));
     }
 
     #[test]
     fn output_is_text_where_it_can_be() {
-        let text = ExecEntry::from(&entry(1, EntryKind::Stdout, "é".as_bytes()));
+        let text = ExecEntry::from(&entry(1, EntryBody::Stdout("é".into())));
         assert_eq!((text.text.as_deref(), text.base64), (Some("é"), None));
-        let raw = ExecEntry::from(&entry(1, EntryKind::Stderr, b"\xff"));
+        let raw = ExecEntry::from(&entry(1, EntryBody::Stderr(b"\xff"[..].into())));
         assert_eq!((raw.text, raw.base64.as_deref()), (None, Some("/w==")));
     }
 }

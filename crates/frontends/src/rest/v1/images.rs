@@ -1,13 +1,11 @@
 //! Images on the wire.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Sandbox;
-use crate::images::Password;
+use crate::images::{ImageConfig, Password};
 
 /// One image on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -49,28 +47,6 @@ pub struct ImageDetail {
     pub config: ImageConfig,
     /// Lowest first.
     pub layers: Vec<ImageLayer>,
-}
-
-/// Defaults for what runs in the image; empty where it says nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ImageConfig {
-    /// `NAME=value`.
-    pub env: Vec<String>,
-    pub entrypoint: Vec<String>,
-    pub cmd: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub working_dir: Option<String>,
-    /// Name or number, and perhaps a group: `1000:1000`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// `80/tcp`.
-    pub exposed_ports: Vec<String>,
-    pub volumes: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_signal: Option<String>,
-    pub shell: Vec<String>,
-    pub labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

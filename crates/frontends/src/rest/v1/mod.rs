@@ -6,7 +6,6 @@ mod builds;
 mod calls;
 mod code;
 mod entries;
-mod error;
 mod events;
 mod execs;
 mod files;
@@ -15,21 +14,22 @@ mod keys;
 mod links;
 mod packages;
 mod sandboxes;
-pub mod schema;
 mod snapshots;
 mod system;
 mod volumes;
 
+pub use crate::{
+    http::{ErrorBody, ErrorDetail},
+    images::ImageConfig,
+    schema,
+};
 pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};
 pub use code::{
     CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
     OutputFormQuery,
 };
-pub use entries::{
-    ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, WireEntry, decode_frames, encode_frame,
-};
-pub use error::{ErrorBody, ErrorDetail};
+pub use entries::{ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, decode_frames, encode_frame};
 pub use events::EventsQuery;
 pub use execs::{
     CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputQuery,
@@ -41,8 +41,8 @@ pub use files::{
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
 pub use images::{
-    ArchiveFormat, Image, ImageConfig, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage,
-    ImportQuery, LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
+    ArchiveFormat, Image, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage, ImportQuery,
+    LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use links::{Link, LinkRequest};

@@ -1,10 +1,6 @@
 //! Files of volumes, with no sandbox running.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    str::FromStr,
-};
+use std::{path::Path, process::ExitCode, str::FromStr};
 
 use frontends::rest::v1;
 use futures_util::TryStreamExt as _;
@@ -16,7 +12,7 @@ use tokio_util::io::ReaderStream;
 use crate::{
     client::{Client, Within},
     commands::Context,
-    copy::{self, Links, Progress, Source},
+    copy::{self, Links, Place, Progress, Source},
     error::CommandResult,
     output,
 };
@@ -61,7 +57,8 @@ pub(super) struct FilesArgs {
 
 pub(super) async fn list(context: &Context, args: &FilesArgs) -> CommandResult {
     let Inside { volume, path } = &args.place;
-    let found = context.client().await?.volume_files(volume, path, args.recursive, MAX_LISTED).await?;
+    let found =
+        context.client().await?.list_files(Within::Volume(volume), path, args.recursive, MAX_LISTED).await?;
     if context.json {
         output::json(&found)?;
         return Ok(ExitCode::SUCCESS);
@@ -108,36 +105,15 @@ pub(super) async fn cat(context: &Context, args: &CatArgs) -> CommandResult {
   warren volume cp data:/out.csv - | head")]
 pub(super) struct CpArgs {
     /// PATH, VOLUME:/path, or -
-    source: Side,
+    source: Place,
     /// PATH, VOLUME:/path, or -
-    destination: Side,
+    destination: Place,
     /// Copy what a link inside points to, instead of the link
     #[arg(long, short = 'L')]
     follow_link: bool,
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Side {
-    Inside(Inside),
-    Local(PathBuf),
-    Stream,
-}
-
-impl FromStr for Side {
-    type Err = String;
-
-    /// What is before the first colon is a volume unless there is a slash in it.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once(':') {
-            _ if text == "-" => Ok(Self::Stream),
-            Some((volume, _)) if !volume.contains('/') => text.parse().map(Self::Inside),
-            _ if text.is_empty() => Err("a path must not be empty".to_owned()),
-            _ => Ok(Self::Local(text.into())),
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -148,22 +124,22 @@ struct Copied {
 pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
     let bytes = match (&args.source, &args.destination) {
-        (Side::Inside(Inside { volume, path }), Side::Local(local)) => {
+        (Place::Inside { name, path }, Place::Local(local)) => {
             let links = if args.follow_link { Links::Follow } else { Links::Keep };
-            let source = Source { within: Within::Volume(volume), path, links };
+            let source = Source { within: Within::Volume(name), path, links };
             copy::download(&context.client().await?, source, local, &progress).await?
         }
-        (Side::Local(local), Side::Inside(to)) => {
-            copy_in(&context.client().await?, local, to, &progress).await?
+        (Place::Local(local), Place::Inside { name, path }) => {
+            copy_in(&context.client().await?, local, name, path, &progress).await?
         }
-        (Side::Inside(Inside { volume, path }), Side::Stream) => {
-            download(&context.client().await?, volume, path, &mut tokio::io::stdout()).await?
+        (Place::Inside { name, path }, Place::Stream) => {
+            download(&context.client().await?, name, path, &mut tokio::io::stdout()).await?
         }
-        (Side::Stream, Side::Inside(Inside { volume, path })) => {
+        (Place::Stream, Place::Inside { name, path }) => {
             let bytes = ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES);
-            context.client().await?.write_file(Within::Volume(volume), path, None, bytes).await?
+            context.client().await?.write_file(Within::Volume(name), path, None, bytes).await?
         }
-        (Side::Inside(_), Side::Inside(_)) => {
+        (Place::Inside { .. }, Place::Inside { .. }) => {
             return Err(Error::invalid("both sides are volumes")
                 .with_hint("Pipe one into the other: warren volume cp a:/x - | warren volume cp - b:/x")
                 .into());
@@ -175,18 +151,24 @@ pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
         }
     };
     progress.finish();
-    if context.json && args.destination != Side::Stream {
+    if context.json && args.destination != Place::Stream {
         output::json(&Copied { bytes })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn copy_in(client: &Client, local: &Path, to: &Inside, progress: &Progress) -> CommandResult<u64> {
-    let within = Within::Volume(&to.volume);
-    if to.path.ends_with('/') && to.path != "/" && local.exists() {
-        client.make_directory(within, &to.path).await?;
+async fn copy_in(
+    client: &Client,
+    local: &Path,
+    volume: &str,
+    path: &str,
+    progress: &Progress,
+) -> CommandResult<u64> {
+    let within = Within::Volume(volume);
+    if path.ends_with('/') && path != "/" && local.exists() {
+        client.make_directory(within, path).await?;
     }
-    copy::upload(client, local, within, &to.path, progress).await
+    copy::upload(client, local, within, path, progress).await
 }
 
 async fn download(
@@ -216,7 +198,7 @@ pub(super) struct UnlinkArgs {
 
 pub(super) async fn unlink(context: &Context, args: &UnlinkArgs) -> CommandResult {
     let Inside { volume, path } = &args.place;
-    context.client().await?.remove_volume_path(volume, path).await?;
+    context.client().await?.remove_path(Within::Volume(volume), path).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -225,12 +207,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_are_told_apart() {
-        let inside = Inside { volume: "data".into(), path: "/x".into() };
-        assert_eq!("data:/x".parse(), Ok(Side::Inside(inside)));
-        assert_eq!("-".parse(), Ok(Side::Stream));
-        assert_eq!("./a:b".parse(), Ok(Side::Local("./a:b".into())));
-        assert!("data:x".parse::<Side>().is_err() && ":/x".parse::<Side>().is_err());
+    fn a_volume_alone_means_its_root() {
+        assert!("data:x".parse::<Inside>().is_err() && ":/x".parse::<Inside>().is_err());
+        assert_eq!("data:/x".parse(), Ok(Inside { volume: "data".into(), path: "/x".into() }));
         assert_eq!("data".parse(), Ok(Inside { volume: "data".into(), path: "/".into() }));
     }
 }

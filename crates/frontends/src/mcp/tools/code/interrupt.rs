@@ -8,7 +8,7 @@ use sandbox::{Error, ErrorKind, ExecState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_HINT, context_name, follow::SIGINT, refused};
+use super::{LIST_HINT, context_name, refused};
 use crate::{
     code::{Cell, Collected, PictureCaps},
     mcp::{
@@ -19,6 +19,7 @@ use crate::{
     },
 };
 
+const SIGINT: i32 = 2;
 /// How long the end is waited for; the guest kills what does not react before.
 const PATIENCE: Duration = Duration::from_secs(6);
 const NO_PICTURES: PictureCaps = PictureCaps { each_bytes: 0, all_bytes: 0 };

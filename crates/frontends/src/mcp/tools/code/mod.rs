@@ -1,7 +1,6 @@
 //! `sandbox_run_code` and the contexts that keep its variables between calls.
 
 mod contexts;
-mod follow;
 mod interrupt;
 mod place;
 mod run;

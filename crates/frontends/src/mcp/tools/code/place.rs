@@ -1,19 +1,18 @@
 //! Where code runs: a sandbox that is there, or one made for it.
 
-use std::time::Duration;
-
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use sandbox::{Error, ErrorKind, RequestId, SandboxState};
+use engine::{Ensured, SandboxIdentity};
+use sandbox::{Error, RequestId};
 use sha2::{Digest, Sha256};
 
 use crate::mcp::{
     call::Call,
     envelope::Failure,
-    tools::create::{self, CreateFields, Made, make},
+    tools::{
+        create::{self, CreateFields, make},
+        select,
+    },
 };
-
-/// How long a sandbox that another call is making may take.
-const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was asked of the place.
 #[derive(Debug)]
@@ -42,52 +41,31 @@ pub(super) async fn find(call: &Call, wanted: Wanted) -> Result<Place, Failure> 
         })?;
         return Ok(Place { name, is_new: false, warnings: Vec::new() });
     }
-    if let Some(name) = &wanted.name
-        && exists(call, name).await?
-    {
-        return Ok(Place { name: name.clone(), is_new: false, warnings: Vec::new() });
-    }
-    match (create(call, &wanted).await, wanted.name) {
-        // Someone else makes it meanwhile, which is as good.
-        (Err(failure), Some(name))
-            if failure.code == ErrorKind::AlreadyExists.as_str() && exists(call, &name).await? =>
-        {
-            Ok(Place { name, is_new: false, warnings: Vec::new() })
-        }
-        (made, _) => made,
-    }
+    let which = wanted.name.as_deref().map(|name| call.sandbox(name)).transpose()?;
+    let identity = SandboxIdentity { namespace: select::namespace(call), which, request_id: None };
+    let mut warnings = Vec::new();
+    let make = async {
+        let prepared = create::prepare(call, fields(&wanted)?)?;
+        warnings.clone_from(&prepared.warnings);
+        let made = make(call, prepared).await?;
+        warnings.extend(made.view.warnings.iter().cloned());
+        Ok::<_, Failure>(made)
+    };
+    let Ensured { view, is_new } = call.engine().ensure_exists(&call.who, &identity, make).await?;
+    Ok(Place { name: wanted.name.unwrap_or_else(|| view.name.to_string()), is_new, warnings })
 }
 
-/// Whether it is there. One that another call is making is waited for.
-async fn exists(call: &Call, name: &str) -> Result<bool, Failure> {
-    let (engine, who, which) = (call.engine(), &call.who, call.sandbox(name)?);
-    match engine.sandbox(who, &which).await {
-        Ok(view) if view.state == SandboxState::Creating => {
-            engine.wait_sandbox(who, &which, SandboxState::Running, Some(START_PATIENCE)).await?;
-            Ok(true)
-        }
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-async fn create(call: &Call, wanted: &Wanted) -> Result<Place, Failure> {
+fn fields(wanted: &Wanted) -> Result<CreateFields, Error> {
     let request = match (&wanted.name, &wanted.request) {
         (None, Some(request)) => Some(request_of_place(request)?),
         _ => None,
     };
-    let fields = CreateFields {
+    Ok(CreateFields {
         name: wanted.name.clone(),
         image: wanted.image.clone(),
         request_id: request.map(|id| id.to_string()),
         ..CreateFields::default()
-    };
-    let prepared = create::prepare(call, fields)?;
-    let mut warnings = prepared.warnings.clone();
-    let Made { view, is_new } = make(call, prepared).await?;
-    warnings.extend(view.warnings);
-    Ok(Place { name: view.name.to_string(), is_new, warnings })
+    })
 }
 
 /// Never by accident the id of a `sandbox_create` or of a `sandbox_run`.

@@ -3,25 +3,31 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use engine::{RunEnd, RunOptions};
 use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{context_name, follow, place, place::Place, refused};
+use super::{context_name, place, place::Place, refused};
 use crate::{
-    code::{Cell, CellResult, Finished, Output, language, surroundings},
+    code::{Cell, CellResult, Collected, Finished, Output, PictureCaps, language, surroundings},
     mcp::{
         Toolset,
         call::Call,
         envelope::{Answer, EXEC_FAILED, Failure, Link, Part, ToolResult},
         tool::{Hints, Tool},
-        tools::exec::{End, Launched, Prepared, launch, time_limit},
+        tools::{
+            exec::{Launched, Prepared, launch, time_limit},
+            telling::{Followed, while_running},
+        },
     },
 };
 
 /// What lived in memory did not outlive the stop.
 const STARTED_WARNING: &str = "The sandbox was started for this call; variables of earlier calls are gone.";
+/// Pictures in one answer. Larger ones are read at their address.
+const PICTURES: PictureCaps = PictureCaps { each_bytes: 1024 * 1024, all_bytes: 4 * 1024 * 1024 };
 /// Links to what does not fit an answer.
 const MAX_LINKS: usize = 20;
 
@@ -167,8 +173,11 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         links: Some(call.links().to(&launched.exec.sandbox)),
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
-    let (mut collected, end) = follow::to_the_end(call, &launched, cell, max_bytes, limit).await?;
-    if let (Some(ExecOutcome::NotStarted { reason, message }), End::Ended) = (collected.outcome(), end) {
+    let mut collected = Collected::new(cell, max_bytes, PICTURES);
+    let options = RunOptions { limit, cancelled: Some(call.cancelled.clone()), ..RunOptions::default() };
+    let run = call.engine().run_to_end(&call.who, &launched.exec, options).await?;
+    let Followed { end, .. } = while_running(call, run, limit, |entry| collected.take(entry)).await?;
+    if let RunEnd::Ended(ExecOutcome::NotStarted { reason, message }) = &end {
         let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
         let request = launched.exec.request_id.as_ref();
         let error = language::not_started(call.engine(), &call.who, which, language, why, request).await;
@@ -179,14 +188,14 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
     let exec = &launched.exec.id;
     let rest =
         |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");
-    let finished = collected.finish(rest);
-    conclude(finished, &launched, end, place, &prepared)
+    let finished = collected.finish(end.outcome(), rest);
+    conclude(finished, &launched, &end, place, &prepared)
 }
 
 fn conclude(
     finished: Finished,
     launched: &Launched,
-    end: End,
+    end: &RunEnd,
     place: &Place,
     prepared: &Prepared,
 ) -> ToolResult<Ran> {
@@ -194,8 +203,8 @@ fn conclude(
     let Finished { result, mut warnings, truncated, .. } = finished;
     let exec = &launched.exec.id;
     match end {
-        End::Ended => {}
-        End::Cancelled => {
+        RunEnd::Ended(_) => {}
+        RunEnd::Cancelled(_) => {
             let message = match result.state_kept {
                 Some(true) => "the call was cancelled and the code interrupted; its variables were kept",
                 Some(false) => "the call was cancelled and the code stopped; its variables are gone",
@@ -205,7 +214,7 @@ fn conclude(
                 .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed."))
                 .with_details(json!(result)));
         }
-        End::Overdue => {
+        RunEnd::Overdue | RunEnd::Left => {
             let message =
                 format!("exec {exec} is past its time limit and its sandbox does not say how it ended");
             return Err(Failure::new(ErrorKind::TimedOut.as_str(), message)

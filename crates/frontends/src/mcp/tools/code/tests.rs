@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::mcp::{
     call::{Call, Progress},
     complete::{Reference, complete},
-    envelope::{Envelope, Part},
+    envelope::Part,
     resources::{self, Content},
-    testing::{Client, ask},
-    tool::Registry,
+    surface::Reply,
+    testing::{Client, ask, native},
     tools::exec::tests::{client_with_box, make_box},
 };
 
@@ -21,9 +21,8 @@ async fn run(client: &Client, code: &str) -> Value {
     client.data("sandbox_run_code", json!({ "name": "box", "code": code })).await
 }
 
-async fn envelope(client: &Client, arguments: Value) -> Envelope {
-    let registry = Registry::get();
-    registry.call("sandbox_run_code", client.call.clone(), arguments.as_object().cloned()).await
+async fn reply(client: &Client, arguments: Value) -> Reply {
+    native().call("sandbox_run_code", client.call.clone(), arguments.as_object().cloned()).await
 }
 
 /// A caller who goes away at the first word of progress, and what it heard.
@@ -65,18 +64,17 @@ async fn variables_stay_between_calls_and_an_exception_is_no_failure() {
 async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
     let client = client_with_box().await;
     let code = "rich picture 30\nrich picture 3000000\nrich display text/html <b>x</b> application/json {\"a\":[1]}\n'value'";
-    let envelope = envelope(&client, json!({ "name": "box", "code": code })).await;
-    let data = &envelope.body["data"];
-    let [Part::Image { mime_type, base64 }, Part::Link(link)] = &envelope.parts[..] else {
-        panic!("{:?}", envelope.parts)
-    };
+    let Reply { data, parts, .. } = reply(&client, json!({ "name": "box", "code": code })).await;
+    let envelope = data.unwrap();
+    let data = &envelope["data"];
+    let [Part::Image { mime_type, base64 }, Part::Link(link)] = &parts[..] else { panic!("{parts:?}") };
     assert_eq!((mime_type.as_str(), &base64[..11]), ("image/png", "iVBORw0KGgo"));
     assert_eq!((link.mime_type.as_deref(), link.size), (Some("image/png"), Some(3_000_000)));
     assert_eq!(link.uri, data["outputs"][1]["uri"].as_str().unwrap());
     assert_eq!(data["outputs"].as_array().unwrap().len(), 3, "{data:#}");
     assert_eq!((&data["outputs"][2]["html"], &data["result"]), (&json!("<b>x</b>"), &json!("'value'")));
     assert_eq!(data["outputs"][2]["json"], json!({ "a": [1] }));
-    assert!(!envelope.body.to_string().contains("iVBORw0KGgo"), "a picture is no text");
+    assert!(!envelope.to_string().contains("iVBORw0KGgo"), "a picture is no text");
 
     let read = async |uri: &str| resources::read(&client.call, uri).await.unwrap().remove(0);
     let whole = read(&link.uri).await;

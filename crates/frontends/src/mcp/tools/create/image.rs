@@ -114,9 +114,7 @@ pub(super) async fn settle(
     if let Some(RootfsSpec::Directory { path, allowed } | RootfsSpec::Disk { path, allowed }) =
         &mut spec.rootfs
     {
-        let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read)
-            .await
-            .map_err(|failure| failure.naming("the path of image or rootfs"))?;
+        let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read).await?;
         (*path, *allowed) = (found, Some(identity));
     }
     if let Some(RootfsSpec::Snapshot { snapshot }) = &mut spec.rootfs {

@@ -7,10 +7,9 @@ mod patches;
 mod prepare;
 #[cfg(test)]
 mod tests;
-mod turns;
 
-use engine::{CreateRequest, Force, SandboxFilter, SandboxRef, SandboxView};
-use sandbox::{Error, ErrorKind, RequestId, SandboxId, Thing};
+use engine::{CreateRequest, Ensured, Force, SandboxIdentity, SandboxRef};
+use sandbox::{Error, ErrorKind, SandboxId, Thing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -64,7 +63,7 @@ struct Created {
 async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     let prepared = prepare(&call, fields)?;
     let warnings = prepared.warnings.clone();
-    let Made { view, .. } = make(&call, prepared).await?;
+    let Ensured { view, .. } = make(&call, prepared).await?;
     let created = Created {
         name: view.name.to_string(),
         id: view.id.to_string(),
@@ -74,18 +73,15 @@ async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
 }
 
-/// A sandbox that is there now.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) view: SandboxView,
-    /// Made by this call, not found as what the same request made before.
-    pub(crate) is_new: bool,
-}
-
 /// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole sandbox
-/// or none.
-pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Made, Failure> {
-    let making = tokio::spawn(make_whole(call.clone(), prepared));
+/// or none. What the same request made before is found: it has its files, and replaced what was to be replaced.
+pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
+    let call = call.clone();
+    let making = tokio::spawn(async move {
+        let (namespace, request_id) = (prepared.spec.namespace.clone(), prepared.spec.request_id.clone());
+        let identity = SandboxIdentity { namespace, request_id, which: None };
+        call.engine().ensure_exists(&call.who, &identity, make_whole(&call, prepared)).await
+    });
     making.await.unwrap_or_else(|error| {
         Err(Failure::from(
             Error::new(ErrorKind::Internal, "making the sandbox ended too early").with_source(error),
@@ -93,19 +89,11 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Made, Failur
     })
 }
 
-async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
+async fn make_whole(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
     let Prepared { mut spec, replace, registry, .. } = prepared;
-    let mut _turn = None;
-    if let Some(request) = &spec.request_id {
-        _turn = Some(turns::take(&spec.namespace, request).await);
-        if let Some(view) = requested(&call, request).await? {
-            // Made by the same request before: it has its files, and replaced what was to be replaced.
-            return Ok(Made { view, is_new: false });
-        }
-    }
-    mounts::allow(&call, &mut spec.mounts).await?;
-    image::settle(&call, &mut spec, registry).await?;
-    let (sources, reports) = patches::open(&call, &spec.patches).await?;
+    mounts::allow(call, &mut spec.mounts).await?;
+    image::settle(call, &mut spec, registry).await?;
+    let (sources, reports) = patches::open(call, &spec.patches).await?;
     let earlier = replace.zip(spec.name.clone());
     let is_replacing = earlier.is_some();
     let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources });
@@ -113,31 +101,31 @@ async fn make_whole(call: Call, prepared: Prepared) -> Result<Made, Failure> {
         let (engine, progress) = (call.engine(), pulling.progress());
         match earlier {
             Some((replace, name)) => {
-                let named = SandboxRef::new(name.as_str(), Some(select::namespace(&call)))?;
+                let named = SandboxRef::new(name.as_str(), Some(select::namespace(call)))?;
                 engine.replace_sandbox(&call.who, request, &named, replace.grace, progress).await
             }
             None => engine.create_sandbox_with(&call.who, request, progress).await,
         }
     };
     // While it pulls there is no sandbox yet; after that it is made whole, and then removed.
-    let made = while_pulling(&call, &pulling, || pulling.is_underway(), work).await?;
+    let made = while_pulling(call, &pulling, || pulling.is_underway(), work).await?;
     let mut view = made.map_err(|error| why_not(error, &reports))?;
     if call.cancelled.is_cancelled() {
         // The one that it replaced is gone, and without this one there would be none.
         if !is_replacing {
-            unmake(&call, &view.id).await;
+            unmake(call, &view.id).await;
         }
         return Err(select::cancelled());
     }
     let copied = reports.iter().filter_map(|(_, report)| report.take()?.ok()?.warning());
     view.warnings.extend(copied);
-    Ok(Made { view, is_new: true })
+    Ok(Ensured { view, is_new: true })
 }
 
 /// What the host refused comes first: the engine only saw that the bytes broke off.
 fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
     let at_host = reports.iter().find_map(|(index, report)| match report.take() {
-        Some(Err(failure)) => Some(patches::at_place(*index, failure)),
+        Some(Err(error)) => Some(patches::at_place(*index, error.into())),
         _ => None,
     });
     at_host.unwrap_or_else(|| {
@@ -161,11 +149,4 @@ pub(crate) async fn unmake(call: &Call, id: &SandboxId) {
         }
         _ => {}
     }
-}
-
-/// The sandbox that the same request made.
-async fn requested(call: &Call, request: &RequestId) -> Result<Option<SandboxView>, Failure> {
-    let filter = SandboxFilter { namespace: Some(select::namespace(call)), ..SandboxFilter::default() };
-    let all = call.engine().sandboxes(&call.who, &filter).await?;
-    Ok(all.into_iter().find(|view| view.spec.request_id.as_ref() == Some(request)))
 }

@@ -110,7 +110,7 @@ pub(crate) async fn allow(call: &Call, mounts: &mut [MountSpec]) -> Result<(), F
             continue;
         };
         let found = hostfs::identify(call, &host_path.to_string_lossy(), access).await;
-        let (path, identity) = found.map_err(|failure| at_mount(&mount.guest_path, failure))?;
+        let (path, identity) = found.map_err(|error| at_mount(&mount.guest_path, error.into()))?;
         (*host_path, *allowed) = (path, Some(identity));
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::mcp::{
     envelope::Failure,
     hostfs::{self, Report},
     octets::from_base64,
+    tools::files::for_call,
 };
 
 /// Permission bits: callers may give the kind of the file along, as `stat` does.
@@ -77,7 +78,7 @@ pub(super) async fn open(call: &Call, patches: &[Patch]) -> Result<Sources, Fail
         let Some(host_path) = patch.host_path() else { continue };
         let opened = open_one(call, host_path, matches!(patch, Patch::CopyDir { .. })).await;
         let (source, report) = opened.map_err(|failure| at_place(index, failure))?.into_patch();
-        sources.insert(index, hostfs::for_call(call, source));
+        sources.insert(index, for_call(call, source));
         reports.push((index, report));
     }
     Ok((sources, reports))

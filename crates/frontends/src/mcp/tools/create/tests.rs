@@ -184,7 +184,7 @@ async fn what_is_wrong_is_told_with_what_would_be_right() {
             "begins with /",
         ),
         (disk("text"), "invalid_request", "ext4", "mkfs.ext4"),
-        (disk("none"), "not_found", "none is not there", "path of image or rootfs"),
+        (disk("none"), "not_found", "none is not there", "one of the host"),
     ] {
         let error = client.error("sandbox_create", fields, code).await;
         assert!(error["message"].as_str().unwrap().contains(message), "{message}: {error}");

@@ -1,19 +1,12 @@
 //! Starting a command, in a sandbox that may have to be started first and stopped afterwards.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use engine::{ByteStream, ExecView, SandboxRef, SandboxView};
+use engine::{ByteStream, ExecView, SandboxRef};
 use futures_util::{StreamExt, stream};
-use sandbox::{Error, ErrorKind, Result, SandboxName, SandboxState};
+use sandbox::{Error, ErrorKind, SandboxName, SandboxState};
 
 use super::fields::Prepared;
 use crate::mcp::{call::Call, envelope::Failure};
-
-/// Times that a sandbox may be stopped under our feet between its start and the exec.
-const MAX_ATTEMPTS: usize = 3;
-/// How long a stop that is under way may take before its sandbox can be started again.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const STOP_WARNING: &str = "sandbox was started for this command and will be stopped afterward";
 
@@ -30,32 +23,17 @@ pub(crate) struct Launched {
 
 pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched, Failure> {
     let named = call.sandbox(&prepared.sandbox)?;
-    let mut started = None;
-    for attempt in 1.. {
-        if prepared.start_if_stopped
-            && let Some(view) = make_run(call, &named).await?
-        {
-            started = Some(view.name);
-        }
-        match call.engine().exec(&call.who, &named, prepared.spec.clone()).await {
-            Ok(exec) => {
-                let which = SandboxRef::from(&exec.sandbox);
-                return Ok(Launched {
-                    exec,
-                    which,
-                    was_started: started.is_some(),
-                    stop_after: started.filter(|_name| !prepared.keep_running),
-                });
-            }
-            // Another call's stop came in between.
-            Err(error)
-                if prepared.start_if_stopped
-                    && error.kind() == ErrorKind::WrongState
-                    && attempt < MAX_ATTEMPTS => {}
-            Err(error) => return Err(not_started(error)),
-        }
-    }
-    Err(Failure::new(ErrorKind::Internal.as_str(), "the command was not started"))
+    let (engine, spec) = (call.engine(), prepared.spec.clone());
+    let (exec, started) = match prepared.start_if_stopped {
+        true => engine.exec_ensuring_running(&call.who, &named, spec).await.map_err(not_started)?,
+        false => (engine.exec(&call.who, &named, spec).await.map_err(not_started)?, None),
+    };
+    Ok(Launched {
+        which: SandboxRef::from(&exec.sandbox),
+        exec,
+        was_started: started.is_some(),
+        stop_after: started.map(|view| view.name).filter(|_name| !prepared.keep_running),
+    })
 }
 
 /// A stopped sandbox has one way more than others to go on.
@@ -66,26 +44,6 @@ fn not_started(error: Error) -> Failure {
         failure.with_hint("Call sandbox_start first, or set startIfStopped to true.")
     } else {
         failure
-    }
-}
-
-/// Starts a sandbox that is stopped; `None` when it runs already. One that is being stopped is waited for: an earlier call
-/// may have answered before the sandbox that it had started was down again.
-async fn make_run(call: &Call, which: &SandboxRef) -> Result<Option<SandboxView>> {
-    let (engine, who) = (call.engine(), &call.who);
-    let view = engine.sandbox(who, which).await?;
-    match view.state {
-        SandboxState::Stopped => engine.start_sandbox(who, which).await.map(Some),
-        SandboxState::Stopping => {
-            engine.wait_sandbox(who, which, SandboxState::Stopped, Some(STOP_PATIENCE)).await?;
-            engine.start_sandbox(who, which).await.map(Some)
-        }
-        SandboxState::Running if view.draining && view.n_running_execs == 0 => {
-            engine.wait_sandbox(who, which, SandboxState::Stopped, Some(STOP_PATIENCE)).await?;
-            engine.start_sandbox(who, which).await.map(Some)
-        }
-        // Whatever is wrong with the others, the exec says it.
-        _ => Ok(None),
     }
 }
 

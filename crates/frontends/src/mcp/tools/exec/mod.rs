@@ -1,15 +1,15 @@
 //! `sandbox_exec`, `sandbox_shell`: run a command, answer when it ended.
 
 mod fields;
-mod follow;
+mod gather;
 mod launch;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::time::Duration;
 
-use engine::{ExecView, Follow, Item};
-use futures_util::StreamExt;
+use bytes::Bytes;
+use engine::{ExecView, RunEnd, RunOptions};
 use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 pub(crate) use self::{
     fields::{ExecFields, Prepared, bytes_of, rlimit, time_limit},
-    follow::{End, Followed, SIGKILL, to_the_end},
+    gather::{Gathered, SIGKILL},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
 use crate::code::FileLink;
@@ -26,6 +26,7 @@ use crate::mcp::{
     call::Call,
     envelope::{Answer, EXEC_FAILED, Failure, ToolResult, Truncated},
     tool::{Hints, Tool},
+    tools::telling::{Followed, while_running},
 };
 
 const COMMAND: &str = "command";
@@ -141,32 +142,34 @@ async fn finish(
     launched: &Launched,
     what: &str,
 ) -> ToolResult<ExecResult> {
-    let stdin = match prepared.stdin.take() {
-        Some(_) if prepared.spec.request_id.is_some() && was_fed(call, launched).await? => None,
-        stdin => stdin,
-    };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
-    let followed = to_the_end(call, launched, stdin, max_bytes, limit).await?;
+    let (gathered, end) = to_the_end(call, launched, prepared.stdin.take(), max_bytes, limit).await?;
     let fail_as = prepared.fail_on_non_zero.then_some(what);
     // A shell's own name is not what the caller wrote as the command.
     let program = prepared.spec.command.first().map(String::as_str).filter(|_| what == COMMAND);
     let name = &prepared.sandbox;
     conclude(
-        followed,
+        gathered,
+        &end,
         &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: false, program },
     )
 }
 
-/// Whether an earlier request with the same id has begun to write stdin: then this one must not write it again.
-pub(crate) async fn was_fed(call: &Call, launched: &Launched) -> Result<bool, Failure> {
-    let (which, exec) = (&launched.which, &launched.exec.id);
-    let mut items = call.engine().exec_entries(&call.who, which, exec, 1, Follow::No).await?;
-    while let Some(item) = items.next().await {
-        if matches!(item, Ok(Item::Entry(entry)) if entry.kind == engine::EntryKind::Stdin) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Follows a command to its end, feeding it meanwhile. A cancelled call kills it, with all its group.
+pub(crate) async fn to_the_end(
+    call: &Call,
+    launched: &Launched,
+    stdin: Option<Bytes>,
+    max_bytes: usize,
+    limit: Option<Duration>,
+) -> Result<(Gathered, RunEnd), Failure> {
+    let cancelled = Some(call.cancelled.clone());
+    let options = RunOptions { stdin, limit, cancelled, ..RunOptions::default() };
+    let run = call.engine().run_to_end(&call.who, &launched.exec, options).await?;
+    let mut gathered = Gathered::new(max_bytes);
+    let Followed { end, stdin_error } = while_running(call, run, limit, |entry| gathered.take(entry)).await?;
+    gathered.warnings.extend(stdin_error.map(|error| format!("stdin was not written in full: {error}")));
+    Ok((gathered, end))
 }
 
 /// How a command that was followed is answered for.
@@ -185,16 +188,15 @@ pub(crate) struct Terms<'a> {
     pub(crate) program: Option<&'a str>,
 }
 
-/// The answer to a command that was followed.
-pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<ExecResult> {
+/// The answer to a command that was gathered.
+pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> ToolResult<ExecResult> {
     let Terms { limit, fail_as, is_removed, .. } = *terms;
     let exec = &terms.exec.id;
-    let end = followed.end;
-    let line_hint = terms.program.and_then(|program| line_as_program(program, followed.outcome.as_ref()));
-    let (result, truncated, mut warnings) = render(followed, terms);
+    let line_hint = terms.program.and_then(|program| line_as_program(program, end.outcome()));
+    let (result, truncated, mut warnings) = render(gathered, end.outcome(), terms);
     match end {
-        End::Ended => {}
-        End::Cancelled => {
+        RunEnd::Ended(_) => {}
+        RunEnd::Cancelled(_) => {
             let message = "the call was cancelled and the command killed";
             let failure = Failure::new(ErrorKind::Cancelled.as_str(), message).with_details(json!(result));
             return Err(match is_removed {
@@ -203,7 +205,7 @@ pub(crate) fn conclude(followed: Followed, terms: &Terms<'_>) -> ToolResult<Exec
                     .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed.")),
             });
         }
-        End::Overdue => {
+        RunEnd::Overdue | RunEnd::Left => {
             let failure = Failure::new(
                 ErrorKind::TimedOut.as_str(),
                 format!("exec {exec} is past its time limit and its sandbox does not say how it ended"),
@@ -248,8 +250,12 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
     Failure::new(EXEC_FAILED, message).with_hint(hint).with_details(details)
 }
 
-fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>, Vec<String>) {
-    let duration_ms = followed.duration_ms();
+fn render(
+    gathered: Gathered,
+    outcome: Option<&ExecOutcome>,
+    terms: &Terms<'_>,
+) -> (ExecResult, Vec<Truncated>, Vec<String>) {
+    let duration_ms = gathered.duration_ms();
     let is_removed = terms.is_removed;
     let exec = &terms.exec.id;
     let rest = |cursor: u64| match is_removed {
@@ -257,37 +263,36 @@ fn render(followed: Followed, terms: &Terms<'_>) -> (ExecResult, Vec<Truncated>,
             .to_owned(),
         false => format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on."),
     };
-    let stdout = followed.stdout.finish("stdout", rest);
-    let mut stderr = followed.stderr.finish("stderr", rest);
-    let outcome = followed.outcome;
-    let mut warnings = followed.warnings;
+    let stdout = gathered.stdout.finish("stdout", rest);
+    let mut stderr = gathered.stderr.finish("stderr", rest);
+    let mut warnings = gathered.warnings;
     if stdout.is_lossy || stderr.is_lossy {
         warnings.push(not_text(exec, is_removed));
     }
-    if let Some(ExecOutcome::NotStarted { message, .. }) = &outcome {
+    if let Some(ExecOutcome::NotStarted { message, .. }) = outcome {
         // Where a shell would say it.
         stderr.text.push_str(message);
         stderr.text.push('\n');
     }
-    warnings.extend(followed.files.warning().map(str::to_owned));
-    let files = followed.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
+    warnings.extend(gathered.files.warning().map(str::to_owned));
+    let files = gathered.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
     let result = ExecResult {
         files,
         stdout: stdout.text,
         stderr: stderr.text,
         // Killed without a known end: what a shell shows for SIGKILL.
-        exit_code: outcome.as_ref().map_or(128 + SIGKILL, |outcome| i32::from(outcome.exit_code())),
-        success: outcome.as_ref().is_some_and(ExecOutcome::is_success),
+        exit_code: outcome.map_or(128 + SIGKILL, |outcome| i32::from(outcome.exit_code())),
+        success: outcome.is_some_and(ExecOutcome::is_success),
         exec_session_id: exec.to_string(),
         duration_ms,
-        timed_out: outcome == Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }),
+        timed_out: matches!(outcome, Some(ExecOutcome::Killed { reason: KillReason::TimeLimit })),
         signal: match outcome {
-            Some(ExecOutcome::Signaled { signal }) => Some(signal),
+            Some(ExecOutcome::Signaled { signal }) => Some(*signal),
             _ => None,
         },
         outcome: outcome
             .filter(|outcome| !matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. }))
-            .map(|outcome| outcome.to_string()),
+            .map(ToString::to_string),
     };
     let truncated = [stdout.truncated, stderr.truncated].into_iter().flatten().collect();
     (result, truncated, warnings)

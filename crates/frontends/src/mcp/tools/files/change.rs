@@ -1,10 +1,11 @@
 //! `sandbox_fs_mkdir`, `sandbox_fs_remove`, `sandbox_fs_rename`.
 
+use engine::FilesOf;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{explained, not_moved, octal};
+use super::{explained, explained_of, not_moved, octal};
 use crate::mcp::{
     Toolset,
     call::Call,
@@ -51,9 +52,9 @@ struct MkdirArguments {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Made {
-    path: String,
-    created: bool,
+pub(in crate::mcp::tools) struct Made {
+    pub(in crate::mcp::tools) path: String,
+    pub(in crate::mcp::tools) created: bool,
 }
 
 async fn mkdir(call: Call, arguments: MkdirArguments) -> ToolResult<Made> {
@@ -74,7 +75,7 @@ pub(in crate::mcp::tools) enum RemoveKind {
 
 impl RemoveKind {
     /// Refuses what is of another kind.
-    pub(in crate::mcp::tools) fn check(self, entry: &FileEntry) -> Result<(), Failure> {
+    fn check(self, entry: &FileEntry) -> Result<(), Failure> {
         let is_right = self == Self::Auto || (entry.kind == FileKind::Directory) == (self == Self::Dir);
         if is_right {
             return Ok(());
@@ -86,30 +87,38 @@ impl RemoveKind {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct RemoveArguments {
-    name: String,
-    path: String,
+pub(in crate::mcp::tools) struct RemoveArguments {
+    pub(in crate::mcp::tools) name: String,
+    pub(in crate::mcp::tools) path: String,
     /// Refuse anything else; auto takes both.
-    kind: Option<RemoveKind>,
+    pub(in crate::mcp::tools) kind: Option<RemoveKind>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Removed {
-    path: String,
-    removed: bool,
+pub(in crate::mcp::tools) struct Removed {
+    pub(in crate::mcp::tools) path: String,
+    pub(in crate::mcp::tools) removed: bool,
 }
 
 async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Removed> {
-    let which = call.sandbox(&arguments.name)?;
-    let path = arguments.path;
-    let kind = arguments.kind.unwrap_or_default();
+    let RemoveArguments { name, path, kind } = arguments;
+    remove_path(&call, (&call.sandbox(&name)?).into(), &path, kind).await?;
+    Ok(Answer::new(Removed { path, removed: true }))
+}
+
+/// Removes what is at a path, if it is of the kind that was asked for.
+pub(in crate::mcp::tools) async fn remove_path(
+    call: &Call,
+    of: FilesOf<'_>,
+    path: &str,
+    kind: Option<RemoveKind>,
+) -> Result<(), Failure> {
+    let (engine, who, kind) = (call.engine(), &call.who, kind.unwrap_or_default());
     if kind != RemoveKind::Auto {
-        let entry = call.engine().stat(&call.who, &which, &path, false).await.map_err(explained)?;
-        kind.check(&entry)?;
+        kind.check(&engine.stat(who, of, path, false).await.map_err(|error| explained_of(of, error))?)?;
     }
     let recursive = kind != RemoveKind::File;
-    call.engine().remove_path(&call.who, &which, &path, recursive).await.map_err(explained)?;
-    Ok(Answer::new(Removed { path, removed: true }))
+    engine.remove_path(who, of, path, recursive).await.map_err(|error| explained_of(of, error))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -122,10 +131,10 @@ struct RenameArguments {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Renamed {
-    from: String,
-    to: String,
-    renamed: bool,
+pub(in crate::mcp::tools) struct Renamed {
+    pub(in crate::mcp::tools) from: String,
+    pub(in crate::mcp::tools) to: String,
+    pub(in crate::mcp::tools) renamed: bool,
 }
 
 async fn rename(call: Call, arguments: RenameArguments) -> ToolResult<Renamed> {

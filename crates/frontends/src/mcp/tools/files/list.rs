@@ -1,15 +1,15 @@
 //! `sandbox_fs_list`, `sandbox_fs_stat`, `sandbox_fs_exists`: what is there.
 
-use engine::Listing;
+use engine::{FilesOf, Listing};
 use sandbox::{Action, ErrorKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, explained, full_mode, iso};
+use super::{Kind, explained, explained_of, full_mode, iso};
 use crate::mcp::{
     Toolset,
     call::Call,
-    envelope::{Answer, ToolResult},
+    envelope::{Answer, Failure, ToolResult},
     schema::Nullable,
     tool::{Hints, Tool},
 };
@@ -49,12 +49,12 @@ pub(super) fn tools() -> Vec<Tool> {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct ListArguments {
-    name: String,
-    path: String,
-    recursive: Option<bool>,
+pub(in crate::mcp::tools) struct ListArguments {
+    pub(in crate::mcp::tools) name: String,
+    pub(in crate::mcp::tools) path: String,
+    pub(in crate::mcp::tools) recursive: Option<bool>,
     #[schemars(range(min = 1, max = MAX_LIMIT))]
-    limit: Option<u32>,
+    pub(in crate::mcp::tools) limit: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -102,11 +102,11 @@ pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntr
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct StatArguments {
-    name: String,
-    path: String,
+pub(in crate::mcp::tools) struct StatArguments {
+    pub(in crate::mcp::tools) name: String,
+    pub(in crate::mcp::tools) path: String,
     /// What a symlink leads to, instead of the link.
-    follow: Option<bool>,
+    pub(in crate::mcp::tools) follow: Option<bool>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -151,31 +151,40 @@ impl From<FileEntry> for FsMeta {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct ExistsArguments {
-    name: String,
-    path: String,
+pub(in crate::mcp::tools) struct PathArguments {
+    pub(in crate::mcp::tools) name: String,
+    pub(in crate::mcp::tools) path: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Exists {
-    path: String,
-    exists: bool,
+pub(in crate::mcp::tools) struct Exists {
+    pub(in crate::mcp::tools) path: String,
+    pub(in crate::mcp::tools) exists: bool,
 }
 
-async fn exists(call: Call, arguments: ExistsArguments) -> ToolResult<Exists> {
-    let which = call.sandbox(&arguments.name)?;
-    let path = arguments.path;
-    let exists = match call.engine().stat(&call.who, &which, &path, true).await {
-        Ok(_) => true,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongState) => {
-            // Only where it is the path that is missing, or leads through a file, and not the sandbox.
-            let view = call.engine().sandbox(&call.who, &which).await?;
-            if !view.state.allows(Action::Files) {
-                return Err(explained(error));
-            }
-            false
-        }
-        Err(error) => return Err(explained(error)),
-    };
+async fn exists(call: Call, arguments: PathArguments) -> ToolResult<Exists> {
+    let (which, path) = (call.sandbox(&arguments.name)?, arguments.path);
+    let exists = is_there(&call, (&which).into(), &path).await?;
     Ok(Answer::new(Exists { path, exists }))
+}
+
+/// Whether something is at a path. Fails where the files themselves are out of reach.
+pub(in crate::mcp::tools) async fn is_there(
+    call: &Call,
+    of: FilesOf<'_>,
+    path: &str,
+) -> Result<bool, Failure> {
+    let (engine, who) = (call.engine(), &call.who);
+    match engine.stat(who, of, path, true).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongState) => {
+            // Only where it is the path that is missing, or leads through a file, and not the sandbox or volume.
+            let is_reached = match of {
+                FilesOf::Sandbox(which) => engine.sandbox(who, which).await?.state.allows(Action::Files),
+                FilesOf::Volume(which) => engine.volume(who, which).await.map(|_| true)?,
+            };
+            if is_reached { Ok(false) } else { Err(explained_of(of, error)) }
+        }
+        Err(error) => Err(explained_of(of, error)),
+    }
 }

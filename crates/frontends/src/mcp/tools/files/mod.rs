@@ -4,6 +4,8 @@ mod change;
 mod copy;
 mod edit;
 mod host;
+#[cfg(test)]
+mod host_stories;
 mod link;
 mod list;
 mod ports;
@@ -14,7 +16,7 @@ mod stories;
 mod tree;
 mod write;
 
-use engine::{ByteStream, SandboxRef};
+use engine::{ByteStream, FilesOf};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind};
@@ -22,9 +24,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::{
-    change::RemoveKind,
-    list::{FsEntry, FsMeta, MAX_LIMIT, listed_entries},
+    change::{Made, RemoveArguments, Removed, Renamed, remove_path},
+    host::for_call,
+    list::{
+        Exists, FsEntry, FsMeta, ListArguments, MAX_LIMIT, PathArguments, StatArguments, is_there,
+        listed_entries,
+    },
     read::{Part, not_text},
+    write::Written,
 };
 use crate::mcp::{
     call::Call,
@@ -124,16 +131,28 @@ pub(super) fn octal(mode: Option<&str>) -> Result<Option<u32>, Failure> {
     })
 }
 
-/// A failure of a file operation, with the next call.
+/// A failure of an operation on a sandbox's files, with the next call.
 pub(super) fn explained(error: Error) -> Failure {
+    explained_by("sandbox_fs", error)
+}
+
+/// The same by the names that the tools of these files begin with.
+pub(super) fn explained_by(tools: &str, error: Error) -> Failure {
     let has_next = error.next().is_some();
     let failure = Failure::from(error);
     if has_next {
         return failure;
     }
-    failure
-        .or_hint(ErrorKind::NotFound, "Call sandbox_fs_list on the directory above to see what is there.")
-        .or_hint(ErrorKind::WrongState, "Call sandbox_fs_stat to see what is at that path.")
+    let list = format!("Call {tools}_list on the directory above to see what is there.");
+    let stat = format!("Call {tools}_stat to see what is at that path.");
+    failure.or_hint(ErrorKind::NotFound, &list).or_hint(ErrorKind::WrongState, &stat)
+}
+
+fn explained_of(of: FilesOf<'_>, error: Error) -> Failure {
+    match of {
+        FilesOf::Sandbox(_) => explained(error),
+        FilesOf::Volume(_) => explained_by("volume_fs", error),
+    }
 }
 
 /// The same for something that goes to another path.
@@ -151,11 +170,12 @@ pub(super) fn once(bytes: Vec<u8>) -> ByteStream {
 /// A file's bytes from `offset`, at most `max`; whether there are more; and the file as it was when opened.
 pub(super) async fn read_up_to(
     call: &Call,
-    which: &SandboxRef,
+    which: impl Into<FilesOf<'_>>,
     path: &str,
     offset: u64,
     max: usize,
 ) -> Result<(FileEntry, Vec<u8>, bool), Error> {
+    let which = which.into();
     // One more than fits, to see whether that was all.
     let length = Some(max as u64 + 1);
     let (entry, stream) = call.engine().read_file(&call.who, which, path, offset, length).await?;

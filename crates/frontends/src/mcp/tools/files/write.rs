@@ -43,11 +43,11 @@ struct WriteArguments {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Written {
-    path: String,
-    encoding: Encoding,
+pub(in crate::mcp::tools) struct Written {
+    pub(in crate::mcp::tools) path: String,
+    pub(in crate::mcp::tools) encoding: Encoding,
     /// Bytes.
-    written: u64,
+    pub(in crate::mcp::tools) written: u64,
 }
 
 async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     change::named,
-    shapes::{ConfigFields, ImageHandle, warnings},
+    shapes::{ImageHandle, warnings},
 };
 use crate::{
-    images::reference,
+    images::{ImageConfig, reference},
     mcp::{
         call::Call,
         envelope::{Answer, Failure, ToolResult},
@@ -36,7 +36,7 @@ pub(super) struct Loaded {
 }
 
 pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loaded> {
-    let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
+    let source = Source::open(&call, &arguments.path).await?;
     let path = source.shown();
     let archive = source.into_reader();
     let work = call.engine().load_images(&call.who, archive, None);
@@ -89,9 +89,7 @@ pub(super) struct Saved {
 
 pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Saved> {
     let references = named("image_save", arguments.reference, arguments.references)?;
-    let file = NewFile::begin(&call, &arguments.path, ARCHIVE_MODE)
-        .await
-        .map_err(|failure| failure.naming("path"))?;
+    let file = NewFile::begin(&call, &arguments.path, ARCHIVE_MODE).await?;
     let format = arguments.format.unwrap_or_default().into();
     waiting(&call, call.engine().save_images(&call.who, &references, file.writer(), format)).await?;
     let (path, bytes) = file.commit().await?;
@@ -104,7 +102,7 @@ pub(super) struct ImportArguments {
     path: String,
     /// What to call the image
     reference: String,
-    config: Option<ConfigFields>,
+    config: Option<ImageConfig>,
     /// Default this machine's
     platform: Option<String>,
 }
@@ -117,7 +115,7 @@ pub(super) async fn import(call: Call, arguments: ImportArguments) -> ToolResult
         }
         None => Platform::host(),
     };
-    let source = Source::open(&call, &arguments.path).await.map_err(|failure| failure.naming("path"))?;
+    let source = Source::open(&call, &arguments.path).await?;
     let config = arguments.config.unwrap_or_default().into();
     let (engine, who) = (call.engine(), &call.who);
     let work = engine.import_image(who, source.into_reader(), config, platform, name);

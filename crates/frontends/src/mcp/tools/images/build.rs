@@ -62,9 +62,7 @@ pub(super) struct Built {
 
 pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<Built> {
     let spec = spec_of(&arguments)?;
-    let source = Source::open(&call, &arguments.context_path)
-        .await
-        .map_err(|failure| failure.naming("contextPath"))?;
+    let source = Source::open(&call, &arguments.context_path).await?;
     let (sender, mut events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let pulling = Pulling::default();
     let mut told = Told { call: &call, output: String::new(), step: 0.0, total: 0.0, last: 0.0 };

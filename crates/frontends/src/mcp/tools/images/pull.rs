@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use engine::PullOptions;
+use engine::{PullEvent, PullOptions};
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::shapes::{ImageHandle, warnings};
 use crate::{
-    images::{Fact, Password, Pulling, Registry, reference},
+    images::{Password, Pulling, Registry, reference},
     mcp::{
         call::Call,
         envelope::{Answer, Failure, ToolResult},
@@ -83,7 +83,7 @@ pub(crate) async fn while_pulling<T>(
     let mut telling = Telling { call, pulling, last: 0.0 };
     let mut next_look = Instant::now();
     loop {
-        let facts = pulling.news(next_look);
+        let events = pulling.news(next_look);
         tokio::select! {
             biased;
             done = &mut work => {
@@ -91,8 +91,8 @@ pub(crate) async fn while_pulling<T>(
                 return Ok(done);
             }
             () = call.cancelled.cancelled(), if may_be_dropped() => return Err(given_up()),
-            facts = facts => {
-                telling.tell(facts).await;
+            events = events => {
+                telling.tell(events).await;
                 next_look = Instant::now() + PROGRESS_EVERY;
             }
         }
@@ -112,15 +112,17 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
-    async fn tell(&mut self, facts: Vec<Fact>) {
-        if facts.is_empty() || !self.call.progress.is_wanted() {
+    async fn tell(&mut self, events: Vec<PullEvent>) {
+        if events.is_empty() || !self.call.progress.is_wanted() {
             return;
         }
         let sum = self.pulling.sum();
         // Half of it is the download, half that it is unpacked.
         let (done, total) = ((sum.bytes + sum.done_bytes) as f64, (sum.total * 2) as f64);
-        let retrying = facts.iter().find_map(|fact| match fact {
-            Fact::Retrying { wait, why } => Some(format!("{why}; asking again in {} s", wait.as_secs_f32())),
+        let retrying = events.iter().find_map(|event| match event {
+            PullEvent::Retrying { wait, why } => {
+                Some(format!("{why}; asking again in {} s", wait.as_secs_f32()))
+            }
             _ => None,
         });
         let message = retrying.unwrap_or_else(|| {

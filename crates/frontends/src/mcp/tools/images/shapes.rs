@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::{Freed, ImageConfig, ImageDetail, ImageSummary, LayerDetail};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::mcp::schema::Nullable;
 
@@ -126,38 +126,6 @@ impl Config {
             labels: config.labels,
             stop_signal: Nullable(config.stop_signal),
             exposed_ports: config.exposed_ports,
-        }
-    }
-}
-
-/// How the programs of an imported image are run.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ConfigFields {
-    /// NAME=value
-    env: Vec<String>,
-    cmd: Vec<String>,
-    entrypoint: Vec<String>,
-    working_dir: Option<String>,
-    user: Option<String>,
-    labels: BTreeMap<String, String>,
-    stop_signal: Option<String>,
-    /// 80/tcp
-    exposed_ports: Vec<String>,
-}
-
-impl From<ConfigFields> for ImageConfig {
-    fn from(fields: ConfigFields) -> Self {
-        Self {
-            env: fields.env,
-            user: fields.user,
-            working_dir: fields.working_dir,
-            entrypoint: fields.entrypoint,
-            cmd: fields.cmd,
-            exposed_ports: fields.exposed_ports,
-            stop_signal: fields.stop_signal,
-            labels: fields.labels,
-            ..Self::default()
         }
     }
 }

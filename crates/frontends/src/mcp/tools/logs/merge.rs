@@ -11,7 +11,8 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use engine::{Entry, EntryKind, ExecView, ExitEntry, Follow, Item, SandboxRef};
+use bytes::Bytes;
+use engine::{Entry, EntryBody, ExecView, Follow, OutputStream, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::{ErrorKind, ExecId, Result};
 
@@ -145,14 +146,14 @@ async fn last_at_ms(call: &Call, which: &SandboxRef, exec: &ExecId, number: u64)
     let Some(mut items) = entries(call, which, exec, number.max(1)).await? else { return Ok(None) };
     let mut last = None;
     while let Some(item) = items.next().await {
-        if let Ok(Item::Entry(entry)) = item {
+        if let Ok(entry) = item {
             last = Some(entry.at_ms);
         }
     }
     Ok(last)
 }
 
-type Items = BoxStream<'static, Result<Item>>;
+type Items = BoxStream<'static, Result<Entry>>;
 
 /// One exec.
 struct Source {
@@ -203,23 +204,21 @@ impl Source {
         };
         let Some(entry) = entry else { return false };
         // As far as the rest of a character that begins in this one can reach.
-        while self.ahead.len() < MAX_AHEAD && self.ahead.iter().all(|next| next.data.len() < MAX_AHEAD) {
+        let is_short = |next: &Entry| next.output().is_some_and(|(_, bytes)| bytes.len() < MAX_AHEAD);
+        while self.ahead.len() < MAX_AHEAD && self.ahead.iter().all(is_short) {
             let Some(next) = self.pull(warnings).await else { break };
             self.ahead.push_back(next);
         }
-        match entry.kind {
-            EntryKind::Stdout | EntryKind::Stderr => self.cut(&entry),
-            EntryKind::Started => {
-                let text = format!("started: {}\n", self.command);
-                self.push(&entry, Origin::System, 0, text);
-            }
-            EntryKind::Exited => {
-                let exit = serde_json::from_slice::<ExitEntry>(&entry.data).ok();
-                let text = exit.map_or_else(|| "ended\n".to_owned(), |exit| format!("{}\n", exit.outcome));
-                self.push(&entry, Origin::System, 0, text);
-            }
-            EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed => {}
+        if let Some((stream, bytes)) = entry.output() {
+            self.cut(&entry, stream, bytes);
+            return true;
         }
+        let text = match &entry.body {
+            EntryBody::Started { .. } => format!("started: {}\n", self.command),
+            EntryBody::Exited(Some(exit)) => format!("{}\n", exit.outcome),
+            _ => "ended\n".to_owned(),
+        };
+        self.push(&entry, Origin::System, 0, text);
         true
     }
 
@@ -228,12 +227,14 @@ impl Source {
         loop {
             tokio::task::consume_budget().await;
             match items.next().await? {
-                Ok(Item::Entry(entry))
-                    if matches!(entry.kind, EntryKind::Stdin | EntryKind::Rich | EntryKind::Closed) => {}
-                Ok(Item::Entry(entry)) => return Some(entry),
-                Ok(Item::Trimmed { .. }) => {
-                    warnings.push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
-                }
+                Ok(entry) => match entry.body {
+                    EntryBody::Stdin(_) | EntryBody::Rich(_) | EntryBody::Closed => {}
+                    EntryBody::Trimmed { .. } => {
+                        warnings
+                            .push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
+                    }
+                    _ => return Some(entry),
+                },
                 Err(error) => {
                     warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error));
                 }
@@ -241,27 +242,28 @@ impl Source {
         }
     }
 
-    fn cut(&mut self, entry: &Entry) {
-        let is_stdout = entry.kind == EntryKind::Stdout;
+    fn cut(&mut self, entry: &Entry, stream: OutputStream, printed: &Bytes) {
+        let is_stdout = stream == OutputStream::Stdout;
         let edge = if is_stdout { &mut self.stdout } else { &mut self.stderr };
-        let n_claimed =
-            edge.as_ref().map_or_else(|| n_continuing(&entry.data), |edge| edge.n_claimed(&entry.data));
+        let n_claimed = edge.as_ref().map_or_else(|| n_continuing(printed), |edge| edge.n_claimed(printed));
         let edge = edge.get_or_insert_default();
-        edge.push(&entry.data);
+        edge.push(printed);
         let (mut lent, mut reach, mut may_come) = (Vec::new(), edge.clone(), self.ended_ms.is_none());
         for next in &self.ahead {
-            let n = if next.kind == entry.kind { reach.n_claimed(&next.data) } else { 0 };
-            lent.extend_from_slice(&next.data[..n]);
-            reach.push(&next.data[..n]);
-            if n < next.data.len() {
+            let of_stream = next.output().filter(|(other, _)| *other == stream);
+            let bytes = of_stream.map_or(&[][..], |(_, bytes)| bytes);
+            let n = reach.n_claimed(bytes);
+            lent.extend_from_slice(&bytes[..n]);
+            reach.push(&bytes[..n]);
+            if of_stream.is_none() || n < bytes.len() {
                 may_come = false;
                 break;
             }
         }
         // The rest of the last character is still to come: all of it is for the next reader.
         let is_left = may_come && reach.n_missing() > 0;
-        let n_left = if is_left { edge.n_open().min(entry.data.len()) } else { 0 };
-        let data = entry.data.slice(..entry.data.len() - n_left);
+        let n_left = if is_left { edge.n_open().min(printed.len()) } else { 0 };
+        let data = printed.slice(..printed.len() - n_left);
         let origin = match (self.has_terminal, is_stdout) {
             (true, _) => Origin::Output,
             (false, true) => Origin::Stdout,

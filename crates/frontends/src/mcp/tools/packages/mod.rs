@@ -11,15 +11,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::{
-    mcp::{
-        Toolset,
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
-        tool::{Hints, Tool},
-        tools::select::cancelled,
-    },
-    rest::packages::presence,
+use crate::mcp::{
+    Toolset,
+    call::Call,
+    envelope::{Answer, Failure, ToolResult},
+    tool::{Hints, Tool},
+    tools::select::cancelled,
 };
 
 /// How long a call waits for a job unless it says otherwise, and at most.
@@ -229,7 +226,7 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         }
         found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
     }
-    let state = presence(found.state).to_owned();
+    let state = found.state.as_str().to_owned();
     if let Some(job) = found.job {
         let answer = answer(name, job);
         return Ok(Answer { data: PackageResult { state, ..answer.data }, ..answer });

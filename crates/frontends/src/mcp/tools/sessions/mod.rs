@@ -20,7 +20,7 @@ use tokio::time::timeout;
 pub(crate) use self::table::Sessions;
 use super::exec::{
     ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, default_shell, launch,
-    line_as_program, stop_in_background, was_fed,
+    line_as_program, stop_in_background,
 };
 use crate::mcp::{
     Toolset,
@@ -177,7 +177,12 @@ async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
     prepared.spec.stdin |= is_open;
     let launched = launch(&call, &prepared).await?;
     let input = match prepared.stdin.take() {
-        Some(_) if prepared.spec.request_id.is_some() && was_fed(&call, &launched).await? => None,
+        Some(_)
+            if prepared.spec.request_id.is_some()
+                && call.engine().has_stdin(&call.who, &launched.which, &launched.exec.id).await? =>
+        {
+            None
+        }
         // A terminal's stdin is open whether asked for or not.
         None if closes_stdin && prepared.spec.terminal.is_some() => Some(Bytes::new()),
         input => input,

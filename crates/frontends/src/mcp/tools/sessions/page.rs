@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use engine::{EntryKind, ExitEntry, Item, StartEntry};
+use engine::{Entry, EntryBody, OutputStream};
 use sandbox::{ExecId, ExecOutcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,35 +39,6 @@ pub(super) struct Event {
     pub(super) through: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
-    Stdout,
-    Stderr,
-}
-
-impl Stream {
-    pub(super) const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
-
-    fn of(kind: EntryKind) -> Option<Self> {
-        match kind {
-            EntryKind::Stdout => Some(Self::Stdout),
-            EntryKind::Stderr => Some(Self::Stderr),
-            EntryKind::Started
-            | EntryKind::Stdin
-            | EntryKind::Rich
-            | EntryKind::Exited
-            | EntryKind::Closed => None,
-        }
-    }
-
-    fn kind(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
-    }
-}
-
 /// One step of the ledger: what it shows, and where it ends.
 #[derive(Debug)]
 pub(super) struct Step {
@@ -80,39 +51,33 @@ pub(super) struct Step {
 
 #[derive(Debug)]
 pub(super) enum Shows {
-    Output(Stream, Bytes),
+    Output(OutputStream, Bytes),
     Event(Event),
     Exit(Option<ExecOutcome>),
     /// Stdin, and the end of the log.
     Nothing,
 }
 
-impl From<Item> for Step {
-    fn from(item: Item) -> Self {
-        let entry = match item {
-            Item::Entry(entry) => entry,
-            Item::Trimmed { from, through } => {
-                let event = Event { kind: "trimmed", through: Some(through - 1), ..Event::default() };
-                return Self { number: from, through, at_ms: 0, shows: Shows::Event(event) };
+impl From<Entry> for Step {
+    fn from(Entry { number: through, at_ms, body }: Entry) -> Self {
+        let mut number = through;
+        let shows = match body {
+            EntryBody::Stdout(bytes) => Shows::Output(OutputStream::Stdout, bytes),
+            EntryBody::Stderr(bytes) => Shows::Output(OutputStream::Stderr, bytes),
+            EntryBody::Started { pid } => Shows::Event(Event { kind: "started", pid, ..Event::default() }),
+            EntryBody::Exited(exit) => Shows::Exit(exit.map(|exit| exit.outcome)),
+            EntryBody::Trimmed { from } => {
+                number = from;
+                Shows::Event(Event { kind: "trimmed", through: Some(through - 1), ..Event::default() })
             }
+            EntryBody::Stdin(_) | EntryBody::Rich(_) | EntryBody::Closed => Shows::Nothing,
         };
-        let shows = match (entry.kind, Stream::of(entry.kind)) {
-            (_, Some(stream)) => Shows::Output(stream, entry.data),
-            (EntryKind::Started, _) => {
-                let pid = serde_json::from_slice::<StartEntry>(&entry.data).ok().map(|start| start.pid);
-                Shows::Event(Event { kind: "started", pid, ..Event::default() })
-            }
-            (EntryKind::Exited, _) => {
-                Shows::Exit(serde_json::from_slice::<ExitEntry>(&entry.data).ok().map(|exit| exit.outcome))
-            }
-            _ => Shows::Nothing,
-        };
-        Self { number: entry.number, through: entry.number, at_ms: entry.at_ms, shows }
+        Self { number, through, at_ms, shows }
     }
 }
 
 impl Step {
-    pub(super) fn output(&self, wanted: Stream) -> Option<&Bytes> {
+    pub(super) fn output(&self, wanted: OutputStream) -> Option<&Bytes> {
         match &self.shows {
             Shows::Output(stream, data) if *stream == wanted => Some(data),
             _ => None,
@@ -121,7 +86,7 @@ impl Step {
 }
 
 /// The step that holds the first byte of a character which the last piece of this stream leaves open.
-pub(super) fn begin_of_open_character(steps: &[Step], stream: Stream) -> Option<usize> {
+pub(super) fn begin_of_open_character(steps: &[Step], stream: OutputStream) -> Option<usize> {
     let mut edge = Edge::default();
     steps.iter().filter_map(|step| step.output(stream)).for_each(|data| edge.push(data));
     let mut n_left = edge.n_open();
@@ -154,15 +119,15 @@ impl Edges {
         }
     }
 
-    fn of(&mut self, stream: Stream) -> &mut Option<Edge> {
+    fn of(&mut self, stream: OutputStream) -> &mut Option<Edge> {
         match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         }
     }
 
     /// How many bytes at the beginning of the next piece belong to a piece before it.
-    fn n_claimed(&mut self, stream: Stream, data: &[u8]) -> usize {
+    fn n_claimed(&mut self, stream: OutputStream, data: &[u8]) -> usize {
         // Not known: bytes that can only be the rest of a character are taken for that.
         self.of(stream).as_ref().map_or_else(|| n_continuing(data), |edge| edge.n_claimed(data))
     }
@@ -246,11 +211,11 @@ impl Page {
     /// A piece of output; `None` where all of it belongs to a character that was shown before.
     fn output<'a>(
         &mut self,
-        stream: Stream,
+        stream: OutputStream,
         data: &[u8],
         behind: impl Iterator<Item = &'a Bytes>,
     ) -> Option<Event> {
-        let kind = stream.kind();
+        let kind = stream.as_str();
         if self.encoding == Encoding::Base64 {
             return Some(Event { kind, data: Some(BASE64_STANDARD.encode(data)), ..Event::default() });
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{EntryKind, ExecView, Follow, Item};
+use engine::{Entry, EntryBody, ExecView, Follow, OutputStream};
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use jiff::Timestamp;
 use sandbox::{ExecOutcome, Result};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Target,
-    page::{Edges, Encoding, Numbered, Page, Shows, Step, Stream, begin_of_open_character},
+    page::{Edges, Encoding, Numbered, Page, Shows, Step, begin_of_open_character},
     text::n_continuing,
 };
 use crate::code::FileLink;
@@ -105,7 +105,7 @@ struct Poll<'a> {
     max_bytes: usize,
     until: Instant,
     view: ExecView,
-    items: BoxStream<'static, Result<Item>>,
+    items: BoxStream<'static, Result<Entry>>,
     /// What was read and is to be shown, as far as it fits.
     steps: Vec<Step>,
     n_events: usize,
@@ -186,7 +186,7 @@ impl<'a> Poll<'a> {
         self.n_events >= self.limit || self.n_bytes >= self.max_bytes
     }
 
-    fn take(&mut self, item: Option<Result<Item>>) {
+    fn take(&mut self, item: Option<Result<Entry>>) {
         match item {
             Some(Ok(item)) => {
                 let step = Step::from(item);
@@ -230,7 +230,7 @@ impl<'a> Poll<'a> {
         if self.encoding == Encoding::Base64 || self.is_over || self.view.outcome.is_some() {
             return ready;
         }
-        for stream in Stream::BOTH {
+        for stream in OutputStream::BOTH {
             let is_of_it = |step: &Step| step.output(stream).is_some();
             let Some(last) = self.steps.iter().rposition(is_of_it) else { continue };
             let left = patience_left(self.steps[last].at_ms);
@@ -295,11 +295,11 @@ impl<'a> Poll<'a> {
 
     /// What was printed before the cursor, where it matters: the first piece begins with the rest of a character.
     async fn edges(&mut self, call: &Call) -> Result<Edges> {
-        let begins_within = |stream: Stream| {
+        let begins_within = |stream: OutputStream| {
             let first = self.steps.iter().find_map(|step| step.output(stream));
             first.is_some_and(|data| n_continuing(data) > 0)
         };
-        let matters = self.encoding == Encoding::Utf8 && Stream::BOTH.into_iter().any(begins_within);
+        let matters = self.encoding == Encoding::Utf8 && OutputStream::BOTH.into_iter().any(begins_within);
         if self.cursor == 0 || !matters {
             return Ok(Edges::known());
         }
@@ -329,8 +329,8 @@ async fn files_before(call: &Call, target: &Target, end: u64) -> Result<ChangedF
         call.engine().exec_entries(&call.who, &target.which, &target.exec, from, Follow::No).await?;
     while let Some(item) = items.next().await {
         match item {
-            Ok(Item::Entry(entry)) if entry.number >= end => break,
-            Ok(Item::Entry(entry)) if entry.kind == EntryKind::Rich => changed.push(&entry.data),
+            Ok(entry) if entry.number >= end => break,
+            Ok(Entry { body: EntryBody::Rich(bytes), .. }) => changed.push(&bytes),
             _ => {}
         }
     }

@@ -48,8 +48,7 @@ pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Sav
         with_image: arguments.with_image.unwrap_or(false),
         plain: arguments.plain_tar.unwrap_or(false),
     };
-    let file =
-        NewFile::begin(&call, &arguments.out, ARCHIVE_MODE).await.map_err(|failure| failure.naming("out"))?;
+    let file = NewFile::begin(&call, &arguments.out, ARCHIVE_MODE).await?;
     let work = call.engine().save_snapshot(&call.who, &which, file.writer(), options);
     let warnings = waiting(&call, work).await?;
     let (out, bytes) = file.commit().await?;
@@ -70,8 +69,7 @@ pub(super) struct LoadArguments {
 
 pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<SnapshotHandle> {
     let name = arguments.name.as_deref().map(new_name).transpose()?;
-    let archive =
-        Source::open(&call, &arguments.archive).await.map_err(|failure| failure.naming("archive"))?;
+    let archive = Source::open(&call, &arguments.archive).await?;
     let view = take_in(&call, name.clone(), archive).await?;
     let ignored = arguments.dest.map(|_| "dest has no effect: snapshots stay with the daemon.".to_owned());
     let warnings = ignored.into_iter().chain(otherwise_named(name.as_ref(), &view));

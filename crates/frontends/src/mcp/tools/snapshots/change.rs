@@ -172,7 +172,7 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
         let found = waiting(&call, call.engine().reindex_snapshots(&call.who)).await?;
         return Ok(Answer::new(Reindexed { dir: Nullable(None), indexed: found.n_known }));
     };
-    let directory = Source::open(&call, &dir).await.map_err(|failure| failure.naming("dir"))?;
+    let directory = Source::open(&call, &dir).await?;
     let shown = directory.shown();
     let names = directory.names().await?;
     let archives = names.iter().filter(|name| name.ends_with(".tar") || name.ends_with(".tar.zst"));

@@ -149,8 +149,7 @@ async fn named(call: &Call, path_or_name: &str) -> Result<SnapshotRef, Failure> 
         Some(id) => Ok(SnapshotRef::from(&id)),
         None => {
             // What lies elsewhere on the host is nobody's business who may not look there.
-            let looked = hostfs::identify(call, path_or_name, Access::Read).await;
-            looked.map_err(|failure| failure.naming("pathOrName"))?;
+            hostfs::identify(call, path_or_name, Access::Read).await?;
             Err(none_at(path_or_name))
         }
     }

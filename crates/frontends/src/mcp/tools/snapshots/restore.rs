@@ -136,7 +136,7 @@ async fn named_or_loaded(call: &Call, snapshot: &str) -> Result<(SnapshotRef, Op
     if !is_path(snapshot) || listed_at(call, snapshot).await?.is_some() {
         return Ok((named(call, snapshot).await?, None));
     }
-    let archive = Source::open(call, snapshot).await.map_err(|failure| failure.naming("snapshot"))?;
+    let archive = Source::open(call, snapshot).await?;
     if archive.is_directory() {
         return Err(none_at(snapshot));
     }

@@ -12,7 +12,9 @@ use crate::mcp::{
     envelope::{Answer, Failure, INTO_ITSELF, ToolResult, Truncated},
     tool::{Hints, Tool},
     tools::files::{
-        Encoding, FsEntry, FsMeta, MAX_LIMIT, Part, RemoveKind, collect, listed_entries, not_text, once,
+        Encoding, Exists, FsEntry, FsMeta, ListArguments, MAX_LIMIT, Made, Part, PathArguments,
+        RemoveArguments, Removed, Renamed, StatArguments, Written, is_there, listed_entries, not_text, once,
+        read_up_to, remove_path,
     },
 };
 
@@ -95,6 +97,14 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
+/// An answer of the tools for sandboxes, with the name of the volume before it.
+#[derive(Debug, Serialize, JsonSchema)]
+struct InVolume<D> {
+    name: String,
+    #[serde(flatten)]
+    answer: D,
+}
+
 /// The path as the engine takes it and as answers tell it: from the root, without `.` and `..`. Nothing could leave the
 /// volume; what asks to is told so.
 fn within(path: &str) -> Result<String, Failure> {
@@ -135,11 +145,8 @@ async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Read> {
     let which = meant(&call, &arguments.name)?;
     let (path, max) = (within(&arguments.path)?, call.max_bytes(arguments.max_bytes));
     let (offset, encoding) = (arguments.offset.unwrap_or(0), arguments.encoding.unwrap_or_default());
-    // One more than fits, to see whether that was all.
-    let length = Some(max as u64 + 1);
-    let opened = call.engine().volume_read_file(&call.who, &which, &path, offset, length).await;
-    let (entry, stream) = opened.map_err(explained)?;
-    let (bytes, is_cut) = collect(stream, max).await.map_err(explained)?;
+    let read = read_up_to(&call, &which, &path, offset, max).await;
+    let (entry, bytes, is_cut) = read.map_err(explained)?;
     let part = Part::of(encoding, &bytes, offset, is_cut);
     let end = offset + (part.skipped + part.used) as u64;
     let cut = is_cut.then(|| Truncated {
@@ -166,125 +173,49 @@ struct WriteArguments {
     encoding: Option<Encoding>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Written {
-    name: String,
-    path: String,
-    encoding: Encoding,
-    /// Bytes.
-    written: u64,
-}
-
-async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
+async fn write(call: Call, arguments: WriteArguments) -> ToolResult<InVolume<Written>> {
     let WriteArguments { name, path, content, encoding } = arguments;
     let which = meant(&call, &name)?;
     let encoding = encoding.unwrap_or_default();
     let bytes = once(encoding.decode(content)?);
     let options = WriteOptions { mode: WriteMode::Replace, permissions: None, parents: true };
-    let written = call.engine().volume_write_file(&call.who, &which, &within(&path)?, options, bytes).await;
+    let written = call.engine().write_file(&call.who, &which, &within(&path)?, options, bytes).await;
     let written = written.map_err(explained)?;
-    Ok(Answer::new(Written { name, path, encoding, written }))
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ListArguments {
-    name: String,
-    path: String,
-    recursive: Option<bool>,
-    #[schemars(range(min = 1, max = MAX_LIMIT))]
-    limit: Option<u32>,
+    Ok(Answer::new(InVolume { name, answer: Written { path, encoding, written } }))
 }
 
 async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> {
     let which = meant(&call, &arguments.name)?;
     let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(MAX_LIMIT));
     let path = within(&arguments.path)?;
-    let listed = call.engine().volume_list(&call.who, &which, &path, recursive, limit).await;
+    let listed = call.engine().list(&call.who, &which, &path, recursive, limit).await;
     Ok(listed_entries(listed.map_err(explained)?))
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct StatArguments {
-    name: String,
-    path: String,
-    /// What a symlink leads to, instead of the link.
-    follow: Option<bool>,
 }
 
 async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {
     let which = meant(&call, &arguments.name)?;
     let (path, follow) = (within(&arguments.path)?, arguments.follow.unwrap_or(false));
-    let entry = call.engine().volume_stat(&call.who, &which, &path, follow).await.map_err(explained)?;
+    let entry = call.engine().stat(&call.who, &which, &path, follow).await.map_err(explained)?;
     Ok(Answer::new(FsMeta::from(entry)))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-struct PathArguments {
-    name: String,
-    path: String,
+async fn exists(call: Call, arguments: PathArguments) -> ToolResult<InVolume<Exists>> {
+    let PathArguments { name, path } = arguments;
+    let exists = is_there(&call, (&meant(&call, &name)?).into(), &within(&path)?).await?;
+    Ok(Answer::new(InVolume { name, answer: Exists { path, exists } }))
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Exists {
-    name: String,
-    path: String,
-    exists: bool,
-}
-
-async fn exists(call: Call, arguments: PathArguments) -> ToolResult<Exists> {
+async fn mkdir(call: Call, arguments: PathArguments) -> ToolResult<InVolume<Made>> {
     let PathArguments { name, path } = arguments;
     let which = meant(&call, &name)?;
-    let exists = match call.engine().volume_stat(&call.who, &which, &within(&path)?, true).await {
-        Ok(_) => true,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongState) => {
-            // Only where it is the path that is missing, or leads through a file, and not the volume.
-            call.engine().volume(&call.who, &which).await.map_err(explained)?;
-            false
-        }
-        Err(error) => return Err(explained(error)),
-    };
-    Ok(Answer::new(Exists { name, path, exists }))
+    call.engine().mkdir(&call.who, &which, &within(&path)?, true, None).await.map_err(explained)?;
+    Ok(Answer::new(InVolume { name, answer: Made { path, created: true } }))
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Made {
-    name: String,
-    path: String,
-    created: bool,
-}
-
-async fn mkdir(call: Call, arguments: PathArguments) -> ToolResult<Made> {
-    let PathArguments { name, path } = arguments;
-    let which = meant(&call, &name)?;
-    call.engine().volume_mkdir(&call.who, &which, &within(&path)?, true, None).await.map_err(explained)?;
-    Ok(Answer::new(Made { name, path, created: true }))
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct RemoveArguments {
-    name: String,
-    path: String,
-    /// Refuse anything else; auto takes both.
-    kind: Option<RemoveKind>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Removed {
-    name: String,
-    path: String,
-    removed: bool,
-}
-
-async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<Removed> {
+async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult<InVolume<Removed>> {
     let RemoveArguments { name, path, kind } = arguments;
-    let (which, at, kind) = (meant(&call, &name)?, within(&path)?, kind.unwrap_or_default());
-    let (engine, who) = (call.engine(), &call.who);
-    if kind != RemoveKind::Auto {
-        kind.check(&engine.volume_stat(who, &which, &at, false).await.map_err(explained)?)?;
-    }
-    let recursive = kind != RemoveKind::File;
-    engine.volume_remove_path(who, &which, &at, recursive).await.map_err(explained)?;
-    Ok(Answer::new(Removed { name, path, removed: true }))
+    remove_path(&call, (&meant(&call, &name)?).into(), &within(&path)?, kind).await?;
+    Ok(Answer::new(InVolume { name, answer: Removed { path, removed: true } }))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -305,7 +236,7 @@ struct Copied {
 /// Makes the directories that lead to the target, where there is something to bring there.
 async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) -> Result<(), Failure> {
     let (engine, who) = (call.engine(), &call.who);
-    let found = engine.volume_stat(who, which, source, false).await.map_err(explained)?;
+    let found = engine.stat(who, which, source, false).await.map_err(explained)?;
     let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
     if is_beneath && found.kind == FileKind::Directory {
         return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
@@ -313,7 +244,7 @@ async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) ->
     }
     match target.rsplit_once('/') {
         None | Some(("", _)) => Ok(()),
-        Some((parent, _)) => engine.volume_mkdir(who, which, parent, true, None).await.map_err(explained),
+        Some((parent, _)) => engine.mkdir(who, which, parent, true, None).await.map_err(explained),
     }
 }
 
@@ -321,7 +252,7 @@ async fn copy(call: Call, arguments: MoveArguments) -> ToolResult<Copied> {
     let MoveArguments { name, from, to } = arguments;
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
     make_way(&call, &which, &source, &target).await?;
-    let copied = call.engine().volume_copy_path(&call.who, &which, &source, &target, true).await;
+    let copied = call.engine().copy_path(&call.who, &which, &source, &target, true).await;
     copied.map_err(|error| {
         let is_into_itself = sandbox::is_beneath(&target, &source);
         let failure = explained(error);
@@ -330,24 +261,16 @@ async fn copy(call: Call, arguments: MoveArguments) -> ToolResult<Copied> {
     Ok(Answer::new(Copied { name, from, to, copied: true }))
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Renamed {
-    name: String,
-    from: String,
-    to: String,
-    renamed: bool,
-}
-
-async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<Renamed> {
+async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<InVolume<Renamed>> {
     let MoveArguments { name, from, to } = arguments;
     let (which, source, target) = (meant(&call, &name)?, within(&from)?, within(&to)?);
     make_way(&call, &which, &source, &target).await?;
     if source != target {
-        let renamed = call.engine().volume_rename_path(&call.who, &which, &source, &target, true).await;
+        let renamed = call.engine().rename_path(&call.who, &which, &source, &target, true).await;
         renamed.map_err(|error| {
             let hint = "Call volume_fs_remove for what is there, or choose another to.";
             explained(error).or_hint(ErrorKind::AlreadyExists, hint).or_hint(ErrorKind::WrongState, hint)
         })?;
     }
-    Ok(Answer::new(Renamed { name, from, to, renamed: true }))
+    Ok(Answer::new(InVolume { name, answer: Renamed { from, to, renamed: true } }))
 }

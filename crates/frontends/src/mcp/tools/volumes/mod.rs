@@ -6,13 +6,14 @@ mod manage;
 mod tests;
 
 use engine::VolumeRef;
-use sandbox::{Error, ErrorKind};
+use sandbox::Error;
 
 use crate::mcp::{
     Toolset,
     call::Call,
     envelope::Failure,
     tool::{Hints, Tool},
+    tools::files::explained_by,
 };
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -62,12 +63,5 @@ fn meant(call: &Call, name: &str) -> Result<VolumeRef, Failure> {
 
 /// What cannot be done, with the next call.
 fn explained(error: Error) -> Failure {
-    let has_next = error.next().is_some();
-    let failure = Failure::from(error);
-    if has_next {
-        return failure;
-    }
-    failure
-        .or_hint(ErrorKind::NotFound, "Call volume_fs_list on the directory above to see what is there.")
-        .or_hint(ErrorKind::WrongState, "Call volume_fs_stat to see what is at that path.")
+    explained_by("volume_fs", error)
 }

@@ -161,7 +161,7 @@ async fn a_directory_is_listed_whole_unless_less_is_asked_for() {
     let which = super::meant(&client.call, "v").unwrap();
     for n in 0..1100 {
         let path = format!("/d{n}");
-        client.call.engine().volume_mkdir(&client.call.who, &which, &path, true, None).await.unwrap();
+        client.call.engine().mkdir(&client.call.who, &which, &path, true, None).await.unwrap();
     }
     let listed = client.data("volume_fs_list", json!({ "name": "v", "path": "/" })).await;
     assert_eq!(listed.as_array().unwrap().len(), 1100);

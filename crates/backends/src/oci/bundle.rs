@@ -1,0 +1,268 @@
+//! From a plan to the configuration of a container.
+
+use std::path::{Path, PathBuf};
+
+use oci_spec::{
+    OciSpecError,
+    runtime::{
+        Capabilities, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
+        LinuxDeviceCgroupBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder,
+        LinuxNamespaceType, LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp,
+        LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
+        LinuxSyscallBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+        UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
+    },
+};
+use sandbox::{LimitsPlan, MountOrigin, SandboxPlan};
+
+use super::Walls;
+
+/// The version of the specification that runtimes of 2020 and later read.
+const SPEC_VERSION: &str = "1.0.2";
+/// Where our program is shown inside, and where a guest that makes its own socket puts it. In a tmpfs, so that no file of
+/// the image is in the way and none is left behind.
+pub(super) const PROGRAM_AT: &str = "/run/.warren/program";
+pub(super) const SOCKET_AT: &str = "/run/.warren/socket";
+/// Scheduler period in microseconds, as in the other back ends.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+const RUN_BYTES: u64 = 16 * 1024 * 1024;
+const NAMESPACES: [LinuxNamespaceType; 6] = [
+    LinuxNamespaceType::Mount,
+    LinuxNamespaceType::Pid,
+    LinuxNamespaceType::Network,
+    LinuxNamespaceType::Ipc,
+    LinuxNamespaceType::Uts,
+    LinuxNamespaceType::Cgroup,
+];
+/// System calls that no program here needs and that have led out of containers before. Most of them need capabilities too
+/// which nobody inside has.
+const REFUSED_CALLS: [&str; 51] = [
+    "acct",
+    "add_key",
+    "bpf",
+    "clock_adjtime",
+    "clock_settime",
+    "create_module",
+    "delete_module",
+    "fanotify_init",
+    "finit_module",
+    "fsconfig",
+    "fsmount",
+    "fsopen",
+    "fspick",
+    "get_kernel_syms",
+    "init_module",
+    "io_uring_enter",
+    "io_uring_register",
+    "io_uring_setup",
+    "ioperm",
+    "iopl",
+    "kcmp",
+    "kexec_file_load",
+    "kexec_load",
+    "keyctl",
+    "lookup_dcookie",
+    "mount",
+    "mount_setattr",
+    "move_mount",
+    "name_to_handle_at",
+    "nfsservctl",
+    "open_by_handle_at",
+    "open_tree",
+    "perf_event_open",
+    "pivot_root",
+    "process_vm_readv",
+    "process_vm_writev",
+    "quotactl",
+    "quotactl_fd",
+    "reboot",
+    "request_key",
+    "setns",
+    "settimeofday",
+    "swapoff",
+    "swapon",
+    "syslog",
+    "umount2",
+    "unshare",
+    "userfaultfd",
+    "uselib",
+    "ustat",
+    "vhangup",
+];
+pub(super) const FILTER_NAME: &str = "warren-oci-1";
+
+/// What the configuration is made of besides the plan.
+#[derive(Debug)]
+pub(super) struct Ingredients<'a> {
+    pub(super) plan: &'a SandboxPlan,
+    pub(super) walls: Walls,
+    pub(super) root: PathBuf,
+    /// The host's `/usr` with what the sandbox changed in it, and other directories of the host that are only read.
+    pub(super) usr: Option<PathBuf>,
+    pub(super) bound: Vec<PathBuf>,
+    /// For each mount of the plan, where the daemon has it.
+    pub(super) shown: Vec<Option<PathBuf>>,
+    pub(super) program: PathBuf,
+    pub(super) command: Vec<String>,
+    /// Where the guest makes its socket, if it does.
+    pub(super) socket: Option<PathBuf>,
+    pub(super) cgroup: PathBuf,
+}
+
+pub(super) fn spec(with: &Ingredients<'_>) -> Result<Spec, OciSpecError> {
+    let capabilities = capabilities();
+    let capabilities = LinuxCapabilitiesBuilder::default()
+        .bounding(capabilities.clone())
+        .effective(capabilities.clone())
+        .permitted(capabilities)
+        .inheritable(Capabilities::default())
+        .ambient(Capabilities::default())
+        .build()?;
+    let process = ProcessBuilder::default()
+        .terminal(false)
+        .user(UserBuilder::default().uid(0_u32).gid(0_u32).build()?)
+        .args(with.command.clone())
+        .env(Vec::new())
+        .cwd("/")
+        .capabilities(capabilities)
+        .rlimits(Vec::new())
+        .no_new_privileges(true)
+        .build()?;
+    SpecBuilder::default()
+        .version(SPEC_VERSION)
+        .process(process)
+        .root(RootBuilder::default().path(with.root.clone()).readonly(false).build()?)
+        .hostname(with.plan.hostname.clone())
+        .mounts(mounts(with)?)
+        .linux(linux(with)?)
+        .build()
+}
+
+/// The same as in a sandbox of the back end `namespace`.
+fn capabilities() -> Capabilities {
+    jail::WORKLOAD_CAPABILITIES.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+fn linux(with: &Ingredients<'_>) -> Result<Linux, OciSpecError> {
+    let namespace = |kind| LinuxNamespaceBuilder::default().typ(kind).build();
+    let namespaces: Vec<LinuxNamespace> = NAMESPACES.into_iter().map(namespace).collect::<Result<_, _>>()?;
+    let linux = LinuxBuilder::default()
+        .namespaces(namespaces)
+        .cgroups_path(with.cgroup.clone())
+        .resources(resources(&with.plan.limits, with.walls)?)
+        .masked_paths(get_default_maskedpaths())
+        .readonly_paths(get_default_readonly_paths());
+    match with.walls {
+        Walls::HostKernel => linux.seccomp(filter()?).build(),
+        // The workload never makes a system call of the host's.
+        Walls::UserSpaceKernel => linux.build(),
+    }
+}
+
+/// In the host's kernel only devices are limited here: the guest is not limited at all, and the workload is in a cgroup of
+/// its own, which we make. gVisor's kernel is one process of the host, limited as a whole.
+fn resources(limits: &LimitsPlan, walls: Walls) -> Result<LinuxResources, OciSpecError> {
+    let nothing = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?;
+    let resources = LinuxResourcesBuilder::default().devices(vec![nothing]);
+    if walls == Walls::HostKernel {
+        return resources.build();
+    }
+    let bytes = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let quota = bytes(u64::from(limits.cpus.millis) * CPU_PERIOD_MICROS / 1000);
+    resources
+        .memory(
+            LinuxMemoryBuilder::default()
+                .limit(bytes(limits.memory.bytes()))
+                .swap(bytes(limits.memory_and_swap().bytes()))
+                .build()?,
+        )
+        .cpu(LinuxCpuBuilder::default().period(CPU_PERIOD_MICROS).quota(quota).build()?)
+        .pids(LinuxPidsBuilder::default().limit(-1_i64).build()?)
+        .build()
+}
+
+fn filter() -> Result<LinuxSeccomp, OciSpecError> {
+    let refused = LinuxSyscallBuilder::default()
+        .names(REFUSED_CALLS.map(str::to_owned).to_vec())
+        .action(LinuxSeccompAction::ScmpActErrno)
+        .errno_ret(libc::EPERM as u32)
+        .build()?;
+    // Its flags are in memory, where no filter can look. Programs fall back to `clone`.
+    let missing = LinuxSyscallBuilder::default()
+        .names(vec!["clone3".to_owned()])
+        .action(LinuxSeccompAction::ScmpActErrno)
+        .errno_ret(libc::ENOSYS as u32)
+        .build()?;
+    let mut syscalls = vec![refused, missing];
+    for flag in NAMESPACES.into_iter().chain([LinuxNamespaceType::User]).map(|kind| kind as u64) {
+        let has_flag = LinuxSeccompArgBuilder::default()
+            .index(0_usize)
+            .value(flag)
+            .value_two(flag)
+            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+            .build()?;
+        let cloning = LinuxSyscallBuilder::default()
+            .names(vec!["clone".to_owned()])
+            .action(LinuxSeccompAction::ScmpActErrno)
+            .errno_ret(libc::EPERM as u32)
+            .args(vec![has_flag])
+            .build()?;
+        syscalls.push(cloning);
+    }
+    LinuxSeccompBuilder::default().default_action(LinuxSeccompAction::ScmpActAllow).syscalls(syscalls).build()
+}
+
+fn mounts(with: &Ingredients<'_>) -> Result<Vec<Mount>, OciSpecError> {
+    let limits = &with.plan.limits;
+    let tmpfs = |at: &str, bytes: u64, mode: &str| {
+        let options = format!("nosuid,nodev,mode={mode},size={bytes}");
+        mount(at, "tmpfs", Path::new("tmpfs"), &options)
+    };
+    let mut mounts = vec![
+        mount("/proc", "proc", Path::new("proc"), "nosuid,noexec,nodev")?,
+        mount("/dev", "tmpfs", Path::new("tmpfs"), "nosuid,strictatime,mode=755,size=65536k")?,
+        mount(
+            "/dev/pts",
+            "devpts",
+            Path::new("devpts"),
+            "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620",
+        )?,
+        tmpfs("/dev/shm", limits.shm.bytes(), "1777")?,
+        mount("/dev/mqueue", "mqueue", Path::new("mqueue"), "nosuid,noexec,nodev")?,
+        mount("/sys", "sysfs", Path::new("sysfs"), "nosuid,noexec,nodev,ro")?,
+        tmpfs("/run", RUN_BYTES, "755")?,
+        tmpfs("/tmp", limits.tmp.bytes(), "1777")?,
+        mount(PROGRAM_AT, "bind", &with.program, "bind,ro,nosuid,nodev")?,
+    ];
+    if let Some(socket) = &with.socket {
+        mounts.push(mount(SOCKET_AT, "bind", socket, "bind,rw,nosuid,nodev,noexec")?);
+    }
+    if let Some(usr) = &with.usr {
+        mounts.push(mount("/usr", "bind", usr, "bind,rw,nosuid,nodev")?);
+    }
+    for directory in &with.bound {
+        mounts.push(mount(&directory.to_string_lossy(), "bind", directory, "bind,ro,nosuid,nodev")?);
+    }
+    for (planned, shown) in with.plan.mounts.iter().zip(&with.shown) {
+        let rights = if planned.readonly { "ro" } else { "rw" };
+        let exec = if planned.noexec { ",noexec" } else { "" };
+        mounts.push(match (&planned.source, shown) {
+            (MountOrigin::Tmpfs { size }, _) => {
+                let options = format!("nosuid,nodev,{rights}{exec},mode=1777,size={}", size.bytes());
+                mount(&planned.guest_path, "tmpfs", Path::new("tmpfs"), &options)?
+            }
+            (_, Some(shown)) => {
+                let options = format!("rbind,nosuid,nodev,{rights}{exec}");
+                mount(&planned.guest_path, "bind", shown, &options)?
+            }
+            // Refused before it comes to this.
+            (_, None) => continue,
+        });
+    }
+    Ok(mounts)
+}
+
+fn mount(at: &str, kind: &str, source: &Path, options: &str) -> Result<Mount, OciSpecError> {
+    let options: Vec<String> = options.split(',').map(str::to_owned).collect();
+    MountBuilder::default().destination(at).typ(kind).source(source).options(options).build()
+}

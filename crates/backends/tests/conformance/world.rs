@@ -1,0 +1,149 @@
+//! A back end on a home of its own.
+
+use std::path::{Path, PathBuf};
+
+use backends::{
+    namespace::{Directories, NamespaceBackend},
+    oci::OciBackend,
+    process::ProcessBackend,
+};
+use sandbox::{Backend, BackendError, Base, Defaults, Instance, SandboxId, SandboxPlan, SandboxSpec};
+
+use crate::{
+    GUEST,
+    client::{PATIENCE, fresh_id},
+};
+
+#[derive(Debug, Clone)]
+pub(crate) enum Which {
+    Namespace,
+    /// A runtime by its name.
+    Oci(&'static str),
+    Process,
+}
+
+impl Which {
+    pub(crate) fn all() -> [Self; 5] {
+        [Self::Namespace, Self::Oci("runc"), Self::Oci("crun"), Self::Oci("runsc"), Self::Process]
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Oci(runtime) => runtime,
+            Self::Process => "process",
+        }
+    }
+
+    async fn start(&self, directories: &Directories) -> Result<Box<dyn Backend>, BackendError> {
+        let directories = directories.clone();
+        Ok(match self {
+            Self::Namespace => Box::new(NamespaceBackend::new(directories, None).await?),
+            Self::Process => Box::new(ProcessBackend::new(directories, &[GUEST])?),
+            Self::Oci(name) => {
+                let runtime = find_program(name).ok_or_else(|| BackendError::Unsupported {
+                    what: format!("the program {name} is missing"),
+                    next: None,
+                })?;
+                Box::new(OciBackend::new(directories, &runtime, &[GUEST]).await?)
+            }
+        })
+    }
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let all = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    all.map(|directory| directory.join(name)).find(|file| Path::is_file(file))
+}
+
+/// What the child of the spawner becomes.
+pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
+        handoff;
+    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
+    let sockets = sockets.map(|gate| guest::SocketGate {
+        listener: gate.listener,
+        max_netlink: gate.max_netlink,
+        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
+    });
+    let config = guest::GuestConfig {
+        transport: listener.into(),
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        home: None,
+        sockets,
+    };
+    i32::from(guest::run(config).is_err())
+}
+
+pub(crate) struct World {
+    which: Which,
+    _place: tempfile::TempDir,
+    pub(crate) directories: Directories,
+    backend: Option<Box<dyn Backend>>,
+}
+
+impl World {
+    pub(crate) async fn new(which: Which) -> Result<Self, String> {
+        let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
+        let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
+        let backend = which.start(&directories).await.map_err(|error| error.to_string())?;
+        Ok(Self { which, _place: place, directories, backend: Some(backend) })
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        self.backend.as_deref().expect("a back end")
+    }
+
+    /// As if the daemon had died and another one begun: everything that it knew is gone.
+    pub(crate) async fn restart(&mut self) {
+        drop(self.backend.take());
+        self.backend = Some(self.which.start(&self.directories).await.unwrap());
+    }
+
+    /// Leaves nothing on the host.
+    pub(crate) async fn end(self) {
+        self.backend().sweep(&[], &[]).await.unwrap();
+    }
+
+    pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
+        let id = fresh_id();
+        let directory = self.files_of(&id);
+        sandbox::plan(&id, &"box".parse().unwrap(), spec, directory, &Defaults::default(), &Base::host())
+            .unwrap()
+    }
+
+    pub(crate) fn plan(&self) -> SandboxPlan {
+        self.plan_with(&SandboxSpec::default())
+    }
+
+    pub(crate) fn files_of(&self, id: &SandboxId) -> PathBuf {
+        self.directories.home.join("sandboxes").join(id.as_str())
+    }
+
+    /// What is `/root` in requests, as commands in this sandbox see it.
+    pub(crate) fn root_home(&self, plan: &SandboxPlan) -> String {
+        match self.which {
+            Which::Process => self.files_of(&plan.id).join("process").display().to_string(),
+            _ => "/root".to_owned(),
+        }
+    }
+
+    /// Who root inside is, as commands in sandboxes see it.
+    pub(crate) fn root_uid(&self) -> u32 {
+        if self.has_root() { 0 } else { rustix::process::geteuid().as_raw() }
+    }
+
+    /// Whether sandboxes have a root file system of their own.
+    pub(crate) fn has_root(&self) -> bool {
+        !matches!(self.which, Which::Process)
+    }
+
+    pub(crate) async fn create(&self, plan: &SandboxPlan) -> Box<dyn Instance> {
+        let made = tokio::time::timeout(PATIENCE, self.backend().create(plan)).await.unwrap();
+        made.unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
+    }
+}

@@ -1,0 +1,278 @@
+//! A daemon of the bench's own, in a directory that goes with it, and a client for its Unix socket.
+
+use std::{
+    cell::RefCell,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+    client::conn::http1::{self, SendRequest},
+    header::{CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    net::UnixStream,
+    process::{Child, Command},
+};
+
+use crate::report::Report;
+
+/// How long the daemon may take to come and to leave.
+const PATIENCE: Duration = Duration::from_secs(20);
+const JSON: &str = "application/json";
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+pub(crate) struct Daemon {
+    program: PathBuf,
+    process: Child,
+    directory: TempDir,
+    /// Connections for the next request.
+    kept: RefCell<Vec<SendRequest<Body>>>,
+}
+
+impl Daemon {
+    /// Starts `program` and waits until it answers; `arguments` follow `serve`.
+    pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("warren-bench-").tempdir()?;
+        let process = command(program, &directory)
+            .arg("serve")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("could not start {}", program.display()))?;
+        let mut daemon = Self { program: program.to_owned(), process, directory, kept: RefCell::default() };
+        let deadline = Instant::now() + PATIENCE;
+        while UnixStream::connect(daemon.socket()).await.is_err() {
+            if let Some(status) = daemon.process.try_wait()? {
+                bail!("the daemon ended ({status}); `warren doctor` tells what this host lacks");
+            }
+            if Instant::now() > deadline {
+                bail!("the daemon is not ready after {PATIENCE:?}");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(daemon)
+    }
+
+    /// Ends it and takes its directory away. Sandboxes outlive their daemon, so those of a run that failed go first.
+    pub(crate) async fn stop(mut self) {
+        let left = self.get("/sandboxes").await.unwrap_or_default();
+        for sandbox in left["sandboxes"].as_array().into_iter().flatten() {
+            self.remove(sandbox["id"].as_str().unwrap_or_default()).await.ok();
+        }
+        if let Some(pid) = self.pid() {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+            tokio::time::timeout(PATIENCE, self.process.wait()).await.ok();
+        }
+    }
+
+    /// The same program, as a client of this daemon.
+    pub(crate) fn command(&self) -> Command {
+        command(&self.program, &self.directory)
+    }
+
+    /// For files that go with the bench.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
+    fn run_directory(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.run_directory().join("warren.sock")
+    }
+
+    /// Where it listens on TCP, if it was told to. It writes that down after its socket is there.
+    pub(crate) async fn address(&self) -> Result<SocketAddr> {
+        let path = self.run_directory().join("http.json");
+        let deadline = Instant::now() + PATIENCE;
+        while !path.exists() && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        let note: Value = serde_json::from_slice(&fs::read(path)?)?;
+        let address = note["url"].as_str().and_then(|url| url.split_once("://")?.1.parse().ok());
+        address.with_context(|| format!("no address in {note}"))
+    }
+
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(i32::try_from(self.process.id()?).ok()?)
+    }
+
+    /// Its resident memory.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
+        kib_field(&status, "VmRSS:")
+    }
+
+    /// What only the guest of that sandbox has in memory.
+    pub(crate) fn guest_private_bytes(&self, sandbox: &str) -> Option<u64> {
+        let pid = fs::read_to_string(self.run_directory().join(sandbox).join("pid")).ok()?;
+        let pid: i32 = pid.split_whitespace().next()?.parse().ok()?;
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        Some(kib_field(&rollup, "Private_Clean:")? + kib_field(&rollup, "Private_Dirty:")?)
+    }
+
+    /// Makes a sandbox and returns its id.
+    pub(crate) async fn create(&self, spec: Value) -> Result<String> {
+        text(&self.post("/sandboxes", spec).await?, "/id")
+    }
+
+    pub(crate) async fn remove(&self, sandbox: &str) -> Result<()> {
+        self.delete(&format!("/sandboxes/{sandbox}?force=true")).await
+    }
+
+    /// Runs a command that must succeed and returns what it printed.
+    pub(crate) async fn exec(&self, sandbox: &str, command: &[&str]) -> Result<String> {
+        let route = format!("/sandboxes/{sandbox}/execs?wait=true");
+        let result = self.post(&route, json!({ "command": command })).await?;
+        if result["exitCode"] != 0 {
+            bail!("{command:?} did not work: {result}");
+        }
+        Ok(result.pointer("/stdout/text").and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    /// The same by a shell.
+    pub(crate) async fn shell(&self, sandbox: &str, script: &str) -> Result<String> {
+        self.exec(sandbox, &["/bin/sh", "-c", script]).await
+    }
+
+    pub(crate) async fn get(&self, route: &str) -> Result<Value> {
+        json_of(self.call(Method::GET, route, JSON, whole("")).await?).await
+    }
+
+    pub(crate) async fn post(&self, route: &str, body: Value) -> Result<Value> {
+        json_of(self.call(Method::POST, route, JSON, whole(body.to_string())).await?).await
+    }
+
+    /// The same where the answer comes in lines of JSON; returns the last one.
+    pub(crate) async fn post_for_last_line(&self, route: &str, body: Value) -> Result<Value> {
+        let body = self.call(Method::POST, route, JSON, whole(body.to_string())).await?;
+        let bytes = body.collect().await?.to_bytes();
+        let last = bytes.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        Ok(serde_json::from_slice(last)?)
+    }
+
+    pub(crate) async fn delete(&self, route: &str) -> Result<()> {
+        self.call(Method::DELETE, route, JSON, whole("")).await?.collect().await?;
+        Ok(())
+    }
+
+    /// Sends bytes in one piece after another.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        route: &str,
+        pieces: impl Iterator<Item = Bytes> + Send + 'static,
+    ) -> Result<()> {
+        let body = StreamBody::new(stream::iter(pieces.map(|piece| Ok(Frame::data(piece)))));
+        self.call(method, route, "application/octet-stream", body.boxed_unsync()).await?.collect().await?;
+        Ok(())
+    }
+
+    /// The answer's bytes as they come.
+    pub(crate) async fn read(&self, route: &str) -> Result<Incoming> {
+        self.call(Method::GET, route, JSON, whole("")).await
+    }
+
+    /// The answer's body. Routes begin after `/v1`.
+    async fn call(&self, method: Method, route: &str, kind: &str, body: Body) -> Result<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/v1{route}"))
+            .header(HOST, "warren")
+            .header(CONTENT_TYPE, kind)
+            .body(body)?;
+        let mut sender = self.connection().await?;
+        let answer = sender.send_request(request).await?;
+        self.kept.borrow_mut().push(sender);
+        checked(answer, route).await
+    }
+
+    /// A kept connection whose last answer was read to its end, or a new one.
+    async fn connection(&self) -> Result<SendRequest<Body>> {
+        // A connection whose answer was just read to its end is free once its task has noticed.
+        tokio::task::yield_now().await;
+        let free = {
+            let mut kept = self.kept.borrow_mut();
+            kept.retain(|sender| !sender.is_closed());
+            kept.iter().position(SendRequest::is_ready).map(|position| kept.swap_remove(position))
+        };
+        if let Some(sender) = free {
+            return Ok(sender);
+        }
+        let stream = UnixStream::connect(self.socket()).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        sender.ready().await?;
+        Ok(sender)
+    }
+}
+
+fn command(program: &Path, directory: &TempDir) -> Command {
+    let mut command = Command::new(program);
+    command.env("WARREN_HOME", directory.path().join("home")).env("WARREN_RUN", directory.path().join("run"));
+    command
+}
+
+fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+async fn checked(answer: Response<Incoming>, route: &str) -> Result<Incoming> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer.into_body());
+    }
+    let body = answer.into_body().collect().await?.to_bytes();
+    bail!("{route} answered {status}: {}", String::from_utf8_lossy(&body))
+}
+
+async fn json_of(body: Incoming) -> Result<Value> {
+    Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
+}
+
+/// A text within an answer.
+pub(crate) fn text(answer: &Value, pointer: &str) -> Result<String> {
+    let found = answer.pointer(pointer).and_then(Value::as_str);
+    found.map(str::to_owned).with_context(|| format!("no {pointer} in {answer}"))
+}
+
+/// What a report begins with.
+pub(crate) fn machine() -> Report {
+    Report {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        rootless: !rustix::process::geteuid().is_root(),
+        ..Report::default()
+    }
+}
+
+/// A line such as `VmRSS:   1234 kB`, in bytes.
+pub(crate) fn kib_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,82 @@
+//! How fast Warren is, beside others on the same machine in the same run: `cargo run --release -p bench`.
+//!
+//! The bench knows the product as any client does: a program that it starts, and what that answers over REST and MCP. Machines
+//! are shared and noisy, so what is compared runs turn by turn, and the ratios are what to read.
+#![forbid(unsafe_code)]
+
+mod code;
+mod daemon;
+mod mcp;
+mod peers;
+mod report;
+mod samples;
+mod spine;
+mod storage;
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+
+/// Measure how fast sandboxes are on this machine, beside its peers
+///
+/// Uses a daemon and directories of its own. bwrap, runc and docker take part where they are installed. What is compared
+/// runs turn by turn, so read the ratios: the first of each group is 1.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    suite: Option<Suite>,
+    #[command(flatten)]
+    spine: spine::Options,
+    /// The program that is measured; the `warren` beside this program when absent
+    #[arg(long, global = true, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Suite {
+    /// Code: the first result of a new sandbox, warm cells, forks, many cells, beside python3 -c and Jupyter
+    Code(code::Options),
+    /// MCP: from spawn to the first answer, lists, commands, many clients at once
+    Mcp(mcp::Options),
+    /// Storage: images of many layers, unpacking beside tar, pulls beside plain downloads, snapshots, forks
+    Storage(storage::Options),
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let program = match arguments.program {
+        Some(program) => program,
+        None => std::env::current_exe()?.with_file_name("warren"),
+    };
+    let program = program
+        .canonicalize()
+        .with_context(|| format!("{}: build it first (make build)", program.display()))?;
+    // One thread: the kernel's floor is measured by a process that clones itself.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        match &arguments.suite {
+            None => spine::measure(&program, &arguments.spine).await,
+            Some(Suite::Code(options)) => code::measure(&program, options).await,
+            Some(Suite::Mcp(options)) => mcp::measure(&program, options).await,
+            Some(Suite::Storage(options)) => storage::measure(&program, options).await,
+        }
+    })?;
+    let text = if arguments.json { serde_json::to_string_pretty(&report)? } else { report.as_text() };
+    Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+/// Shows how far long work is, on a terminal only, each time on the same line.
+fn progress(what: &str, done: usize, of: usize) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        write!(stderr, "\r\x1b[K{what} {done}/{of}\r").and_then(|()| stderr.flush()).ok();
+    }
+}

@@ -1,0 +1,96 @@
+//! What was measured, as people and programs read it.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::samples::{Samples, Summary};
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    pub(crate) version: String,
+    pub(crate) kernel: String,
+    pub(crate) processors: usize,
+    pub(crate) rootless: bool,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) facts: Vec<Fact>,
+}
+
+/// One thing that was done many times.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) who: String,
+    #[serde(flatten)]
+    pub(crate) times: Summary,
+    /// Median over the median of the first of the same `what`.
+    pub(crate) ratio: f64,
+}
+
+/// One thing that was measured once.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Fact {
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+}
+
+impl Report {
+    /// Adds those who did the same thing. The first is what the others are compared with.
+    pub(crate) fn compare(&mut self, what: &str, who: Vec<(String, Samples)>) {
+        let mut base = None;
+        for (who, samples) in who {
+            let Some(times) = samples.summary() else { continue };
+            let base = *base.get_or_insert(times.p50_ms);
+            self.rows.push(Row { what: what.to_owned(), who, times, ratio: times.p50_ms / base });
+        }
+    }
+
+    pub(crate) fn fact(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
+        self.facts.push(Fact { what: what.into(), value, unit });
+    }
+
+    pub(crate) fn as_text(&self) -> String {
+        let mut last = "";
+        let times = self.rows.iter().map(|row| {
+            let what = if row.what == last { "" } else { row.what.as_str() };
+            last = &row.what;
+            let t = row.times;
+            let ms = |value: f64| format!("{value:.2}");
+            let ratio = format!("{:.2}×", row.ratio);
+            let runs = t.runs.to_string();
+            [
+                what.to_owned(),
+                row.who.clone(),
+                runs,
+                ms(t.min_ms),
+                ms(t.p50_ms),
+                ms(t.p95_ms),
+                ms(t.p99_ms),
+                ratio,
+            ]
+        });
+        let times = render_table(["WHAT", "WHO", "RUNS", "MIN ms", "P50", "P95", "P99", "RATIO"], times);
+        let facts =
+            self.facts.iter().map(|fact| [fact.what.clone(), format!("{:.2} {}", fact.value, fact.unit)]);
+        let facts = render_table(["MEASURED ONCE", ""], facts);
+        let user = if self.rootless { "ordinary user" } else { "root" };
+        let head = format!(
+            "warren {} on Linux {}, {} processors, as {user}",
+            self.version, self.kernel, self.processors
+        );
+        format!("{head}\n\n{times}\n\n{facts}")
+    }
+}
+
+/// A heading, rows, columns set apart by spaces.
+fn render_table<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(heading).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    table.lines().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}

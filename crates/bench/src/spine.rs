@@ -1,0 +1,278 @@
+//! What every sandbox does: it is made, runs a command, takes and gives files, alone and among many.
+
+use std::{
+    cell::Cell,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, future, stream};
+use http_body_util::BodyExt as _;
+use hyper::Method;
+use serde_json::json;
+
+use crate::{
+    daemon::{Daemon, kib_field, machine},
+    peers::Peer,
+    progress,
+    report::Report,
+    samples::{Samples, millis},
+};
+
+/// Sandboxes removed at the same time when a scenario ends.
+const REMOVALS_AT_ONCE: usize = 16;
+/// Idle sandboxes whose memory is measured.
+const IDLE_SANDBOXES: usize = 40;
+const FILE_PATH: &str = "/root/bench.bin";
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often each thing is measured
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+    /// Sandboxes created at once
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    burst: u32,
+    /// Sandboxes alive while creation is measured again
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    alive: u32,
+    /// Size of the file that goes in and out, in MiB
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    file_mib: u32,
+}
+
+pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report> {
+    let start = Instant::now();
+    let daemon = Daemon::start(program, &[]).await?;
+    let mut report = machine();
+    report.fact("daemon, start → ready", millis(start.elapsed()), "ms");
+    let mut spine = Spine { runs: options.runs as usize, options, daemon: &daemon, report };
+    let measured = spine.measure().await;
+    let report = spine.report;
+    daemon.stop().await;
+    measured.map(|()| report)
+}
+
+struct Spine<'a> {
+    runs: usize,
+    options: &'a Options,
+    daemon: &'a Daemon,
+    report: Report,
+}
+
+impl Spine<'_> {
+    async fn measure(&mut self) -> Result<()> {
+        self.first_output().await?;
+        self.warm_exec().await?;
+        self.files().await?;
+        self.burst().await?;
+        self.idle_memory().await?;
+        self.crowded().await?;
+        if let Some(bytes) = self.daemon.bytes() {
+            self.report.fact("daemon, resident at the end", bytes as f64 / 1024.0 / 1024.0, "MiB");
+        }
+        Ok(())
+    }
+
+    /// From nothing to the first command's output, turn by turn with the kernel's floor and the peers.
+    async fn first_output(&mut self) -> Result<()> {
+        let scratch = self.daemon.scratch().join("peers");
+        fs::create_dir_all(&scratch)?;
+        let peers = Peer::installed(&scratch);
+        let floor = Floor::new(&scratch)?;
+        let mut bare = Samples::default();
+        let mut ours = Samples::default();
+        let mut whole = Samples::default();
+        let mut others = vec![Samples::default(); peers.len()];
+        for run in 0..=self.runs {
+            let is_warm_up = run == 0;
+            let floor_took = floor.run()?;
+            let (created, removed) = self.create_echo_remove().await?;
+            let mut took = Vec::with_capacity(peers.len());
+            for peer in &peers {
+                took.push(peer.run()?);
+            }
+            if !is_warm_up {
+                bare.push(floor_took);
+                ours.push(created);
+                whole.push(removed);
+                for (samples, took) in others.iter_mut().zip(took) {
+                    samples.push(took);
+                }
+            }
+            progress("create → first output", run, self.runs);
+        }
+        let mut who = vec![
+            ("kernel floor".to_owned(), bare),
+            ("warren".to_owned(), ours),
+            ("warren, with removal".to_owned(), whole),
+        ];
+        who.extend(peers.iter().map(|peer| peer.name.to_owned()).zip(others));
+        self.report.compare("create → first output", who);
+        Ok(())
+    }
+
+    async fn create_echo_remove(&self) -> Result<(Duration, Duration)> {
+        let start = Instant::now();
+        let sandbox = self.create_and_echo().await?;
+        let created = start.elapsed();
+        self.daemon.remove(&sandbox).await?;
+        Ok((created, start.elapsed()))
+    }
+
+    async fn create_and_echo(&self) -> Result<String> {
+        let sandbox = self.daemon.create(json!({})).await?;
+        self.daemon.shell(&sandbox, "echo ready").await?;
+        Ok(sandbox)
+    }
+
+    /// A command in a sandbox that is there, beside the same command with no sandbox.
+    async fn warm_exec(&mut self) -> Result<()> {
+        let sandbox = self.daemon.create(json!({})).await?;
+        let (mut bare, mut ours) = (Samples::default(), Samples::default());
+        for run in 0..=self.runs * 4 {
+            let start = Instant::now();
+            Command::new("/bin/true").status()?;
+            let without = start.elapsed();
+            let start = Instant::now();
+            self.daemon.exec(&sandbox, &["/bin/true"]).await?;
+            let with = start.elapsed();
+            if run > 0 {
+                bare.push(without);
+                ours.push(with);
+            }
+            progress("exec", run, self.runs * 4);
+        }
+        self.report.compare("exec true", vec![("fork+exec".to_owned(), bare), ("warren".to_owned(), ours)]);
+        self.daemon.remove(&sandbox).await
+    }
+
+    async fn files(&mut self) -> Result<()> {
+        let disk_mib = f64::from(self.options.file_mib);
+        let sandbox = self.daemon.create(json!({})).await?;
+        let route = format!("/sandboxes/{sandbox}/files/content?path={FILE_PATH}");
+        let chunk = Bytes::from(vec![0x5a; CHUNK_BYTES]);
+        let chunks = self.options.file_mib as usize * (1024 * 1024 / CHUNK_BYTES);
+        let (mut written, mut read) = (f64::MAX, f64::MAX);
+        for run in 0..3 {
+            let start = Instant::now();
+            self.daemon.send(Method::PUT, &route, std::iter::repeat_n(chunk.clone(), chunks)).await?;
+            written = written.min(start.elapsed().as_secs_f64());
+            let start = Instant::now();
+            let mut body = self.daemon.read(&route).await?;
+            let mut total = 0;
+            while let Some(frame) = body.frame().await {
+                total += frame?.data_ref().map_or(0, Bytes::len);
+            }
+            read = read.min(start.elapsed().as_secs_f64());
+            ensure!(total == chunks * CHUNK_BYTES, "{total} bytes came back");
+            progress("files", run, 2);
+        }
+        self.report.fact("file in, best of 3", disk_mib / written, "MiB/s");
+        self.report.fact("file out, best of 3", disk_mib / read, "MiB/s");
+        self.daemon.remove(&sandbox).await
+    }
+
+    /// Many at once: each made, its first command run.
+    async fn burst(&mut self) -> Result<()> {
+        let start = Instant::now();
+        let each_one = (0..self.options.burst).map(async |_| {
+            let start = Instant::now();
+            let sandbox = self.create_and_echo().await?;
+            anyhow::Ok((sandbox, start.elapsed()))
+        });
+        let made = future::try_join_all(each_one).await?;
+        let what = format!("burst of {}: create → first output", self.options.burst);
+        self.report.fact(format!("{what}, all"), millis(start.elapsed()), "ms");
+        let (ids, times): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        self.report.compare(&what, vec![("warren".to_owned(), Samples::from(times))]);
+        self.remove_all(ids).await
+    }
+
+    async fn idle_memory(&mut self) -> Result<()> {
+        let before = available_memory();
+        let ids = self.create_many(IDLE_SANDBOXES).await?;
+        let after = available_memory();
+        let own: Vec<u64> = ids.iter().filter_map(|id| self.daemon.guest_private_bytes(id)).collect();
+        if !own.is_empty() {
+            let mean = own.iter().sum::<u64>() as f64 / own.len() as f64;
+            self.report.fact("idle sandbox, its guest's own memory", mean / 1024.0, "KiB");
+        }
+        if let (Some(before), Some(after)) = (before, after) {
+            let each = before.saturating_sub(after) as f64 / ids.len() as f64;
+            self.report.fact("idle sandbox, all the host gave for it", each / 1024.0, "KiB");
+        }
+        self.remove_all(ids).await
+    }
+
+    /// Creation again with many alive, turn by turn compared with creation alone before.
+    async fn crowded(&mut self) -> Result<()> {
+        let alone = self.create_again().await?;
+        let ids = self.create_many(self.options.alive as usize).await?;
+        let crowded = self.create_again().await?;
+        let names = ["alone".to_owned(), format!("{} alive", self.options.alive)];
+        self.report
+            .compare("create → first output, by company", names.into_iter().zip([alone, crowded]).collect());
+        self.remove_all(ids).await
+    }
+
+    async fn create_again(&self) -> Result<Samples> {
+        let mut samples = Samples::default();
+        for _ in 0..self.runs {
+            samples.push(self.create_echo_remove().await?.0);
+        }
+        Ok(samples)
+    }
+
+    async fn create_many(&self, n: usize) -> Result<Vec<String>> {
+        let mut ids = Vec::with_capacity(n);
+        for made in 0..n {
+            ids.push(self.daemon.create(json!({})).await?);
+            progress("creating", made + 1, n);
+        }
+        Ok(ids)
+    }
+
+    async fn remove_all(&self, ids: Vec<String>) -> Result<()> {
+        stream::iter(ids)
+            .map(async |id| self.daemon.remove(&id).await)
+            .buffer_unordered(REMOVALS_AT_ONCE)
+            .try_collect()
+            .await
+    }
+}
+
+fn available_memory() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// The least that the kernel asks for such a place: the same namespaces, an overlay, an exec, no daemon.
+struct Floor {
+    scratch: PathBuf,
+    runs: Cell<u32>,
+}
+
+impl Floor {
+    fn new(scratch: &Path) -> Result<Self> {
+        let scratch = scratch.join("floor");
+        fs::create_dir_all(&scratch)?;
+        Ok(Self { scratch, runs: Cell::new(0) })
+    }
+
+    fn run(&self) -> Result<Duration> {
+        self.runs.set(self.runs.get() + 1);
+        let scratch = self.scratch.join(self.runs.get().to_string());
+        fs::create_dir(&scratch)?;
+        // `/usr` as the whole root: its `bin` and `lib` are then where programs look for them.
+        let lower = [PathBuf::from("/usr")];
+        let arguments = [OsStr::new("-c"), OsStr::new("exit 0")];
+        jail::run_bare(Path::new("/bin/sh"), &arguments, &lower, &scratch)
+            .context("the kernel floor could not be measured")
+    }
+}

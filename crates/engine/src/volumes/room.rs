@@ -1,0 +1,226 @@
+//! Room in a volume whose quota only measuring holds: what callers are about to write is claimed before it is written.
+
+use futures_util::StreamExt;
+use guest_protocol::Request;
+use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
+use store::VolumeRecord;
+
+use super::{Claim, Held, Measured};
+use crate::{ByteStream, core::Core, files};
+
+/// What every new file or directory counts as at least, as where disks are measured.
+const LEAST_BYTES: u64 = 4096;
+/// What a tar stream is made of: each header is one of these and begins at a multiple of its size.
+const TAR_BLOCK_BYTES: usize = 512;
+/// Most entries of a tree that is copied under a quota: more cannot be added up before.
+const MAX_COUNTED: u32 = 10_000;
+
+/// What may still be written; kept until that is done.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// As it was measured.
+    free: u64,
+    claim: Claim,
+    quota: ByteSize,
+    name: String,
+}
+
+impl Room {
+    /// Claims what the request takes at least; `None` where it takes nothing, or the volume's quota is held otherwise.
+    pub(crate) async fn for_request(
+        core: &Core,
+        volume: &VolumeRecord,
+        held: &Held,
+        request: &Request,
+    ) -> Result<Option<Self>> {
+        let takes_room = matches!(
+            request,
+            Request::Write { .. }
+                | Request::TarIn { .. }
+                | Request::Mkdir { .. }
+                | Request::Symlink { .. }
+                | Request::Copy { .. }
+        );
+        let is_measured = takes_room && volume.storage == Some(VolumeStorage::Directory);
+        let Some(quota) = volume.spec.quota.filter(|_| is_measured) else { return Ok(None) };
+        let claim = held.claim();
+        let used = core.measure_volume(volume, Measured::ToWrite).await.ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("volume {} cannot be measured", volume.spec.name))
+                .with_hint("Try again; without that its quota would not be held.")
+        })?;
+        let free = quota.bytes().saturating_sub(used.bytes());
+        let room = Self { free, claim, quota, name: volume.spec.name.to_string() };
+        let least = match request {
+            Request::Copy { from, .. } => size_of(held, from).await?,
+            _ => LEAST_BYTES,
+        };
+        room.less(least).map(Some)
+    }
+
+    /// The bytes of an upload, which break off where they would pass the quota.
+    pub(crate) fn bound(self, request: &Request, bytes: ByteStream) -> ByteStream {
+        if matches!(request, Request::TarIn { .. }) {
+            let mut counter = Counter::default();
+            return bounded(bytes, self, move |chunk| counter.count(chunk));
+        }
+        bounded(bytes, self, |chunk| chunk.len() as u64)
+    }
+
+    fn less(mut self, bytes: u64) -> Result<Self> {
+        if self.claim.take(bytes, self.free) { Ok(self) } else { Err(self.passed()) }
+    }
+
+    fn passed(&self) -> Error {
+        let message = format!("volume {} would pass its quota of {}", self.name, self.quota);
+        Error::new(ErrorKind::LimitReached, message)
+            .with_hint("Remove files from it, or use a volume with a higher quota.")
+    }
+}
+
+/// The bytes, and an error in place of the first that would pass the quota. `cost` says what a chunk counts as.
+fn bounded(bytes: ByteStream, room: Room, mut cost: impl FnMut(&[u8]) -> u64 + Send + 'static) -> ByteStream {
+    bytes
+        .scan(Some(room), move |room, chunk| {
+            let passed = match (room.take(), &chunk) {
+                (Some(left), Ok(chunk)) => left.less(cost(chunk)),
+                (Some(left), Err(_)) => Ok(left),
+                (None, _) => return std::future::ready(None),
+            };
+            std::future::ready(Some(match passed {
+                Ok(left) => {
+                    *room = Some(left);
+                    chunk
+                }
+                Err(error) => Err(error),
+            }))
+        })
+        .boxed()
+}
+
+/// Counts what a tar stream takes when it is unpacked: its bytes, but a whole block for each header. That is also what the last
+/// block of the header's file may take beyond its bytes.
+///
+/// Whatever has the checksum of a header counts as one, also in the middle of a file: whoever follows the sizes that an archive
+/// gives can be led to take headers for content.
+struct Counter {
+    block: [u8; TAR_BLOCK_BYTES],
+    n_filled: usize,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self { block: [0; TAR_BLOCK_BYTES], n_filled: 0 }
+    }
+}
+
+impl Counter {
+    fn count(&mut self, mut chunk: &[u8]) -> u64 {
+        let mut counted = chunk.len() as u64;
+        while !chunk.is_empty() {
+            let (now, rest) = chunk.split_at(chunk.len().min(TAR_BLOCK_BYTES - self.n_filled));
+            self.block[self.n_filled..][..now.len()].copy_from_slice(now);
+            self.n_filled += now.len();
+            chunk = rest;
+            if self.n_filled == TAR_BLOCK_BYTES {
+                self.n_filled = 0;
+                if makes_something(tar::Header::from_byte_slice(&self.block)) {
+                    counted += LEAST_BYTES - TAR_BLOCK_BYTES as u64;
+                }
+            }
+        }
+        counted
+    }
+}
+
+/// Whether this is a header, and not one that only tells more about the next.
+fn makes_something(header: &tar::Header) -> bool {
+    // Its own field counts as spaces.
+    let (before, after) = (&header.as_bytes()[..148], &header.as_bytes()[156..]);
+    let sum = before.iter().chain(after).fold(8 * u32::from(b' '), |sum, byte| sum + u32::from(*byte));
+    let kind = header.entry_type();
+    let tells_more = kind.is_gnu_longname()
+        || kind.is_gnu_longlink()
+        || kind.is_pax_local_extensions()
+        || kind.is_pax_global_extensions();
+    !tells_more && header.cksum().is_ok_and(|expected| expected == sum)
+}
+
+/// What a copy of this would take.
+async fn size_of(held: &Held, path: &str) -> Result<u64> {
+    let top = files::entry(files::ask(held.client(), &files::stat_request(path, true)?).await?)?;
+    let counted = |entry: &FileEntry| entry.size.max(LEAST_BYTES);
+    if top.kind != sandbox::FileKind::Directory {
+        return Ok(counted(&top));
+    }
+    let request = files::list_request(path, true, MAX_COUNTED)?;
+    let listing = files::listing(files::ask(held.client(), &request).await?, MAX_COUNTED)?;
+    if listing.truncated {
+        let message = format!("{path} has more than {MAX_COUNTED} entries, too many to copy under a quota");
+        return Err(
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy its directories one by one.")
+        );
+    }
+    Ok(listing.entries.iter().map(counted).fold(LEAST_BYTES, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, EntryType, Header};
+
+    use super::*;
+
+    fn entry(archive: &mut Builder<Vec<u8>>, kind: EntryType, name: &str, content: &[u8]) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, content).unwrap();
+    }
+
+    /// The same however the stream is cut.
+    #[track_caller]
+    fn counted(archive: &[u8]) -> u64 {
+        let counts = [1, 511, 512, 700, archive.len()].map(|n_bytes| {
+            let mut counter = Counter::default();
+            archive.chunks(n_bytes).map(|chunk| counter.count(chunk)).sum::<u64>()
+        });
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+        counts[0]
+    }
+
+    #[test]
+    fn each_entry_of_an_archive_counts_as_what_it_takes() {
+        let mut archive = Builder::new(vec![]);
+        let sizes = [0, 1, 512, 4095, 4096, 4097];
+        for (number, size) in sizes.into_iter().enumerate() {
+            entry(&mut archive, EntryType::Regular, &format!("file{number}"), &vec![b'x'; size]);
+        }
+        for number in 0..100 {
+            entry(&mut archive, EntryType::Directory, &format!("directory{number}/"), &[]);
+        }
+        let archive = archive.into_inner().unwrap();
+        let taken: u64 = sizes.iter().map(|size| (*size as u64).next_multiple_of(4096).max(4096)).sum();
+        let counted = counted(&archive);
+        assert!(counted >= taken + 100 * 4096, "{counted}");
+        assert_eq!(counted, archive.len() as u64 + 106 * (4096 - 512));
+    }
+
+    #[test]
+    fn a_long_name_counts_with_its_bytes_and_a_header_in_a_file_as_a_header() {
+        let mut inner = Builder::new(vec![]);
+        entry(&mut inner, EntryType::Regular, &"long".repeat(40), b"x");
+        let inner = inner.into_inner().unwrap();
+        assert_eq!(counted(&inner), inner.len() as u64 + 4096 - 512);
+        let mut outer = Builder::new(vec![]);
+        entry(&mut outer, EntryType::Regular, "inner.tar", &inner);
+        let outer = outer.into_inner().unwrap();
+        assert_eq!(counted(&outer), outer.len() as u64 + 2 * (4096 - 512));
+    }
+
+    #[test]
+    fn what_is_no_archive_counts_with_its_bytes() {
+        for byte in [0, b' ', b'0', b'x', 0xff] {
+            assert_eq!(counted(&[byte; 10_000]), 10_000);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The one shape of every failure.
+
+use sandbox::{Error, ErrorKind, Next, Overrun, SandboxState, Subject};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::schema;
+
+/// Body of every answer that is not a success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorDetail {
+    /// Stable; programs decide by it.
+    #[schema(schema_with = schema::error_kind)]
+    pub kind: ErrorKind,
+    /// Names the thing and the value. The words may change.
+    pub message: String,
+    /// What to do next, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::error_subject)]
+    pub subject: Option<Subject>,
+    /// The state of the sandbox, where that is the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::sandbox_state)]
+    pub state: Option<SandboxState>,
+    /// The limit that would be passed, where that is the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::error_limit)]
+    pub limit: Option<Overrun>,
+    /// What to do next, for programs; the hint says it in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::error_next)]
+    pub next: Option<Next>,
+    /// Finds the request in the daemon's log.
+    pub request_id: String,
+}
+
+impl ErrorDetail {
+    /// An error as it goes out, with the hint in the words of the front end that tells it.
+    pub fn new(error: &Error, hint: Option<String>, request_id: &str) -> Self {
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            hint,
+            subject: error.subject().cloned(),
+            state: error.state(),
+            limit: error.limit(),
+            next: error.next().filter(|next| !matches!(next, Next::Advice(_))).cloned(),
+            request_id: request_id.to_owned(),
+        }
+    }
+
+    /// The error that it was, for whoever asked.
+    pub fn into_error(self) -> Error {
+        let mut error = Error::new(self.kind, self.message);
+        if let Some(Subject { what, name }) = self.subject {
+            error = error.about(what, name);
+        }
+        if let Some(state) = self.state {
+            error = error.in_state(state);
+        }
+        if let Some(Overrun { limit, most, asked }) = self.limit {
+            error = error.over(limit, most, asked);
+        }
+        error.with_next(self.next.or(self.hint.map(Next::Advice)))
+    }
+}

@@ -1,0 +1,222 @@
+//! A surface: what one sort of client is served. The native one is a value beside others, so one daemon can serve several.
+
+use std::{collections::HashMap, fmt};
+
+use sandbox::{Error, ErrorKind};
+use serde_json::Value;
+
+use super::{
+    Toolsets,
+    arguments::nearest,
+    call::Call,
+    envelope::{Answer, Envelope, Failure, Part, ToolResult},
+    prompts::{self, Prompt},
+    schema::JsonObject,
+    tool::{Schemas, Tool},
+    tools,
+};
+
+/// Told to every client of the native surface when it comes; some put it before the model.
+const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
+    command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
+    sandbox_package_install adds packages, sandbox_remove ends it. Every tool \
+    answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
+    Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
+
+/// How answers and failures look on a surface.
+pub(crate) trait Form: fmt::Debug + Send + Sync {
+    /// The schema of answers whose data has this one; `None` where answers are text only.
+    fn schema(&self, data: &Value) -> Option<JsonObject>;
+    fn answer(&self, answer: Answer<Value>) -> Reply;
+    fn failure(&self, failure: Failure) -> Reply;
+}
+
+/// What goes out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reply {
+    /// For models. Absent: the data, as JSON.
+    pub(crate) text: Option<String>,
+    /// For programs.
+    pub(crate) data: Option<Value>,
+    /// What stands beside the text.
+    pub(crate) parts: Vec<Part>,
+    /// The code of a failure.
+    pub(crate) error_code: Option<String>,
+}
+
+/// Which tools there are, by which names and in which order, how their answers look, and what a client is told beside them.
+#[derive(Debug)]
+pub(crate) struct Surface {
+    pub(crate) instructions: &'static str,
+    pub(crate) prompts: &'static [Prompt],
+    form: Box<dyn Form>,
+    tools: Vec<Served>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+/// A tool as this surface lists it.
+#[derive(Debug)]
+struct Served {
+    tool: Tool,
+    output: Option<Schemas>,
+}
+
+impl Surface {
+    /// Warren's own: every tool, each answer in the envelope. It takes some milliseconds to make, so whoever serves it makes one
+    /// and keeps it.
+    pub(crate) fn native() -> Self {
+        Self::new(INSTRUCTIONS, &prompts::NATIVE, Box::new(Envelope), tools::all())
+    }
+
+    pub(crate) fn new(
+        instructions: &'static str,
+        prompts: &'static [Prompt],
+        form: Box<dyn Form>,
+        tools: Vec<Tool>,
+    ) -> Self {
+        let by_name = tools.iter().enumerate().map(|(index, tool)| (tool.name, index)).collect();
+        let served = |tool: Tool| Served { output: form.schema(&tool.data).map(Schemas::new), tool };
+        let tools = tools.into_iter().map(served).collect();
+        Self { instructions, prompts, form, tools, by_name }
+    }
+
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.iter().map(|served| &served.tool)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
+        self.by_name.get(name).map(|index| &self.tools[*index].tool)
+    }
+
+    /// The schema of what a tool answers here.
+    pub(crate) fn output_of(&self, name: &str) -> Option<&Schemas> {
+        self.by_name.get(name).and_then(|index| self.tools[*index].output.as_ref())
+    }
+
+    pub(crate) fn shown<'a>(&'a self, sets: &'a Toolsets) -> impl Iterator<Item = &'a Tool> {
+        self.tools().filter(|tool| tool.is_shown(sets))
+    }
+
+    /// Calls a tool, shown or not. Whatever goes wrong is in the reply.
+    pub(crate) async fn call(&self, name: &str, call: Call, arguments: Option<JsonObject>) -> Reply {
+        match self.run(name, call, arguments).await {
+            Ok(answer) => self.form.answer(answer),
+            Err(failure) => self.form.failure(failure),
+        }
+    }
+
+    /// The same, before it is given the surface's form.
+    pub(crate) async fn run(
+        &self,
+        name: &str,
+        call: Call,
+        arguments: Option<JsonObject>,
+    ) -> ToolResult<Value> {
+        let Some(tool) = self.find(name) else { return Err(self.no_such_tool(name)) };
+        // The engine refuses changes. A call that happens to change nothing would get through, so the tool's kind decides.
+        if !tool.hints.read_only {
+            call.who.may_change()?;
+        }
+        (tool.run)(call, arguments).await
+    }
+
+    /// A call that failed before its tool was reached.
+    pub(crate) fn failed(&self, failure: Failure) -> Reply {
+        self.form.failure(failure)
+    }
+
+    fn no_such_tool(&self, name: &str) -> Failure {
+        let shown: String = name.chars().take(64).collect();
+        let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
+        failure.with_hint(match nearest(name, self.tools().map(|tool| tool.name)) {
+            Some(known) => format!("Did you mean {known}? toolset_list names every tool."),
+            None => "Call toolset_list to see every tool.".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Access, Principal};
+    use serde_json::json;
+
+    use super::*;
+    use crate::mcp::{
+        testing::{Client, native},
+        tool::Hints,
+    };
+
+    #[tokio::test]
+    async fn whoever_may_only_look_is_refused_before_a_tool_that_changes_looks_at_anything() {
+        let mut client = Client::new().await;
+        client.data("sandbox_create", json!({ "name": "box" })).await;
+        client.call.who = Principal { access: Access::ReadOnly, ..Principal::developer("reader") };
+        for tool in native().tools().filter(|tool| !tool.hints.read_only) {
+            client.error(tool.name, json!({}), "denied").await;
+        }
+        // Nothing would change, and it is refused all the same.
+        client.error("sandbox_start", json!({ "name": "box" }), "denied").await;
+        client.data("toolset_enable", json!({ "toolsets": ["all"] })).await;
+    }
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let surface = native();
+        assert_eq!(surface.by_name.len(), surface.tools.len());
+        for tool in surface.tools() {
+            assert!(tool.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{}", tool.name);
+            assert!(tool.description.ends_with('.'), "{}: {}", tool.name, tool.description);
+        }
+    }
+
+    /// Text only, and failures as one line.
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Form for Plain {
+        fn schema(&self, _data: &Value) -> Option<JsonObject> {
+            None
+        }
+
+        fn answer(&self, answer: Answer<Value>) -> Reply {
+            let text = answer.data.as_str().map(str::to_owned);
+            Reply { text, data: None, parts: answer.parts, error_code: None }
+        }
+
+        fn failure(&self, failure: Failure) -> Reply {
+            let text = Some(format!("Error: {}", failure.message));
+            Reply { text, data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
+        }
+    }
+
+    #[tokio::test]
+    async fn two_surfaces_are_served_side_by_side_each_in_its_own_form() {
+        async fn shout(call: Call, arguments: JsonText) -> ToolResult<String> {
+            // The same engine is behind both.
+            call.sandbox(&arguments.text)?;
+            Ok(Answer::new(arguments.text.to_uppercase()))
+        }
+        let tool =
+            Tool::new(crate::mcp::Toolset::Core, "shout", "Shout", "Say it louder.", Hints::READS, shout);
+        let plain = Surface::new("Shout.", &[], Box::new(Plain), vec![tool]);
+        let client = Client::new().await;
+        let call = async |surface: &Surface, name: &str, arguments: Value| {
+            surface.call(name, client.call.clone(), arguments.as_object().cloned()).await
+        };
+        let loud = call(&plain, "shout", json!({ "text": "hello" })).await;
+        assert_eq!((loud.text.as_deref(), loud.data, loud.error_code), (Some("HELLO"), None, None));
+        assert!(plain.output_of("shout").is_none() && native().output_of("sandbox_list").is_some());
+        let refused = call(&plain, "sandbox_list", json!({})).await;
+        assert_eq!(refused.text.as_deref(), Some("Error: no tool \"sandbox_list\""));
+        assert_eq!(refused.error_code.as_deref(), Some("not_found"));
+        let listed = call(native(), "sandbox_list", json!({})).await;
+        assert_eq!((listed.text, listed.data.unwrap()["ok"].clone()), (None, json!(true)));
+        let unknown = call(native(), "shout", json!({ "text": "hello" })).await.data.unwrap();
+        assert_eq!(unknown["error"]["code"], "not_found");
+    }
+
+    #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+    struct JsonText {
+        text: String,
+    }
+}

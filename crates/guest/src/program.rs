@@ -1,0 +1,140 @@
+//! The guest as a program of its own, for places into which it cannot be forked.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Write as _},
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use rustix::io::FdFlags;
+
+use crate::{GuestConfig, Transport, transport};
+
+const USAGE: &str = "usage: guest (--listen <path> | --fd <number> | --tcp <address> --token-file <path> | --vsock <port> | \
+    --stdio) [--pid-file <path>] [--enter <number>]... \
+    [--home <path>] [--memory <number>] [--oom-counter <number>] [--rlimit <resource>:<soft>:<hard>]...";
+
+/// Shortest token: nobody guesses it over a network.
+const MIN_TOKEN_BYTES: usize = 8;
+
+/// Serves as the arguments say, and returns the exit code of the place.
+///
+/// `--listen` makes the socket; `--fd` takes a listening one that was handed over. Over TCP, which others can reach too, each
+/// connection must begin with the token. `--stdio` makes standard input and output one carried stream. The other numbers are open files of the
+/// workload's cgroup, as [`GuestConfig`] describes them. `--pid-file` gets our pid and start time before the socket is made.
+pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    match configure(arguments).and_then(crate::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody may be there to read it.
+            writeln!(io::stderr(), "guest: {error}").ok();
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn usage() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, USAGE)
+}
+
+fn configure(mut arguments: impl Iterator<Item = OsString>) -> io::Result<GuestConfig> {
+    let (mut transport, mut token, mut memory_cgroup, mut oom_counter) = (None, None, None, None);
+    let (mut workload_cgroup, mut rlimits, mut home) = (Vec::new(), Vec::new(), None);
+    while let Some(flag) = arguments.next() {
+        let flag = flag.to_str().unwrap_or_default().to_owned();
+        if flag == "--stdio" {
+            transport = Some(transport::take_stdio()?);
+            continue;
+        }
+        let value = arguments.next().ok_or_else(usage)?;
+        match flag.as_str() {
+            "--listen" => transport = Some(OwnedFd::from(UnixListener::bind(PathBuf::from(value))?).into()),
+            "--fd" => transport = Some(descriptor(&value)?.into()),
+            "--tcp" => transport = Some(tcp(&value)?),
+            "--vsock" => transport = Some(crate::sys::listen_vsock(number(&value)?)?.into()),
+            "--token-file" => token = Some(fs::read(PathBuf::from(value))?.trim_ascii().to_vec()),
+            "--pid-file" => fs::write(PathBuf::from(value), own_pid()?)?,
+            "--enter" => workload_cgroup.push(descriptor(&value)?),
+            "--memory" => memory_cgroup = Some(descriptor(&value)?),
+            "--oom-counter" => oom_counter = Some(descriptor(&value)?),
+            "--home" => home = Some(value.into_string().map_err(|_not_text| usage())?),
+            "--rlimit" => rlimits.push(rlimit(&value)?),
+            _ => return Err(usage()),
+        }
+    }
+    let transport = guarded(transport.ok_or_else(usage)?, token)?;
+    Ok(GuestConfig { transport, workload_cgroup, memory_cgroup, oom_counter, rlimits, home, sockets: None })
+}
+
+fn tcp(address: &OsString) -> io::Result<Transport> {
+    let listener = TcpListener::bind(address.to_str().unwrap_or_default())?;
+    // Filled in below; without one nobody gets in.
+    Ok(Transport::Listener { socket: listener.into(), token: Some(Vec::new()) })
+}
+
+/// Refuses what strangers could reach, unless there is a token that is worth the name.
+fn guarded(transport: Transport, given: Option<Vec<u8>>) -> io::Result<Transport> {
+    match transport {
+        Transport::Listener { socket, token: Some(_needed) } => {
+            let token = given.filter(|token| token.len() >= MIN_TOKEN_BYTES).ok_or_else(|| {
+                let what =
+                    format!("--tcp needs --token-file with a token of at least {MIN_TOKEN_BYTES} bytes");
+                io::Error::new(io::ErrorKind::InvalidInput, what)
+            })?;
+            Ok(Transport::Listener { socket, token: Some(token) })
+        }
+        Transport::Listener { socket, token: None } => Ok(Transport::Listener { socket, token: given }),
+        carried @ Transport::Carried { .. } => Ok(carried),
+    }
+}
+
+fn number<T: std::str::FromStr>(value: &OsString) -> io::Result<T> {
+    value.to_str().and_then(|text| text.parse().ok()).ok_or_else(usage)
+}
+
+fn descriptor(value: &OsString) -> io::Result<OwnedFd> {
+    let descriptor = crate::adopt_descriptor(number(value)?)?;
+    rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC)?;
+    Ok(descriptor)
+}
+
+fn rlimit(value: &OsString) -> io::Result<(u32, u64, u64)> {
+    let mut words = value.to_str().unwrap_or_default().split(':');
+    let mut word = || words.next().ok_or_else(usage);
+    let (resource, soft, hard) = (word()?, word()?, word()?);
+    let number = |text: &str| text.parse().map_err(|_invalid| usage());
+    Ok((resource.parse().map_err(|_invalid| usage())?, number(soft)?, number(hard)?))
+}
+
+/// Our pid and start time, which together name a process for ever.
+fn own_pid() -> io::Result<String> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // Field 22 of all; the second one may hold spaces and ends at the last bracket.
+    let start_time = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19));
+    let start_time = start_time.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(format!("{} {start_time}\n", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_make_no_sense_are_refused() {
+        let refused = |words: &[&str]| {
+            let error = configure(words.iter().map(OsString::from)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{words:?}: {error}");
+        };
+        refused(&[]);
+        refused(&["--listen"]);
+        refused(&["--fd", "minus one"]);
+        refused(&["--rlimit", "7:1"]);
+        refused(&["--nonsense", "1"]);
+        refused(&["--tcp", "127.0.0.1:0"]);
+        refused(&["--vsock", "many"]);
+    }
+}
