@@ -298,6 +298,12 @@ pub struct Lifetime {
 #[schema(rename_all = "lowercase")]
 pub enum BackendKind {
     Namespace,
+    /// A container runtime of the host's, such as `runc`.
+    Oci,
+    /// The same with gVisor's `runsc`.
+    Gvisor,
+    /// A plain process of the host, without any walls.
+    Process,
     Fake,
 }
 

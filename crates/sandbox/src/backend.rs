@@ -26,7 +26,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    pub const ALL: [Self; 2] = [Self::Namespace, Self::Fake];
+    pub const ALL: [Self; 5] = [Self::Namespace, Self::Oci, Self::Gvisor, Self::Process, Self::Fake];
 
     pub fn as_str(self) -> &'static str {
         match self {

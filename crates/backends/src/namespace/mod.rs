@@ -247,15 +247,7 @@ impl Host {
     fn beneath(&self, plan: &SandboxPlan) -> Result<Beneath, BackendError> {
         let is_host = plan.rootfs == RootfsPlan::Host;
         let usr = if is_host { self.uppers(&plan.above, "usr") } else { Vec::new() };
-        let image = match plan.image_digest.as_deref().filter(|_| plan.rootfs == RootfsPlan::Image) {
-            Some(digest) => digest
-                .parse()
-                .and_then(|digest| images::lower_directories(&self.directories.home, &digest))
-                .map_err(|error| {
-                    BackendError::failed(format!("image {digest} cannot be used: {error}"), error)
-                })?,
-            None => Vec::new(),
-        };
+        let image = names::image_layers(&self.directories.home, plan)?;
         Ok(Beneath { root: self.uppers(&plan.above, "root"), usr, image })
     }
 

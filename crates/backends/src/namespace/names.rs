@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{RootfsPlan, SandboxId, SandboxPlan, SnapshotId, VolumeId};
+use sandbox::{BackendError, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, VolumeId};
 
 /// Where this back end keeps things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +118,16 @@ pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
     directories.extend(MOUNT_POINTS.map(|(name, mode)| (format!("root/upper/{name}"), mode)));
     directories.push(plain("root/work"));
     directories
+}
+
+/// Directories of the image of a plan, the topmost first; none where it has no image. May block.
+pub(crate) fn image_layers(home: &Path, plan: &SandboxPlan) -> Result<Vec<PathBuf>, BackendError> {
+    let digest = plan.image_digest.as_deref().filter(|_| plan.rootfs == RootfsPlan::Image);
+    let Some(digest) = digest else { return Ok(Vec::new()) };
+    digest
+        .parse()
+        .and_then(|digest| images::lower_directories(home, &digest))
+        .map_err(|error| BackendError::failed(format!("image {digest} cannot be used: {error}"), error))
 }
 
 /// What is mounted on in every image.

@@ -7,6 +7,8 @@ use std::{
     time::SystemTime,
 };
 
+use sandbox::BackendKind;
+
 use super::{Directories, record::Record, sweep};
 
 /// Templates of disk images that are kept, the newest.
@@ -40,7 +42,13 @@ pub(crate) fn n_templates(layers: &Path) -> usize {
 
 /// The layers beneath live sandboxes. `None`: one does not tell, so any may be in use.
 fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
-    let places = sweep::ids_in(&directories.run).into_iter().map(|id| directories.place(&id));
+    // Those of runtimes are beneath sandboxes too.
+    let runs = [BackendKind::Oci, BackendKind::Gvisor].map(|kind| directories.run.join(kind.as_str()));
+    let all = runs
+        .into_iter()
+        .chain([directories.run.clone()])
+        .map(|run| Directories { run, ..directories.clone() });
+    let places = all.flat_map(|found| sweep::ids_in(&found.run).into_iter().map(move |id| found.place(&id)));
     // What is left of the dead holds on to nothing.
     places.filter(sweep::lives).map(|place| Record::read(&place).ok()?.skeleton).collect()
 }

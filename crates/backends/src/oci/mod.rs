@@ -28,6 +28,7 @@ use jail::cgroup::{CgroupLimits, Cgroups, Controller, Version, WorkloadFiles};
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Capability, Enforcement, Instance, Isolation,
     LimitKind, LimitStatement, LimitsPlan, MountOrigin, Next, RootfsPlan, SandboxId, SandboxPlan,
+    Walls as StatedWalls,
 };
 
 use crate::{
@@ -172,16 +173,17 @@ impl Host {
 
     /// Refuses what this back end cannot hold.
     fn check(&self, plan: &SandboxPlan) -> Result<(), BackendError> {
-        let mount = plan
-            .mounts
-            .iter()
-            .find(|mount| matches!(mount.source, MountOrigin::Image { .. }) || mount.quota.is_some());
+        let is_plain =
+            |source: &MountOrigin| matches!(source, MountOrigin::Path { .. } | MountOrigin::Tmpfs { .. });
+        let mount = plan.mounts.iter().find(|mount| !is_plain(&mount.source) || mount.quota.is_some());
         let refused = if matches!(plan.rootfs, RootfsPlan::Disk { .. }) {
             "a root file system in a disk image".to_owned()
         } else if plan.limits.disk_is_hard {
             format!("a disk limit ({})", plan.limits.disk)
+        } else if !plan.above.is_empty() {
+            "a snapshot".to_owned()
         } else if let Some(mount) = mount {
-            format!("the mount {}, which is a disk image or has a quota", mount.guest_path)
+            format!("the mount {}, which is a volume, a disk image or has a quota", mount.guest_path)
         } else {
             return Ok(());
         };
@@ -211,7 +213,10 @@ impl Host {
         };
         record.write(&place).map_err(failed("the record"))?;
         self.make_files(plan).map_err(failed("the files"))?;
-        let usr = self.mount_root(plan, skeleton.as_ref(), &place).map_err(failed("the root file system"))?;
+        let image = names::image_layers(&self.directories.home, plan)?;
+        let usr = self
+            .mount_root(plan, skeleton.as_ref(), image, &place)
+            .map_err(failed("the root file system"))?;
         let shown = self.show_mounts(plan, &place)?;
 
         let entrance = self.make_entrance(plan, &place)?;
@@ -292,13 +297,13 @@ impl Host {
         &self,
         plan: &SandboxPlan,
         skeleton: Option<&Skeleton>,
+        image: Vec<PathBuf>,
         place: &PlaceNames,
     ) -> io::Result<Option<PathBuf>> {
         let own = self.files(&plan.id);
-        let above = names::above(plan);
-        let below = match (&plan.rootfs, skeleton) {
+        let lower = match (&plan.rootfs, skeleton) {
             (_, Some(skeleton)) => vec![skeleton.directory.clone()],
-            (RootfsPlan::Layers { layers }, None) => layers.clone(),
+            (RootfsPlan::Image, None) => image,
             (RootfsPlan::Directory { path, identity }, None) => {
                 let at = place.run.join("lower");
                 rootfs::bind(path, *identity, &at)?;
@@ -308,14 +313,12 @@ impl Host {
                 return Err(io::ErrorKind::Unsupported.into());
             }
         };
-        let lower = above.root.into_iter().chain(below).collect();
         Overlay { lower, own: own.join("root"), at: place.run.join("root") }.mount()?;
         if skeleton.is_none() {
             return Ok(None);
         }
-        let lower = above.usr.into_iter().chain([PathBuf::from("/usr")]).collect();
         let usr = place.run.join("usr");
-        Overlay { lower, own: own.join("usr"), at: usr.clone() }.mount()?;
+        Overlay { lower: vec![PathBuf::from("/usr")], own: own.join("usr"), at: usr.clone() }.mount()?;
         Ok(Some(usr))
     }
 
@@ -409,6 +412,10 @@ impl Host {
         };
         Isolation {
             backend: self.kind,
+            walls: match self.walls {
+                Walls::HostKernel => StatedWalls::SharedKernel,
+                Walls::UserSpaceKernel => StatedWalls::UserSpaceKernel,
+            },
             rootless: false,
             id_map: "host".to_owned(),
             namespaces: ["mnt", "pid", "net", "ipc", "uts", "cgroup"].map(str::to_owned).to_vec(),
@@ -538,6 +545,8 @@ impl Backend for OciBackend {
             (Capability::MemoryLimit, can(Controller::Memory)),
             (Capability::CpuLimit, can(Controller::Cpu)),
             (Capability::PidsLimit, is_shared && can(Controller::Pids)),
+            (Capability::Images, true),
+            (Capability::HostPaths, true),
         ];
         let has = has.into_iter().filter(|(_, works)| *works).map(|(capability, _)| capability).collect();
         let mut missing = host.cgroups.missing().to_vec();
@@ -598,7 +607,8 @@ impl Backend for OciBackend {
         Ok(removed.into_iter().collect())
     }
 
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
-        guest_process::remove_files(id, directory).await
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        self.0.clear(id).await?;
+        guest_process::remove_files(id, self.0.directories.sandbox(id)).await
     }
 }

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Enforcement, GuestStream, Instance, Isolation,
-    LimitKind, LimitStatement, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan, Usage,
+    LimitKind, LimitStatement, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan, Usage, Walls,
 };
 
 use crate::{
@@ -179,6 +179,7 @@ fn isolation(limits: &LimitsPlan) -> Isolation {
     let open_files = u64::from(limits.open_files);
     Isolation {
         backend: BackendKind::Process,
+        walls: Walls::Nothing,
         rootless: !rustix::process::geteuid().is_root(),
         id_map: "host".to_owned(),
         namespaces: Vec::new(),
@@ -268,8 +269,9 @@ impl Backend for ProcessBackend {
         Ok(removed.into_iter().collect())
     }
 
-    async fn remove_files(&self, id: &SandboxId, directory: PathBuf) -> Result<(), BackendError> {
-        guest_process::remove_files(id, directory).await
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        self.0.clear(id).await?;
+        guest_process::remove_files(id, self.0.directories.sandbox(id)).await
     }
 }
 

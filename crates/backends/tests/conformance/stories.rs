@@ -317,14 +317,8 @@ async fn a_directory_of_the_host_is_shown_or_refused(world: &mut World) {
     std::fs::write(shared.path().join("note"), "from outside\n").unwrap();
     let mut plan = world.plan();
     let source = MountOrigin::Path { path: shared.path().to_owned(), identity: None };
-    let mount = MountPlan {
-        guest_path: "/shared".to_owned(),
-        source,
-        readonly: true,
-        noexec: true,
-        quota: None,
-        volume: None,
-    };
+    let mount =
+        MountPlan { guest_path: "/shared".to_owned(), source, readonly: true, noexec: true, quota: None };
     plan.mounts = vec![mount];
     match world.backend().create(&plan).await {
         Ok(instance) => {
@@ -369,15 +363,18 @@ type Spoil = fn(&mut SandboxPlan);
 async fn hostile_plans_do_no_harm(world: &mut World) {
     let canary = tempfile::tempdir().unwrap();
     std::fs::write(canary.path().join("note"), "untouched").unwrap();
-    let spoils: [(&str, Spoil); 7] = [
-        ("a layer that is missing", |plan| {
-            plan.rootfs = RootfsPlan::Layers { layers: vec!["/no/such/layer".into()] }
+    let spoils: [(&str, Spoil); 8] = [
+        ("an image that is missing", |plan| {
+            plan.rootfs = RootfsPlan::Image;
+            plan.image_digest = Some(format!("sha256:{}", "0".repeat(64)));
         }),
-        ("a layer with options in its name", |plan| {
-            plan.rootfs = RootfsPlan::Layers { layers: vec!["/usr,upperdir=/etc:/root".into()] };
+        ("an image without a digest", |plan| plan.rootfs = RootfsPlan::Image),
+        ("a digest with a path in it", |plan| {
+            plan.rootfs = RootfsPlan::Image;
+            plan.image_digest = Some("sha256:../../usr,upperdir=/etc:/root".to_owned());
         }),
-        ("a layer that is a file", |plan| {
-            plan.rootfs = RootfsPlan::Layers { layers: vec!["/etc/passwd".into()] }
+        ("a root that is a file", |plan| {
+            plan.rootfs = RootfsPlan::Directory { path: "/etc/passwd".into(), identity: None };
         }),
         ("a root that is missing", |plan| {
             plan.rootfs = RootfsPlan::Directory { path: "/no/such/root".into(), identity: None };
@@ -412,5 +409,5 @@ async fn hostile_plans_do_no_harm(world: &mut World) {
 
 fn mount_at(guest_path: &str, source: MountOrigin) -> MountPlan {
     let guest_path = guest_path.to_owned();
-    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None, volume: None }
+    MountPlan { guest_path, source, readonly: false, noexec: false, quota: None }
 }

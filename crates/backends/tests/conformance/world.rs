@@ -7,7 +7,9 @@ use backends::{
     oci::OciBackend,
     process::ProcessBackend,
 };
-use sandbox::{Backend, BackendError, Base, Defaults, Instance, SandboxId, SandboxPlan, SandboxSpec};
+use sandbox::{
+    Backend, BackendError, Base, Capabilities, Defaults, Instance, SandboxId, SandboxPlan, SandboxSpec,
+};
 
 use crate::{
     GUEST,
@@ -111,9 +113,8 @@ impl World {
 
     pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
         let id = fresh_id();
-        let directory = self.files_of(&id);
-        sandbox::plan(&id, &"box".parse().unwrap(), spec, directory, &Defaults::default(), &Base::host())
-            .unwrap()
+        let has = [Capabilities::all(self.backend().kind())];
+        sandbox::plan(&id, &"box".parse().unwrap(), spec, &Defaults::default(), &Base::host(), &has).unwrap()
     }
 
     pub(crate) fn plan(&self) -> SandboxPlan {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{
     Backend, BackendSnapshots, BackendVolumes, Defaults, Instance, SandboxId, SandboxPlan, SandboxSpec,
+    SnapshotId, VolumeId,
 };
 
 pub(crate) use crate::client::*;
@@ -13,6 +14,14 @@ pub(crate) use crate::client::*;
 pub(crate) struct World {
     pub(crate) backend: NamespaceBackend,
     pub(crate) directories: Directories,
+}
+
+pub(crate) fn fresh_snapshot() -> SnapshotId {
+    SnapshotId::from_random(random())
+}
+
+pub(crate) fn fresh_volume() -> VolumeId {
+    VolumeId::from_random(random())
 }
 
 impl World {

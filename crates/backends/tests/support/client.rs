@@ -34,9 +34,13 @@ impl Output {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) fn fresh_id() -> SandboxId {
+pub(crate) fn random() -> [u8; 8] {
     let number = NEXT.fetch_add(1, Ordering::Relaxed) | (u64::from(std::process::id()) << 32);
-    SandboxId::from_random(number.to_be_bytes())
+    number.to_be_bytes()
+}
+
+pub(crate) fn fresh_id() -> SandboxId {
+    SandboxId::from_random(random())
 }
 
 /// One connection to a guest.

@@ -1,5 +1,7 @@
 //! Room in a volume whose quota only measuring holds: what callers are about to write is claimed before it is written.
 
+use std::sync::Arc;
+
 use futures_util::StreamExt;
 use guest_protocol::Request;
 use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
@@ -28,7 +30,7 @@ pub(crate) struct Room {
 impl Room {
     /// Claims what the request takes at least; `None` where it takes nothing, or the volume's quota is held otherwise.
     pub(crate) async fn for_request(
-        core: &Core,
+        core: &Arc<Core>,
         volume: &VolumeRecord,
         held: &Held,
         request: &Request,
