@@ -137,7 +137,8 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
         // Places that show volumes to callers who did not wait for us.
         wanted.chain(core.volumes.places.ids()).collect()
     };
-    for backend in core.backends.all() {
+    // The default last: it takes the directories of all who are not known, and others may still run in theirs.
+    for backend in core.backends.all().iter().rev() {
         match backend.sweep(&ids(true), &ids(false)).await {
             Ok(swept) if swept.is_empty() => {}
             Ok(swept) => tracing::info!(n_swept = swept.len(), "swept what earlier sandboxes left"),

@@ -51,7 +51,11 @@ pub struct SandboxView {
 /// What the owner of a sandbox should know of its walls, as sentences.
 pub(crate) fn warnings(isolation: &Isolation) -> Vec<String> {
     let not_held = isolation.not_held().map(|statement| {
-        let why = statement.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+        let why = statement
+            .note
+            .as_deref()
+            .map(|note| format!(": {}", note.trim_end_matches('.')))
+            .unwrap_or_default();
         let (limit, value) = (limit_name(statement.limit), statement.value);
         format!("The {limit} limit ({value}) is not held{why}.")
     });

@@ -222,7 +222,10 @@ fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
 fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) -> Result<BackendKind> {
     let needs = needs(spec, base);
     let lacks = |found: &Capabilities| needs.iter().find(|need| !found.has(**need)).copied();
-    let able = backends.iter().find(|found| lacks(found).is_none()).map(|found| found.backend);
+    // Walls are never given up unasked.
+    let may_choose = |found: &&Capabilities| found.backend != BackendKind::Process;
+    let able = backends.iter().filter(may_choose).find(|found| lacks(found).is_none());
+    let able = able.map(|found| found.backend);
     let refused = |kind: BackendKind, message: String| {
         Err(Error::new(ErrorKind::Unsupported, message)
             .about(Thing::Backend, kind.as_str())
@@ -233,11 +236,15 @@ fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) ->
         None => backends
             .iter()
             .find(|found| Some(found.backend) == able)
-            .or(backends.first())
+            .or(backends.iter().find(may_choose))
             .ok_or(BackendKind::default()),
     };
     match asked {
-        Err(kind) => refused(kind, format!("this daemon has no back end {kind}")),
+        Err(kind) => {
+            let had: Vec<_> = backends.iter().map(|found| found.backend.as_str()).collect();
+            let had = if had.is_empty() { String::new() } else { format!("; it has {}", had.join(", ")) };
+            refused(kind, format!("this daemon has no back end {kind}{had}"))
+        }
         Ok(found) => match lacks(found) {
             None => Ok(found.backend),
             Some(need) => {
@@ -395,8 +402,28 @@ mod tests {
         let namespace = Some(Next::UseBackend(BackendKind::Namespace));
         refused(Some(BackendKind::Fake), &both, "the back end fake has no snapshots here", namespace.clone());
         refused(None, &[bare], "the back end fake has no snapshots here", None);
-        refused(Some(BackendKind::Fake), &[whole], "this daemon has no back end fake", namespace);
+        refused(
+            Some(BackendKind::Fake),
+            &[whole],
+            "this daemon has no back end fake; it has namespace",
+            namespace,
+        );
         refused(None, &[], "this daemon has no back end namespace", None);
+    }
+
+    #[test]
+    fn a_back_end_without_walls_is_used_only_where_somebody_names_it() {
+        let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
+        let on = |backend, backends: &[Capabilities]| {
+            let spec = SandboxSpec { backend, ..SandboxSpec::default() };
+            plan(&id, &name, &spec, &Defaults::default(), &Base::host(), backends).map(|plan| plan.backend)
+        };
+        let [process, namespace] = [BackendKind::Process, BackendKind::Namespace].map(Capabilities::all);
+        let both = [process.clone(), namespace];
+        assert_eq!(on(None, &both).unwrap(), BackendKind::Namespace);
+        assert_eq!(on(Some(BackendKind::Process), &both).unwrap(), BackendKind::Process);
+        let refused = "this daemon has no back end namespace; it has process";
+        assert_eq!(on(None, &[process]).unwrap_err().to_string(), refused);
     }
 
     #[test]

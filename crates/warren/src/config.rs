@@ -1,6 +1,7 @@
 //! The daemon's configuration file: which package indexes sandboxes reach, where images come from, how many snapshots there
 //! may be. Optional; without it the host's own settings hold.
 
+mod backends;
 mod images;
 mod snapshots;
 mod volumes;
@@ -17,7 +18,12 @@ use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
 use toml::{Table, Value};
 
-pub(crate) use self::{images::ImagesConfig, snapshots::SnapshotsConfig, volumes::VolumesConfig};
+pub(crate) use self::{
+    backends::{BackendsConfig, ProgramChoice},
+    images::ImagesConfig,
+    snapshots::SnapshotsConfig,
+    volumes::VolumesConfig,
+};
 use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
@@ -45,6 +51,9 @@ const KEYS: &[&str] = &[
     "volumes.max_count",
     "volumes.max_count_per_key",
     "volumes.max_size_per_key",
+    "backends.oci",
+    "backends.gvisor",
+    "backends.process",
 ];
 
 /// What the file says.
@@ -62,6 +71,7 @@ pub(crate) struct Config {
     pub(crate) images: ImagesConfig,
     pub(crate) snapshots: SnapshotsConfig,
     pub(crate) volumes: VolumesConfig,
+    pub(crate) backends: BackendsConfig,
 }
 
 // By hand, since addresses may hold passwords.
@@ -118,7 +128,8 @@ impl Config {
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
-                "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md and docs/volumes.md show one.",
+                "Correct the file; docs/packages.md, docs/images.md, \
+                 docs/snapshots.md, docs/volumes.md and docs/backends.md show one.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -177,6 +188,11 @@ impl Config {
             }
             _ if key.starts_with("volumes.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.volumes.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("backends.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.backends.set(key, value) {
                     return wrong(wanted);
                 }
             }
@@ -269,7 +285,8 @@ mod tests {
             "[pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
              [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
              [packages]\nenabled = false\nmax_cache = '2g'\n\
-             [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n",
+             [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n\
+             [backends]\noci = false\n",
         )
         .unwrap();
         assert_eq!(config.pip_index.as_ref().unwrap().password(), Some("word"));
@@ -281,6 +298,7 @@ mod tests {
         assert_ne!(config.images, nothing.images);
         assert_ne!(config.snapshots, nothing.snapshots);
         assert_ne!(config.volumes, nothing.volumes);
+        assert_ne!(config.backends, nothing.backends);
         assert!(!format!("{config:?}").contains("word"));
         assert!(parse("").unwrap().pip_index.is_none());
     }

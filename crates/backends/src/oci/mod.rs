@@ -30,6 +30,7 @@ use sandbox::{
     LimitKind, LimitStatement, LimitsPlan, MountOrigin, Next, RootfsPlan, SandboxId, SandboxPlan,
     Walls as StatedWalls,
 };
+use tokio::sync::OnceCell;
 
 use crate::{
     guest_process::{self, GuestProcess, listen, make_private},
@@ -58,7 +59,15 @@ enum Walls {
 
 /// Makes sandboxes with a runtime. Needs root.
 #[derive(Debug)]
-pub struct OciBackend(Arc<Host>);
+pub struct OciBackend {
+    kind: BackendKind,
+    directories: Directories,
+    runtime: PathBuf,
+    /// Arguments by which this program becomes the guest.
+    role: Vec<String>,
+    /// Made by the first who needs it.
+    host: OnceCell<Arc<Host>>,
+}
 
 #[derive(Debug)]
 struct Host {
@@ -81,15 +90,26 @@ struct Host {
 }
 
 impl OciBackend {
-    /// `runtime`: its program. One named `runsc` is gVisor's. `role`: the arguments by which this very program becomes the
-    /// guest, see `guest::run_program`.
-    pub async fn new(directories: Directories, runtime: &Path, role: &[&str]) -> Result<Self, BackendError> {
-        let is_gvisor = runtime.file_name().is_some_and(|name| name.to_string_lossy().starts_with("runsc"));
-        let (kind, walls) = if is_gvisor {
-            (BackendKind::Gvisor, Walls::UserSpaceKernel)
-        } else {
-            (BackendKind::Oci, Walls::HostKernel)
-        };
+    /// Does nothing yet: it is prepared when it is first needed. `kind`: `oci`, or `gvisor` where `runtime`, which is a
+    /// program, is `runsc`. `role`: the arguments by which this very program becomes the guest, see `guest::run_program`.
+    pub fn new(directories: Directories, kind: BackendKind, runtime: PathBuf, role: &[&str]) -> Self {
+        let directories = Directories { run: directories.run.join(kind.as_str()), ..directories };
+        let role = role.iter().map(|word| (*word).to_owned()).collect();
+        Self { kind, directories, runtime, role, host: OnceCell::new() }
+    }
+
+    /// Does now what the first sandbox would do.
+    pub async fn prepare(&self) -> Result<(), BackendError> {
+        self.host().await.map(drop)
+    }
+
+    async fn host(&self) -> Result<&Arc<Host>, BackendError> {
+        self.host.get_or_try_init(|| self.make_host()).await
+    }
+
+    async fn make_host(&self) -> Result<Arc<Host>, BackendError> {
+        let (kind, runtime, places) = (self.kind, &self.runtime, self.directories.clone());
+        let walls = if kind == BackendKind::Gvisor { Walls::UserSpaceKernel } else { Walls::HostKernel };
         if !rustix::process::geteuid().is_root() {
             return Err(BackendError::Unsupported {
                 what: format!(
@@ -101,7 +121,6 @@ impl OciBackend {
                 )),
             });
         }
-        let places = Directories { home: directories.home.clone(), run: directories.run.join(kind.as_str()) };
         if runtime.file_name().is_some_and(|name| name == "crun") && has_both_cgroup_versions(kind, &places) {
             return Err(BackendError::Unsupported {
                 what: "crun refuses hosts that have both versions of cgroups, as this one here".to_owned(),
@@ -115,12 +134,12 @@ impl OciBackend {
         };
         let runtime = Runtime::new(runtime.to_owned(), flags, places.run.join("state"));
         let version = runtime.version().await?;
-        let role: Vec<String> = role.iter().map(|word| (*word).to_owned()).collect();
+        let role = self.role.clone();
         let prepare = move || Host::prepare(kind, walls, places, runtime, version, role);
         let host = tokio::task::spawn_blocking(prepare).await.map_err(error::from_join)?;
         let host =
             host.map_err(|error| error::from_io(format!("could not prepare the back end {kind}"), error))?;
-        Ok(Self(Arc::new(host)))
+        Ok(Arc::new(host))
     }
 }
 
@@ -533,11 +552,16 @@ impl Entrance {
 #[async_trait]
 impl Backend for OciBackend {
     fn kind(&self) -> BackendKind {
-        self.0.kind
+        self.kind
     }
 
     async fn probe(&self) -> Result<Capabilities, BackendError> {
-        let host = &self.0;
+        let Some(host) = self.host.get() else {
+            let has = vec![Capability::Images, Capability::HostPaths];
+            let missing =
+                vec!["Limits and pauses are not looked at before the first sandbox is made.".to_owned()];
+            return Ok(Capabilities { backend: self.kind, has, missing });
+        };
         let is_shared = host.walls == Walls::HostKernel;
         let can = |controller| host.cgroups.controller(controller).is_some();
         let has = [
@@ -560,13 +584,14 @@ impl Backend for OciBackend {
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
-        self.0.check(plan)?;
+        let host = self.host().await?;
+        host.check(plan)?;
         // What an earlier life left would be in the way.
-        self.0.clear(&plan.id).await?;
-        match self.0.create(plan).await {
+        host.clear(&plan.id).await?;
+        match host.create(plan).await {
             Ok(instance) => Ok(Box::new(instance)),
             Err(error) => {
-                if let Err(left) = self.0.clear(&plan.id).await {
+                if let Err(left) = host.clear(&plan.id).await {
                     tracing::warn!(sandbox = %plan.id, error = %left, "what was made of it stays until the next sweep");
                 }
                 Err(error)
@@ -575,14 +600,22 @@ impl Backend for OciBackend {
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
-        let adopted = guest_process::adopt(&plan.id, &self.0.place(&plan.id)).await;
+        // What cannot be prepared now says nothing about a sandbox that was made earlier.
+        let host =
+            self.host().await.map_err(|error| BackendError::Unavailable { what: error.to_string() })?;
+        let adopted = guest_process::adopt(&plan.id, &host.place(&plan.id)).await;
         Ok(adopted.map(|(guest, isolation)| {
-            Box::new(OciInstance::new(Arc::clone(&self.0), guest, isolation)) as Box<dyn Instance>
+            Box::new(OciInstance::new(Arc::clone(host), guest, isolation)) as Box<dyn Instance>
         }))
     }
 
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
-        let host = &self.0;
+        // The run directory of a sandbox is made first and goes last, so without one nothing lives. Files of strangers are
+        // left to the default back end.
+        if !self.host.initialized() && sweep::ids_in(&self.directories.run).is_empty() {
+            return Ok(Vec::new());
+        }
+        let host = self.host().await?;
         let in_cgroups = host.cgroups.ids().into_iter();
         let in_cgroups =
             in_cgroups.filter_map(|name| name.strip_prefix("guest-").unwrap_or(&name).parse().ok());
@@ -608,7 +641,9 @@ impl Backend for OciBackend {
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
-        self.0.clear(id).await?;
-        guest_process::remove_files(id, self.0.directories.sandbox(id)).await
+        if self.directories.place(id).run.exists() {
+            self.host().await?.clear(id).await?;
+        }
+        guest_process::remove_files(id, self.directories.sandbox(id)).await
     }
 }

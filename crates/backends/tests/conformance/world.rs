@@ -8,7 +8,8 @@ use backends::{
     process::ProcessBackend,
 };
 use sandbox::{
-    Backend, BackendError, Base, Capabilities, Defaults, Instance, SandboxId, SandboxPlan, SandboxSpec,
+    Backend, BackendError, BackendKind, Base, Capabilities, Defaults, Instance, SandboxId, SandboxPlan,
+    SandboxSpec,
 };
 
 use crate::{
@@ -47,7 +48,10 @@ impl Which {
                     what: format!("the program {name} is missing"),
                     next: None,
                 })?;
-                Box::new(OciBackend::new(directories, &runtime, &[GUEST]).await?)
+                let kind = if *name == "runsc" { BackendKind::Gvisor } else { BackendKind::Oci };
+                let backend = OciBackend::new(directories, kind, runtime, &[GUEST]);
+                backend.prepare().await?;
+                Box::new(backend)
             }
         })
     }

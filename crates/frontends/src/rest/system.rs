@@ -31,10 +31,10 @@ async fn version() -> Json<v1::Version> {
     Json(v1::Version { version: env!("CARGO_PKG_VERSION").to_owned(), api: vec!["v1".to_owned()] })
 }
 
-/// What the back end can do on this host.
+/// Which back ends there are, and what the default can do on this host.
 #[utoipa::path(get, path = "/capabilities", tag = "system", responses((status = 200, body = v1::Capabilities)))]
 async fn capabilities(State(rest): State<Rest>, Caller(who): Caller) -> Json<v1::Capabilities> {
-    let mut found = v1::Capabilities::from(rest.engine.capabilities());
+    let mut found = v1::Capabilities::new(rest.engine.capabilities(), rest.engine.backends());
     found.missing.extend(rest.engine.warnings(&who));
     Json(found)
 }

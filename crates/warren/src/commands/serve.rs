@@ -31,9 +31,12 @@ const MAX_STREAMS: u64 = 1024;
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --backend fake --home /tmp/try --log debug")]
 pub(crate) struct Args {
-    /// How sandboxes are made: `fake` makes none and pretends [env: WARREN_BACKEND]
+    /// How sandboxes are made that name no back end: `fake` makes none and pretends [env: WARREN_BACKEND]
     #[arg(long, value_enum)]
     backend: Option<BackendChoice>,
+    /// Offer the back end `process` too: NO WALLS, whoever may make sandboxes can do all that the daemon's user can
+    #[arg(long)]
+    allow_process: bool,
     /// Configuration file [env: WARREN_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -90,9 +93,11 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     // The variables of whichever command happened to start the daemon are not for everyone who uses it.
     let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
+    let mut config = Config::load(args.config.as_deref())?;
+    config.backends.process |= args.allow_process;
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
-        config: Config::load(args.config.as_deref())?,
+        config,
         backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),

@@ -1,16 +1,30 @@
-//! The back end that a daemon was told to use.
+//! The back ends of a daemon: the default, which it was told to use, and those that can be chosen beside it.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use backends::{
     fake::FakeBackend,
     namespace::{Directories as NamespaceDirectories, NamespaceBackend},
+    oci::OciBackend,
+    process::ProcessBackend,
 };
 use clap::ValueEnum;
 use engine::Unpacker;
-use sandbox::{Backend, Error, ErrorKind, Result};
+use sandbox::{Backend, BackendKind, Error, ErrorKind, Result};
 
-use crate::{directories::Directories, env};
+use crate::{
+    config::{BackendsConfig, ProgramChoice},
+    directories::Directories,
+    env,
+    guest_role::GUEST,
+};
+
+/// Where programs for administrators are, which is not always in the `PATH` of a daemon.
+const SYSTEM_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendChoice {
@@ -52,20 +66,74 @@ pub(super) struct Running {
 
 impl BackendChoice {
     /// Called by whoever holds the locks. `open_files`: the soft limit that the daemon was started with.
-    pub(super) async fn start(self, directories: Directories, open_files: Option<u64>) -> Result<Running> {
+    pub(super) async fn start(
+        self,
+        directories: Directories,
+        open_files: Option<u64>,
+        offered: BackendsConfig,
+    ) -> Result<Running> {
         match self {
             Self::Namespace => {
                 let Directories { home, run } = directories;
                 let places = NamespaceDirectories { home, run };
-                let backend = NamespaceBackend::new(places, open_files).await.map_err(|error| {
+                let backend = NamespaceBackend::new(places.clone(), open_files).await.map_err(|error| {
                     Error::new(ErrorKind::Unavailable, "sandboxes cannot be made on this host")
                         .with_source(error)
                         .with_hint("`warren doctor` tells what is missing and how to mend it.")
                 })?;
                 let unpacker = Some(backend.unpacker());
-                Ok(Running { backends: vec![Arc::new(backend)], unpacker })
+                let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
+                backends.extend(others(&places, &offered));
+                Ok(Running { backends, unpacker })
             }
             Self::Fake => Ok(Running { backends: vec![Arc::new(FakeBackend::new())], unpacker: None }),
+        }
+    }
+}
+
+/// What can be chosen beside the default. Nothing is prepared here: one that nobody uses costs nothing, and one that cannot be
+/// prepared says so to whoever asks for it.
+fn others(places: &NamespaceDirectories, offered: &BackendsConfig) -> Vec<Arc<dyn Backend>> {
+    let mut others: Vec<Arc<dyn Backend>> = Vec::new();
+    let runtimes = [
+        (BackendKind::Oci, &offered.oci, &["runc", "crun"][..]),
+        (BackendKind::Gvisor, &offered.gvisor, &["runsc"][..]),
+    ];
+    for (kind, choice, names) in runtimes {
+        // Runtimes are given root file systems that the daemon mounts.
+        if let Some(program) = find(choice, names).filter(|_| rustix::process::geteuid().is_root()) {
+            tracing::debug!(%kind, program = %program.display(), "can be chosen");
+            others.push(Arc::new(OciBackend::new(places.clone(), kind, program, &[GUEST])));
+        }
+    }
+    if offered.process {
+        match ProcessBackend::new(places.clone(), &[GUEST]) {
+            Ok(backend) => {
+                tracing::warn!(
+                    "THE BACK END process CAN BE CHOSEN: whoever may make sandboxes here can do everything that the \
+                     user of this daemon can"
+                );
+                others.push(Arc::new(backend));
+            }
+            Err(error) => tracing::warn!(%error, "the back end process cannot be used"),
+        }
+    }
+    others
+}
+
+/// The program of a back end: the one that was named, or the first of these names that is there.
+fn find(choice: &ProgramChoice, names: &[&str]) -> Option<PathBuf> {
+    match choice {
+        ProgramChoice::Never => None,
+        ProgramChoice::At(path) => Some(path.clone()),
+        ProgramChoice::Search => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let places: Vec<PathBuf> = std::env::split_paths(&path)
+                .filter(|place| place.is_absolute())
+                .chain(SYSTEM_PLACES.map(PathBuf::from))
+                .collect();
+            let files = names.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+            files.into_iter().find(|file| Path::is_file(file))
         }
     }
 }

@@ -130,7 +130,8 @@ async fn run(
     };
     Note::remove_old(directories);
     // Its spawner begins while the records are read.
-    let starting = tokio::spawn(backend.start(directories.clone(), open_files));
+    let offered = options.config.backends.clone();
+    let starting = tokio::spawn(backend.start(directories.clone(), open_files, offered));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
     let Running { backends, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
@@ -147,7 +148,8 @@ async fn run(
     let activity = Activity::default();
     stop_on_signals(&stop).map_err(|error| unavailable("could not listen to signals", error))?;
 
-    tracing::info!(socket = %socket.path().display(), backend = %engine.capabilities().backend, "ready");
+    let backends: Vec<_> = engine.backends().iter().map(|found| found.backend.as_str()).collect();
+    tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
     announcer.ready();
     if let Some(network) = &network {
         network.introduce(&engine).await;

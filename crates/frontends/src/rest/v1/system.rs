@@ -32,14 +32,20 @@ pub struct Version {
 pub struct Capabilities {
     #[schema(value_type = String, example = "namespace")]
     pub backend: BackendKind,
+    /// All that a sandbox can be made by, the default first. The rest here is about the default.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, required = true)]
+    pub backends: Vec<BackendKind>,
     #[schema(schema_with = schema::capabilities)]
     pub has: Vec<Capability>,
     /// What is missing, and why, as sentences.
     pub missing: Vec<String>,
 }
 
-impl From<&sandbox::Capabilities> for Capabilities {
-    fn from(found: &sandbox::Capabilities) -> Self {
-        Self { backend: found.backend, has: found.has.clone(), missing: found.missing.clone() }
+impl Capabilities {
+    /// `default` is the first of `all`.
+    pub(crate) fn new(default: &sandbox::Capabilities, all: &[sandbox::Capabilities]) -> Self {
+        let sandbox::Capabilities { backend, has, missing } = default.clone();
+        Self { backend, backends: all.iter().map(|found| found.backend).collect(), has, missing }
     }
 }
