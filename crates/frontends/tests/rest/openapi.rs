@@ -72,6 +72,7 @@ fn described_shapes_are_the_real_ones() {
     let plan: LimitsPlan = sandbox::Defaults::default().limits;
     let spec = SandboxSpec {
         name: Some("a".parse().unwrap()),
+        backend: Some(BackendKind::Fake),
         env: [("A".to_owned(), "b".to_owned())].into(),
         cwd: Some("/".to_owned()),
         user: Some("0".to_owned()),
