@@ -117,8 +117,9 @@ impl World {
 
     pub(crate) fn plan_with(&self, spec: &SandboxSpec) -> SandboxPlan {
         let id = fresh_id();
-        let has = [Capabilities::all(self.backend().kind())];
-        sandbox::plan(&id, &"box".parse().unwrap(), spec, &Defaults::default(), &Base::host(), &has).unwrap()
+        let kind = self.backend().kind();
+        let (spec, has) = (SandboxSpec { backend: Some(kind), ..spec.clone() }, [Capabilities::all(kind)]);
+        sandbox::plan(&id, &"box".parse().unwrap(), &spec, &Defaults::default(), &Base::host(), &has).unwrap()
     }
 
     pub(crate) fn plan(&self) -> SandboxPlan {
