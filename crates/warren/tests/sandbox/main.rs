@@ -8,6 +8,7 @@ mod oci;
 mod small_disk;
 
 mod attack;
+mod backends;
 mod build_packages;
 mod builds;
 mod builds_broken_off;
