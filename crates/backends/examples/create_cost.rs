@@ -1,6 +1,9 @@
 //! Prints what each part of making a sandbox takes here: `cargo run -p backends --example create_cost [runs]`.
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a tool for people at a terminal")]
 
+#[path = "../tests/support/guest.rs"]
+mod forked;
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -8,27 +11,6 @@ use std::{
 
 use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, Defaults, SandboxId, SandboxPlan, SandboxSpec};
-
-fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
-    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
-    let sockets = sockets.map(|gate| guest::SocketGate {
-        listener: gate.listener,
-        max_netlink: gate.max_netlink,
-        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
-    });
-    let config = guest::GuestConfig {
-        transport: listener.into(),
-        workload_cgroup,
-        memory_cgroup,
-        oom_counter,
-        rlimits,
-        home: None,
-        sockets,
-    };
-    i32::from(guest::run(config).is_err())
-}
 
 fn plan(number: u64) -> SandboxPlan {
     let id = SandboxId::from_random((number | u64::from(std::process::id()) << 32).to_be_bytes());
@@ -45,7 +27,7 @@ fn plan(number: u64) -> SandboxPlan {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    jail::run_spawner_role(guest_main, backends::namespace::worker);
+    jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
     let runs: u64 = std::env::args().nth(1).map_or(Ok(200), |word| word.parse())?;
     let place = tempfile::tempdir()?;
     let mut floor = Vec::new();

@@ -11,6 +11,8 @@
 
 #[path = "../support/client.rs"]
 mod client;
+#[path = "../support/guest.rs"]
+mod forked;
 mod stories;
 mod world;
 
@@ -30,7 +32,7 @@ pub(crate) const GUEST: &str = "guest";
 const ROOTLESS: &str = "WARREN_TEST_ROOTLESS";
 
 fn main() -> ExitCode {
-    jail::run_spawner_role(world::forked_guest, backends::namespace::worker);
+    jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.next_if(|first| first == GUEST).is_some() {
         return guest::run_program(arguments);

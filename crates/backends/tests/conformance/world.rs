@@ -38,6 +38,11 @@ impl Which {
         }
     }
 
+    /// Runtimes are other people's programs; the rest comes with us.
+    fn may_be_missing(&self) -> bool {
+        matches!(self, Self::Oci(_))
+    }
+
     async fn start(&self, directories: &Directories) -> Result<Box<dyn Backend>, BackendError> {
         let directories = directories.clone();
         Ok(match self {
@@ -63,28 +68,6 @@ fn find_program(name: &str) -> Option<PathBuf> {
     all.map(|directory| directory.join(name)).find(|file| Path::is_file(file))
 }
 
-/// What the child of the spawner becomes.
-pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
-    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
-    let sockets = sockets.map(|gate| guest::SocketGate {
-        listener: gate.listener,
-        max_netlink: gate.max_netlink,
-        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
-    });
-    let config = guest::GuestConfig {
-        transport: listener.into(),
-        workload_cgroup,
-        memory_cgroup,
-        oom_counter,
-        rlimits,
-        home: None,
-        sockets,
-    };
-    i32::from(guest::run(config).is_err())
-}
-
 pub(crate) struct World {
     which: Which,
     _place: tempfile::TempDir,
@@ -93,10 +76,15 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// What is missing where this machine cannot have the back end; whatever else goes wrong is a failure.
     pub(crate) async fn new(which: Which) -> Result<Self, String> {
         let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
         let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
-        let backend = which.start(&directories).await.map_err(|error| error.to_string())?;
+        let backend = match which.start(&directories).await {
+            Ok(backend) => backend,
+            Err(BackendError::Unsupported { what, .. }) if which.may_be_missing() => return Err(what),
+            Err(error) => panic!("back end {}: {error}", which.name()),
+        };
         Ok(Self { which, _place: place, directories, backend: Some(backend) })
     }
 

@@ -12,6 +12,8 @@
 #[path = "../support/client.rs"]
 mod client;
 mod escape;
+#[path = "../support/guest.rs"]
+mod forked;
 mod hostile;
 mod kernel;
 mod life;
@@ -116,29 +118,8 @@ const STORIES: &[Story] = stories![
     trees::an_archive_that_is_no_tree_of_a_sandbox_is_refused,
 ];
 
-fn guest_main(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
-    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
-    let sockets = sockets.map(|gate| guest::SocketGate {
-        listener: gate.listener,
-        max_netlink: gate.max_netlink,
-        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
-    });
-    let config = guest::GuestConfig {
-        transport: listener.into(),
-        workload_cgroup,
-        memory_cgroup,
-        oom_counter,
-        rlimits,
-        home: None,
-        sockets,
-    };
-    i32::from(guest::run(config).is_err())
-}
-
 fn main() -> ExitCode {
-    jail::run_spawner_role(guest_main, backends::namespace::worker);
+    jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

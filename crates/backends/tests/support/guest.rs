@@ -1,0 +1,23 @@
+//! The guest in programs that are their own spawner.
+
+/// What the child of the spawner becomes.
+pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
+    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
+        handoff;
+    let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
+    let sockets = sockets.map(|gate| guest::SocketGate {
+        listener: gate.listener,
+        max_netlink: gate.max_netlink,
+        internet: guest::InternetBudget { bytes, tcp_socket, other_socket },
+    });
+    let config = guest::GuestConfig {
+        transport: listener.into(),
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        home: None,
+        sockets,
+    };
+    i32::from(guest::run(config).is_err())
+}
