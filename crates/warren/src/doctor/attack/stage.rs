@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read as _},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
@@ -14,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::stream;
-use sandbox::{Enforcement, ExecSpec, LimitKind};
+use sandbox::{Enforcement, ExecSpec, LimitKind, Namespace};
 use serde_json::{Value, json};
 use tokio::{
     process::{Child, Command},
@@ -80,39 +81,10 @@ impl Stage {
         let scratch = Scratch::new(directories, "attack");
         scratch.directories.make()?;
         let secret = format!("attack-secret-{}", random_word()?);
-        let Directories { home, run } = scratch.directories.clone();
-        // In a group of its own, so that Ctrl-C reaches us alone: sandboxes are removed before their daemon goes.
-        let log = fs::File::create(home.join("attack.log"))?;
         let decoys = Decoys::listen().await?;
-        let config = home.join("attack.toml");
-        fs::write(&config, format!("[images]\ninsecure = [{:?}]\n", decoys.registry))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg0("warren")
-            .env(env::HOME_DIRECTORY, &home)
-            .env(env::RUN_DIRECTORY, &run)
-            .env("WARREN_ATTACK_SECRET", &secret)
-            .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "0", "--config"])
-            .arg(config)
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0)
-            .kill_on_drop(true);
-        // Behind a proxy it would be the proxy's walls that are tried.
-        for name in PROXY_VARIABLES {
-            command.env_remove(name).env_remove(name.to_lowercase());
-        }
-        let daemon = command.spawn()?;
-        let address = Note::wait_for_address(&run).await?;
-        let options = ClientOptions {
-            directories: scratch.directories.clone(),
-            namespace: None,
-            start: StartMode::Never,
-        };
-        let operator = Client::connect(options).await?;
-        fs::write(home.join(SECRET_FILE), &secret)?;
+        let (daemon, address) = start_daemon(&scratch.directories, &secret, &decoys).await?;
+        let operator = connect(&scratch.directories, None).await?;
+        fs::write(scratch.directories.home.join(SECRET_FILE), &secret)?;
         let canary = Canary::new()?;
         Ok(Self {
             scratch,
@@ -245,9 +217,22 @@ impl Stage {
     }
 
     /// Removes everything and ends the daemon.
+    ///
+    /// A request that was dropped half-way may still make a sandbox; only a daemon that has ended makes no more. So a second one
+    /// removes what the first one left.
     pub(super) async fn end(mut self) {
-        let all = self.operator.list(&[]).await.unwrap_or_default();
-        for sandbox in all {
+        stop_daemon(&mut self.daemon).await;
+        let directories = &self.scratch.directories;
+        let Ok((mut daemon, _)) = start_daemon(directories, &self.secret, &self.decoys).await else { return };
+        if let Ok(operator) = connect(directories, None).await {
+            self.operator = operator;
+            self.remove_everything().await;
+        }
+        stop_daemon(&mut daemon).await;
+    }
+
+    async fn remove_everything(&self) {
+        for sandbox in self.operator.list(&[]).await.unwrap_or_default() {
             self.remove(sandbox.id.as_str()).await;
         }
         for namespace in [OURS, THEIRS, "default"] {
@@ -257,27 +242,61 @@ impl Stage {
             self.operator.remove_image(&image.digest, true).await.ok();
         }
         self.operator.prune_images().await.ok();
-        if let Some(pid) = self.daemon.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-        {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-            tokio::time::timeout(PATIENCE, self.daemon.wait()).await.ok();
-        }
     }
 
     async fn remove_stored(&self, namespace: &str) {
         let Ok(namespace) = namespace.parse() else { return };
-        let options = ClientOptions {
-            directories: self.scratch.directories.clone(),
-            namespace: Some(namespace),
-            start: StartMode::Never,
-        };
-        let Ok(client) = Client::connect(options).await else { return };
+        let Ok(client) = connect(&self.scratch.directories, Some(namespace)).await else { return };
         for snapshot in client.snapshots().await.unwrap_or_default() {
             client.remove_snapshot(snapshot.id.as_str(), true).await.ok();
         }
         for volume in client.volumes().await.unwrap_or_default() {
             client.remove_volume_of(&volume).await.ok();
         }
+    }
+}
+
+async fn start_daemon(
+    directories: &Directories,
+    secret: &str,
+    decoys: &Decoys,
+) -> CommandResult<(Child, SocketAddr)> {
+    let Directories { home, run } = directories;
+    let log = fs::File::options().create(true).append(true).open(home.join("attack.log"))?;
+    let config = home.join("attack.toml");
+    fs::write(&config, format!("[images]\ninsecure = [{:?}]\n", decoys.registry))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg0("warren")
+        .env(env::HOME_DIRECTORY, home)
+        .env(env::RUN_DIRECTORY, run)
+        .env("WARREN_ATTACK_SECRET", secret)
+        .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "0", "--config"])
+        .arg(config)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // In a group of its own, so that Ctrl-C reaches us alone: sandboxes are removed before their daemon goes.
+        .process_group(0)
+        .kill_on_drop(true);
+    // Behind a proxy it would be the proxy's walls that are tried.
+    for name in PROXY_VARIABLES {
+        command.env_remove(name).env_remove(name.to_lowercase());
+    }
+    let daemon = command.spawn()?;
+    Ok((daemon, Note::wait_for_address(run).await?))
+}
+
+async fn connect(directories: &Directories, namespace: Option<Namespace>) -> CommandResult<Client> {
+    let directories = directories.clone();
+    Ok(Client::connect(ClientOptions { directories, namespace, start: StartMode::Never }).await?)
+}
+
+async fn stop_daemon(daemon: &mut Child) {
+    if let Some(pid) = daemon.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+        tokio::time::timeout(PATIENCE, daemon.wait()).await.ok();
     }
 }
 
