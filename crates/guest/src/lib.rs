@@ -38,7 +38,7 @@ use tokio::{
     task::LocalSet,
 };
 
-pub use program::run_program;
+pub use program::{InstallFilter, run_program};
 pub use sockets::{InternetBudget, SocketGate};
 pub use sys::adopt_descriptor;
 pub use transport::Transport;

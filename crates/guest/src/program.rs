@@ -12,11 +12,12 @@ use std::{
 
 use rustix::io::FdFlags;
 
-use crate::{GuestConfig, Transport, transport};
+use crate::{GuestConfig, InternetBudget, SocketGate, Transport, transport};
 
 const USAGE: &str = "usage: guest (--listen <path> | --fd <number> | --tcp <address> --token-file <path> | --vsock <port> | \
     --stdio) [--pid-file <path>] [--enter <number>]... \
-    [--home <path>] [--memory <number>] [--oom-counter <number>] [--rlimit <resource>:<soft>:<hard>]...";
+    [--home <path>] [--memory <number>] [--oom-counter <number>] [--rlimit <resource>:<soft>:<hard>]... \
+    [--filter <bytes>:<tcp socket>:<other socket>]";
 
 /// Shortest token: nobody guesses it over a network.
 const MIN_TOKEN_BYTES: usize = 8;
@@ -24,10 +25,11 @@ const MIN_TOKEN_BYTES: usize = 8;
 /// Serves as the arguments say, and returns the exit code of the place.
 ///
 /// `--listen` makes the socket; `--fd` takes a listening one that was handed over. Over TCP, which others can reach too, each
-/// connection must begin with the token. `--stdio` makes standard input and output one carried stream. The other numbers are open files of the
-/// workload's cgroup, as [`GuestConfig`] describes them. `--pid-file` gets our pid and start time before the socket is made.
-pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match configure(arguments).and_then(crate::run) {
+/// connection must begin with the token. `--stdio` makes standard input and output one carried stream. The other numbers are
+/// open files of the workload's cgroup, as [`GuestConfig`] describes them. `--pid-file` gets our pid and start time before the
+/// socket is made. `--filter` confines us and all that comes from us with `filter`, and says what internet sockets may take.
+pub fn run_program(arguments: impl Iterator<Item = OsString>, filter: InstallFilter) -> ExitCode {
+    match configure(arguments, filter).and_then(crate::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody may be there to read it.
@@ -37,13 +39,20 @@ pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Installs the filter of system calls for this process. `None`: nobody can be asked about sockets here.
+pub type InstallFilter = fn(InternetBudget) -> io::Result<Option<SocketGate>>;
+
 fn usage() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, USAGE)
 }
 
-fn configure(mut arguments: impl Iterator<Item = OsString>) -> io::Result<GuestConfig> {
+fn configure(
+    mut arguments: impl Iterator<Item = OsString>,
+    filter: InstallFilter,
+) -> io::Result<GuestConfig> {
     let (mut transport, mut token, mut memory_cgroup, mut oom_counter) = (None, None, None, None);
     let (mut workload_cgroup, mut rlimits, mut home) = (Vec::new(), Vec::new(), None);
+    let mut internet = None;
     while let Some(flag) = arguments.next() {
         let flag = flag.to_str().unwrap_or_default().to_owned();
         if flag == "--stdio" {
@@ -62,12 +71,21 @@ fn configure(mut arguments: impl Iterator<Item = OsString>) -> io::Result<GuestC
             "--memory" => memory_cgroup = Some(descriptor(&value)?),
             "--oom-counter" => oom_counter = Some(descriptor(&value)?),
             "--home" => home = Some(value.into_string().map_err(|_not_text| usage())?),
-            "--rlimit" => rlimits.push(rlimit(&value)?),
+            "--rlimit" => {
+                let [resource, soft, hard] = numbers(&value)?;
+                rlimits.push((resource.try_into().map_err(|_too_large| usage())?, soft, hard));
+            }
+            "--filter" => {
+                let [bytes, tcp_socket, other_socket] = numbers(&value)?;
+                internet = Some(InternetBudget { bytes, tcp_socket, other_socket });
+            }
             _ => return Err(usage()),
         }
     }
     let transport = guarded(transport.ok_or_else(usage)?, token)?;
-    Ok(GuestConfig { transport, workload_cgroup, memory_cgroup, oom_counter, rlimits, home, sockets: None })
+    // Last: what was opened above may not be allowed any more.
+    let sockets = internet.map(filter).transpose()?.flatten();
+    Ok(GuestConfig { transport, workload_cgroup, memory_cgroup, oom_counter, rlimits, home, sockets })
 }
 
 fn tcp(address: &OsString) -> io::Result<Transport> {
@@ -102,12 +120,11 @@ fn descriptor(value: &OsString) -> io::Result<OwnedFd> {
     Ok(descriptor)
 }
 
-fn rlimit(value: &OsString) -> io::Result<(u32, u64, u64)> {
-    let mut words = value.to_str().unwrap_or_default().split(':');
-    let mut word = || words.next().ok_or_else(usage);
-    let (resource, soft, hard) = (word()?, word()?, word()?);
-    let number = |text: &str| text.parse().map_err(|_invalid| usage());
-    Ok((resource.parse().map_err(|_invalid| usage())?, number(soft)?, number(hard)?))
+/// Three numbers with colons between them.
+fn numbers(value: &OsString) -> io::Result<[u64; 3]> {
+    let words = value.to_str().unwrap_or_default().split(':');
+    let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(usage)
 }
 
 /// Our pid and start time, which together name a process for ever.
@@ -126,13 +143,14 @@ mod tests {
     #[test]
     fn arguments_that_make_no_sense_are_refused() {
         let refused = |words: &[&str]| {
-            let error = configure(words.iter().map(OsString::from)).unwrap_err();
+            let error = configure(words.iter().map(OsString::from), |_internet| Ok(None)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{words:?}: {error}");
         };
         refused(&[]);
         refused(&["--listen"]);
         refused(&["--fd", "minus one"]);
         refused(&["--rlimit", "7:1"]);
+        refused(&["--filter", "1:2:3:4"]);
         refused(&["--nonsense", "1"]);
         refused(&["--tcp", "127.0.0.1:0"]);
         refused(&["--vsock", "many"]);

@@ -41,7 +41,7 @@ pub use guests::{FoundGuest, Standing, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
-pub use seccomp::{FILTER_NAME, SocketGate, max_netlink_sockets};
+pub use seccomp::{FILTER_NAME, SocketGate, install_filter, max_netlink_sockets};
 pub use spawner::{SpawnError, SpawnerHandle, Worker};
 pub use start::{run_spawner_role, start_spawner};
 pub use sys::{inherit, limit_heaps, release_free_memory};

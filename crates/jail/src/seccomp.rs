@@ -155,6 +155,11 @@ impl Filter {
     }
 }
 
+/// Installs the workloads' filter, for a process that was started by somebody else; see [`Filter::install`].
+pub fn install_filter() -> io::Result<Option<SocketGate>> {
+    Filter::workload().install()
+}
+
 /// How many netlink sockets a sandbox may have at a time on this host.
 pub fn max_netlink_sockets() -> u32 {
     netlink_sockets_for(&fs::read_to_string("/proc/sys/net/core/rmem_default").unwrap_or_default())

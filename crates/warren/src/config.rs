@@ -286,7 +286,7 @@ mod tests {
              [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
              [packages]\nenabled = false\nmax_cache = '2g'\n\
              [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n\
-             [backends]\noci = false\n",
+             [backends]\noci = true\n",
         )
         .unwrap();
         assert_eq!(config.pip_index.as_ref().unwrap().password(), Some("word"));

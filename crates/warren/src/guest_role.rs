@@ -10,11 +10,8 @@ pub(crate) fn guest_main(handoff: Handoff) -> i32 {
     let Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
         handoff;
     let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
-    let sockets = sockets.map(|gate| SocketGate {
-        listener: gate.listener,
-        max_netlink: gate.max_netlink,
-        internet: InternetBudget { bytes, tcp_socket, other_socket },
-    });
+    let internet = InternetBudget { bytes, tcp_socket, other_socket };
+    let sockets = sockets.map(|gate| guarded_by(gate, internet));
     match guest::run(GuestConfig {
         transport: listener.into(),
         workload_cgroup,
@@ -29,11 +26,16 @@ pub(crate) fn guest_main(handoff: Handoff) -> i32 {
     }
 }
 
+fn guarded_by(gate: jail::SocketGate, internet: InternetBudget) -> SocketGate {
+    SocketGate { listener: gate.listener, max_netlink: gate.max_netlink, internet }
+}
+
 /// The argument by which this program becomes a guest where the back end cannot fork one.
 pub(crate) const GUEST: &str = "guest";
 
 /// Becomes the guest if that is what the arguments ask for.
 pub(crate) fn run_as_program() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    (arguments.next()? == GUEST).then(|| guest::run_program(arguments))
+    let filter = |internet| jail::install_filter().map(|gate| gate.map(|gate| guarded_by(gate, internet)));
+    (arguments.next()? == GUEST).then(|| guest::run_program(arguments, filter))
 }

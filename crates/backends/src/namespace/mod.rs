@@ -42,7 +42,8 @@ use sandbox::{
 };
 use tokio::io::Interest;
 
-use cage::{Beneath, Ground, Ids, KernelFiles};
+use cage::{Beneath, Ground, Ids};
+pub(crate) use cage::{KernelFiles, internet_budget};
 pub use create::CreateCosts;
 pub use names::Directories;
 use names::FileNames;

@@ -7,15 +7,14 @@ use oci_spec::{
     runtime::{
         Capabilities, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
         LinuxDeviceCgroupBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder,
-        LinuxNamespaceType, LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp,
-        LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
-        LinuxSyscallBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
-        UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
+        LinuxNamespaceType, LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, Mount, MountBuilder,
+        ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
     },
 };
 use sandbox::{LimitsPlan, MountOrigin, SandboxPlan};
 
 use super::Walls;
+use crate::namespace::KernelFiles;
 
 /// The version of the specification that runtimes of 2020 and later read.
 const SPEC_VERSION: &str = "1.0.2";
@@ -34,63 +33,6 @@ const NAMESPACES: [LinuxNamespaceType; 6] = [
     LinuxNamespaceType::Uts,
     LinuxNamespaceType::Cgroup,
 ];
-/// System calls that no program here needs and that have led out of containers before. Most of them need capabilities too
-/// which nobody inside has.
-const REFUSED_CALLS: [&str; 51] = [
-    "acct",
-    "add_key",
-    "bpf",
-    "clock_adjtime",
-    "clock_settime",
-    "create_module",
-    "delete_module",
-    "fanotify_init",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "get_kernel_syms",
-    "init_module",
-    "io_uring_enter",
-    "io_uring_register",
-    "io_uring_setup",
-    "ioperm",
-    "iopl",
-    "kcmp",
-    "kexec_file_load",
-    "kexec_load",
-    "keyctl",
-    "lookup_dcookie",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "name_to_handle_at",
-    "nfsservctl",
-    "open_by_handle_at",
-    "open_tree",
-    "perf_event_open",
-    "pivot_root",
-    "process_vm_readv",
-    "process_vm_writev",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "request_key",
-    "setns",
-    "settimeofday",
-    "swapoff",
-    "swapon",
-    "syslog",
-    "umount2",
-    "unshare",
-    "userfaultfd",
-    "uselib",
-    "ustat",
-    "vhangup",
-];
-pub(super) const FILTER_NAME: &str = "warren-oci-1";
-
 /// What the configuration is made of besides the plan.
 #[derive(Debug)]
 pub(super) struct Ingredients<'a> {
@@ -107,6 +49,7 @@ pub(super) struct Ingredients<'a> {
     /// Where the guest makes its socket, if it does.
     pub(super) socket: Option<PathBuf>,
     pub(super) cgroup: PathBuf,
+    pub(super) kernel_files: KernelFiles,
 }
 
 pub(super) fn spec(with: &Ingredients<'_>) -> Result<Spec, OciSpecError> {
@@ -150,10 +93,11 @@ fn linux(with: &Ingredients<'_>) -> Result<Linux, OciSpecError> {
         .namespaces(namespaces)
         .cgroups_path(with.cgroup.clone())
         .resources(resources(&with.plan.limits, with.walls)?)
-        .masked_paths(get_default_maskedpaths())
-        .readonly_paths(get_default_readonly_paths());
+        .masked_paths(with.kernel_files.masked())
+        .readonly_paths(with.kernel_files.read_only());
     match with.walls {
-        Walls::HostKernel => linux.seccomp(filter()?).build(),
+        // The guest installs the filter of system calls itself, before it does anything else.
+        Walls::HostKernel => linux.sysctl(with.kernel_files.network_settings()).build(),
         // The workload never makes a system call of the host's.
         Walls::UserSpaceKernel => linux.build(),
     }
@@ -179,37 +123,6 @@ fn resources(limits: &LimitsPlan, walls: Walls) -> Result<LinuxResources, OciSpe
         .cpu(LinuxCpuBuilder::default().period(CPU_PERIOD_MICROS).quota(quota).build()?)
         .pids(LinuxPidsBuilder::default().limit(-1_i64).build()?)
         .build()
-}
-
-fn filter() -> Result<LinuxSeccomp, OciSpecError> {
-    let refused = LinuxSyscallBuilder::default()
-        .names(REFUSED_CALLS.map(str::to_owned).to_vec())
-        .action(LinuxSeccompAction::ScmpActErrno)
-        .errno_ret(libc::EPERM as u32)
-        .build()?;
-    // Its flags are in memory, where no filter can look. Programs fall back to `clone`.
-    let missing = LinuxSyscallBuilder::default()
-        .names(vec!["clone3".to_owned()])
-        .action(LinuxSeccompAction::ScmpActErrno)
-        .errno_ret(libc::ENOSYS as u32)
-        .build()?;
-    let mut syscalls = vec![refused, missing];
-    for flag in NAMESPACES.into_iter().chain([LinuxNamespaceType::User]).map(|kind| kind as u64) {
-        let has_flag = LinuxSeccompArgBuilder::default()
-            .index(0_usize)
-            .value(flag)
-            .value_two(flag)
-            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
-            .build()?;
-        let cloning = LinuxSyscallBuilder::default()
-            .names(vec!["clone".to_owned()])
-            .action(LinuxSeccompAction::ScmpActErrno)
-            .errno_ret(libc::EPERM as u32)
-            .args(vec![has_flag])
-            .build()?;
-        syscalls.push(cloning);
-    }
-    LinuxSeccompBuilder::default().default_action(LinuxSeccompAction::ScmpActAllow).syscalls(syscalls).build()
 }
 
 fn mounts(with: &Ingredients<'_>) -> Result<Vec<Mount>, OciSpecError> {

@@ -24,7 +24,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use jail::cgroup::{CgroupLimits, Cgroups, Controller, Version, WorkloadFiles};
+use jail::{
+    InternetBudget,
+    cgroup::{CgroupLimits, Cgroups, Controller, Version, WorkloadFiles},
+};
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Capability, Enforcement, Instance, Isolation,
     LimitKind, LimitStatement, LimitsPlan, MountOrigin, Next, RootfsPlan, SandboxId, SandboxPlan,
@@ -35,7 +38,7 @@ use tokio::sync::OnceCell;
 use crate::{
     guest_process::{self, GuestProcess, listen, make_private},
     namespace::{
-        Directories, error,
+        Directories, KernelFiles, error, internet_budget,
         names::{self, PlaceNames},
         record::Record,
         skeleton::{self, Skeleton},
@@ -246,6 +249,11 @@ impl Host {
         {
             role.extend(["--rlimit".to_owned(), format!("{resource}:{value}:{value}")]);
         }
+        if self.walls == Walls::HostKernel {
+            let InternetBudget { bytes, tcp_socket, other_socket } =
+                internet_budget(plan.limits.memory.bytes());
+            role.extend(["--filter".to_owned(), format!("{bytes}:{tcp_socket}:{other_socket}")]);
+        }
         let spec = bundle::spec(&Ingredients {
             plan,
             walls: self.walls,
@@ -257,6 +265,7 @@ impl Host {
             command: self.program.command(bundle::PROGRAM_AT, &role),
             socket: entrance.directory().map(Path::to_owned),
             cgroup: self.cgroup_of(&plan.id),
+            kernel_files: KernelFiles::here(),
         });
         let spec = spec.map_err(|error| BackendError::failed(what("the configuration"), error))?;
         let text = serde_json::to_vec(&spec)
@@ -440,7 +449,7 @@ impl Host {
             namespaces: ["mnt", "pid", "net", "ipc", "uts", "cgroup"].map(str::to_owned).to_vec(),
             capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
             no_new_privileges: true,
-            seccomp: is_shared.then(|| bundle::FILTER_NAME.to_owned()),
+            seccomp: is_shared.then(|| jail::FILTER_NAME.to_owned()),
             network: "none".to_owned(),
             cgroups: self.cgroups.version().as_str().to_owned(),
             limits: self.limit_statements(limits),

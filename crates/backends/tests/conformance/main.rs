@@ -35,7 +35,9 @@ fn main() -> ExitCode {
     jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.next_if(|first| first == GUEST).is_some() {
-        return guest::run_program(arguments);
+        return guest::run_program(arguments, |internet| {
+            Ok(jail::install_filter()?.map(|gate| forked::guarded_by(gate, internet)))
+        });
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_rootless = std::env::var_os(ROOTLESS).is_some();

@@ -5,7 +5,7 @@ use std::{future::Future, path::PathBuf, pin::Pin};
 use guest_protocol::{ExecStart, Request, Response, StartFailure};
 use sandbox::{
     BackendError, ByteSize, Capability, Enforcement, Instance, LimitKind, Limits, MountOrigin, MountPlan,
-    RootfsPlan, SandboxPlan, SandboxSpec,
+    RootfsPlan, SandboxPlan, SandboxSpec, Walls,
 };
 
 use crate::{
@@ -309,6 +309,17 @@ async fn walls_are_as_stated(world: &mut World) {
     assert_eq!(inside.stdout, "box\n0\n", "{inside:?}");
     let escapes = "mknod /root/disk b 8 0 || mount -t tmpfs none /mnt || unshare -m true || echo refused";
     assert_eq!(sh(&*instance, &format!("({escapes}) 2>/dev/null")).await.stdout, "refused\n");
+    if isolation.walls == Walls::SharedKernel {
+        // The same filter and the same hidden files, whoever made the place.
+        assert_eq!(isolation.seccomp.as_deref(), Some(jail::FILTER_NAME));
+        let sockets = "import socket\nfor family in (socket.AF_ALG, socket.AF_VSOCK, socket.AF_PACKET):\n    \
+                       try: socket.socket(family, socket.SOCK_RAW)\n    except OSError: print('refused')";
+        let probes =
+            format!("cat /proc/pressure/memory /proc/cmdline; ls /sys/firmware; python3 -c \"{sockets}\"");
+        assert_eq!(sh(&*instance, &format!("({probes}) 2>/dev/null")).await.stdout, "refused\n".repeat(3));
+        let buffers = sh(&*instance, "cat /proc/sys/net/ipv4/tcp_rmem").await.stdout;
+        assert_eq!(buffers.split_whitespace().last(), Some("65536"), "{buffers}");
+    }
     instance.stop().await.unwrap();
 }
 

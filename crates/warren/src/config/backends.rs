@@ -5,16 +5,15 @@ use std::path::PathBuf;
 use toml::Value;
 
 /// Where the program of a back end is looked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProgramChoice {
     /// In `PATH`; without it there is no such back end.
-    #[default]
     Search,
     At(PathBuf),
     Never,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackendsConfig {
     /// `runc` or `crun`.
     pub(crate) oci: ProgramChoice,
@@ -22,6 +21,13 @@ pub(crate) struct BackendsConfig {
     pub(crate) gvisor: ProgramChoice,
     /// Whether sandboxes without any walls may be made.
     pub(crate) process: bool,
+}
+
+impl Default for BackendsConfig {
+    /// Only what has walls at least as strong as the default's: root in an `oci` sandbox is the host's root.
+    fn default() -> Self {
+        Self { oci: ProgramChoice::Never, gvisor: ProgramChoice::Search, process: false }
+    }
 }
 
 impl BackendsConfig {
@@ -50,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_a_back_end_without_walls_unless_the_file_says_so() {
+    fn nobody_gets_weaker_walls_unless_the_file_says_so() {
         let mut config = BackendsConfig::default();
-        assert!(!config.process);
+        assert!(!config.process && config.oci == ProgramChoice::Never);
         for (key, value) in
-            [("oci", Value::from(false)), ("gvisor", "/opt/runsc".into()), ("process", true.into())]
+            [("oci", Value::from(true)), ("gvisor", "/opt/runsc".into()), ("process", true.into())]
         {
             config.set(&format!("backends.{key}"), &value).unwrap();
         }
         let gvisor = ProgramChoice::At("/opt/runsc".into());
-        assert_eq!(config, BackendsConfig { oci: ProgramChoice::Never, gvisor, process: true });
+        assert_eq!(config, BackendsConfig { oci: ProgramChoice::Search, gvisor, process: true });
         for (key, value) in [("oci", Value::from("runc")), ("gvisor", 1.into()), ("process", "yes".into())] {
             assert!(config.set(&format!("backends.{key}"), &value).is_err(), "{key}");
         }

@@ -3,7 +3,7 @@
 //! Hidden is what makes the kernel keep something for whoever opens or writes it, and what tells of the host's hardware, of its
 //! disks or of other sandboxes. What programs look at to choose their size stays: processors, memory, load, limits.
 
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use jail::{
     Missing, MountName,
@@ -118,6 +118,24 @@ impl KernelFiles {
     #[cfg(test)]
     pub(crate) fn all() -> Self {
         Self::of(|_mount, _path| true)
+    }
+
+    /// As absolute paths, for those who mask by themselves.
+    pub(crate) fn masked(&self) -> Vec<String> {
+        self.masked.iter().map(ToString::to_string).collect()
+    }
+
+    pub(crate) fn read_only(&self) -> Vec<String> {
+        self.read_only.iter().map(ToString::to_string).collect()
+    }
+
+    /// What is set for a network namespace of its own, by the names that `sysctl` uses.
+    pub(crate) fn network_settings(&self) -> HashMap<String, String> {
+        let named = self.set.iter().filter_map(|(at, value)| {
+            let name = at.to_string().strip_prefix("/proc/sys/")?.replace('/', ".");
+            name.starts_with("net.").then(|| (name, (*value).to_owned()))
+        });
+        named.collect()
     }
 
     /// Once `/proc` and `/sys` are mounted.
