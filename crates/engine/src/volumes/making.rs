@@ -113,12 +113,14 @@ pub(crate) async fn take_up(core: &Arc<Core>) -> Result<()> {
     }
     core.volumes.load(rows.records, rows.corrupt);
     let (closing, task_core) = (core.closing.clone(), Arc::clone(core));
-    core.drivers.spawn(async move { until(&closing, settle(task_core)).await });
+    // Looked for now: later on there are also those that this daemon is just making.
+    let unfinished = core.volumes.unfinished();
+    core.drivers.spawn(async move { until(&closing, settle(task_core, unfinished)).await });
     Ok(())
 }
 
-async fn settle(core: Arc<Core>) {
-    for record in core.volumes.unfinished() {
+async fn settle(core: Arc<Core>, unfinished: Vec<VolumeRecord>) {
+    for record in unfinished {
         clear(&core, &record.id).await;
     }
     describe_all(&core);

@@ -140,7 +140,11 @@ impl Index {
         assert!((&mut self.task).await.unwrap_err().is_cancelled());
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
-        socket.bind(self.address).unwrap();
+        // A child of another test that is not exec'ed yet still has the listener.
+        while let Err(error) = socket.bind(self.address) {
+            assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
         TcpStream::connect(self.address).await.unwrap_err();
         socket
     }

@@ -25,9 +25,13 @@ fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn with_prefix(daemon: &Daemon, prefix: &str) -> bool {
-    let begins = |path: &Path| path.file_name().unwrap().to_string_lossy().starts_with(prefix);
-    on_disk(daemon).iter().any(|path| begins(path))
+/// The manifest is the last of a snapshot that comes, and the first that goes.
+fn is_half_made(directory: &Path) -> bool {
+    !directory.join("manifest.json").exists()
+}
+
+fn has_half_made(daemon: &Daemon) -> bool {
+    on_disk(daemon).iter().any(|directory| is_half_made(directory))
 }
 
 /// A sandbox `big` with enough files for a copy to take a while, and a program that counts, unless it had to be stopped.
@@ -73,10 +77,9 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_it_whole_or_not_at_all() {
     let ran = big(&daemon, 100);
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    let is_making = |daemon: &Daemon| with_prefix(daemon, ".making-");
 
     let create = daemon.command(["snapshot", "create", "big", "--name", "base"]);
-    killed_in(&mut daemon, create, is_making);
+    killed_in(&mut daemon, create, has_half_made);
     if names(&daemon) == ["base"] {
         // It was faster than the kill: then it is whole.
         daemon.ok(["snapshot", "verify", "base"]);
@@ -101,7 +104,7 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_it_whole_or_not_at_all() {
     }
 
     let remove = daemon.command(["snapshot", "rm", "base"]);
-    killed_in(&mut daemon, remove, |daemon| with_prefix(daemon, ".removing-"));
+    killed_in(&mut daemon, remove, has_half_made);
     if names(&daemon) == ["base"] {
         daemon.ok(["snapshot", "verify", "base"]);
         daemon.ok(["snapshot", "rm", "base"]);
@@ -114,7 +117,7 @@ fn a_daemon_killed_in_the_middle_of_anything_leaves_it_whole_or_not_at_all() {
     let mut load = daemon.command(["snapshot", "load"]);
     let mut loading = load.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     loading.stdin.as_mut().unwrap().write_all(&archive[..archive.len() / 2]).unwrap();
-    soon("it has begun", || is_making(&daemon));
+    soon("it has begun", || has_half_made(&daemon));
     daemon.kill();
     loading.kill().unwrap();
     loading.wait().unwrap();
@@ -194,18 +197,18 @@ fn a_worker_or_a_spawner_that_dies_leaves_nothing_frozen() {
         daemon.ok(["snapshot", "rm", "base"]);
     }
     assert_eq!(names(&daemon), [""; 0]);
-    let is_half_made =
-        |path: &std::path::PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(".making-");
     // Whoever would have cleaned up may have been killed too; then the next daemon does.
-    until("nothing is left that looks whole", || on_disk(&daemon).iter().all(is_half_made));
+    until("nothing is left that looks whole", || {
+        on_disk(&daemon).iter().all(|directory| is_half_made(directory))
+    });
 
     let mut creating = begin(&daemon);
-    soon("it has begun", || with_prefix(&daemon, ".making-") || creating.try_wait().unwrap().is_some());
+    soon("it has begun", || has_half_made(&daemon) || creating.try_wait().unwrap().is_some());
     kill(spawner);
     creating.wait().unwrap();
     // The daemon goes on with another spawner, and takes back what the first one left half made.
     goes_on(&daemon);
-    until("what is half made is gone", || !with_prefix(&daemon, ".making-"));
+    until("what is half made is gone", || !has_half_made(&daemon));
     if names(&daemon).is_empty() {
         daemon.ok(["snapshot", "create", "big", "--name", "base"]);
     }

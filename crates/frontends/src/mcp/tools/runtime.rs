@@ -162,7 +162,17 @@ mod tests {
         assert_eq!(data["serverVersion"], env!("CARGO_PKG_VERSION"));
         assert_eq!(
             data["capabilities"],
-            json!(["pause", "memoryLimit", "cpuLimit", "pidsLimit", "hardDiskLimit"])
+            json!([
+                "pause",
+                "memoryLimit",
+                "cpuLimit",
+                "pidsLimit",
+                "hardDiskLimit",
+                "images",
+                "volumes",
+                "snapshots",
+                "hostPaths"
+            ])
         );
         assert_eq!(
             (&data["hostPathPolicy"], &data["hostPaths"]),
