@@ -43,8 +43,21 @@ impl From<Base> for Found {
     }
 }
 
-/// Finds the image, the snapshot, the directory or the disk that was asked for; gets the image where it is missing.
+/// Finds the volumes, and the image, the snapshot, the directory or the disk that was asked for; gets the image where it is
+/// missing.
 pub(crate) async fn find(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    progress: &Progress,
+) -> Result<Found> {
+    let volumes = mounts::find(core, who, spec).await?;
+    let mut found = find_rootfs(core, who, spec, progress).await?;
+    found.base.volumes = volumes;
+    Ok(found)
+}
+
+async fn find_rootfs(
     core: &Arc<Core>,
     who: &Principal,
     spec: &SandboxSpec,
@@ -134,11 +147,9 @@ fn on_image(core: &Core, image: Image) -> Result<Found> {
     }
     let base = Base {
         rootfs: RootfsPlan::Image,
-        above: Vec::new(),
         image_digest: Some(image.digest.to_string()),
-        snapshot: None,
         config: config_of(&image.config, &core.config.defaults.user),
-        warnings: Vec::new(),
+        ..Base::host()
     };
     Ok(Found { base, _image: Some(image) })
 }

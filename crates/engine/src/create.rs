@@ -1,10 +1,12 @@
 //! Making a sandbox: a name, a plan, a record, a place. In this order.
 
-use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration,
+};
 
 use images::Progress;
 use sandbox::{
-    Base, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, Subject, plan,
+    Base, Defaults, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, Subject, plan,
 };
 use store::{SandboxRecord, StoreError};
 
@@ -12,10 +14,9 @@ use crate::{
     CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, mounts, names,
+    error, names,
     patches::Pending,
     shared::{Gone, Shared},
-    snapshots,
 };
 
 /// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
@@ -70,7 +71,6 @@ impl Engine {
         instead: Option<Instead>,
     ) -> Result<SandboxView> {
         self.check_caller(who, &request.spec)?;
-        check_once(&request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
         let spec = request.spec;
         let (replaces, mut found) = instead.map(|instead| (instead.of, instead.found)).unzip();
@@ -100,7 +100,6 @@ impl Engine {
         let core = self.core();
         let found = base::find(core, who, spec, progress).await?;
         let planned = new_record(core, who, spec, &found.base)?;
-        mounts::decide(core, who, spec, &planned.plan.limits).await?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -113,7 +112,9 @@ impl Engine {
     fn check_caller(&self, who: &Principal, spec: &SandboxSpec) -> Result<()> {
         who.may_create_in(&spec.namespace)?;
         self.core().keys.admit(who, self.core().clock.now())?;
-        check_lifetime(&spec.lifetime)
+        check_lifetime(&spec.lifetime)?;
+        // Before anything is pulled, or goes to make room.
+        sandbox::check_spec(spec, &defaults_for(self.core(), spec)).map(drop)
     }
 }
 
@@ -150,7 +151,6 @@ async fn attempt(
     };
     let mut record = new_record(core, who, spec, &found.base)?;
     record.replaces = replaces.cloned();
-    record.plan.mounts = mounts::decide(core, who, spec, &record.plan.limits).await?;
     // Asked first: what is in the way may be cleared away before we are told of it.
     let was_settled = *core.is_settled.borrow();
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
@@ -202,24 +202,18 @@ pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt
     }
 }
 
-/// What is done once is checked before it is taken out of the spec.
-fn check_once(spec: &SandboxSpec) -> Result<()> {
-    sandbox::check_patches(&spec.patches, &spec.scripts, &spec.mounts)
+fn defaults_for<'a>(core: &'a Core, spec: &SandboxSpec) -> Cow<'a, Defaults> {
+    let defaults = &core.config.defaults;
+    match build::is_of_builds(spec) {
+        true => Cow::Owned(build::defaults(defaults)),
+        false => Cow::Borrowed(defaults),
+    }
 }
 
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let mut plan = plan(&id, &name, spec, &core.config.defaults, base, core.backends.capabilities())?;
-    if let Some(image) = snapshots::base::image_of(core, base) {
-        plan.image = image;
-    }
-    if build::is_of_builds(spec) {
-        // What one instruction puts into /tmp, the next one finds.
-        plan.limits.tmp = sandbox::ByteSize(0);
-        // What it changes becomes a layer, which is read from its directory.
-        plan.limits.disk_is_hard = false;
-    }
+    let plan = plan(&id, &name, spec, &defaults_for(core, spec), base, core.backends.capabilities())?;
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

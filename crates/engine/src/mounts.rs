@@ -2,7 +2,7 @@
 //! paths and volumes may have changed in between.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs::{File, Metadata},
     io::{self, ErrorKind as IoKind},
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -11,94 +11,54 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbox::{
-    ByteSize, Error, ErrorKind, FileIdentity, LimitsPlan, MAX_MOUNTS, MountOrigin, MountPlan, MountSource,
-    MountSpec, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeStorage, check_guest_path,
+    ByteSize, Error, ErrorKind, FileIdentity, FoundVolume, MountOrigin, MountPlan, MountSource, MountSpec,
+    Namespace, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
 
 use crate::{EngineConfig, Principal, core::Core};
 
-const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
-const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
-/// Of all paths of a sandbox's mounts together: they go to the spawner in one message, with everything else.
-const MAX_PATHS_BYTES: usize = 16 * 1024;
 /// Where ext4 has its magic number, and what that is.
 const EXT4_MAGIC: (u64, [u8; 2]) = (1080, [0x53, 0xef]);
 
-/// Decides what a new sandbox mounts, parents before what is beneath them. Errors name the mount.
-pub(crate) async fn decide(
+/// Finds the volumes that a spec names, and refuses host paths that may not be used. Errors name the mount.
+pub(crate) async fn find(
     core: &Core,
     who: &Principal,
     spec: &SandboxSpec,
-    limits: &LimitsPlan,
-) -> Result<Vec<MountPlan>> {
-    if spec.mounts.len() > MAX_MOUNTS {
-        return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", spec.mounts.len())));
-    }
-    let n_bytes: usize = spec.mounts.iter().map(path_bytes).sum();
-    if n_bytes > MAX_PATHS_BYTES {
-        let message = format!("the paths of all mounts have {n_bytes} bytes; at most {MAX_PATHS_BYTES} fit");
-        return Err(Error::invalid(message).with_hint("Use fewer mounts, or shorter paths."));
-    }
-    let (mut decided, mut taken) = (Vec::with_capacity(spec.mounts.len()), BTreeSet::new());
+) -> Result<BTreeMap<VolumeName, FoundVolume>> {
+    let mut volumes = BTreeMap::new();
     for mount in &spec.mounts {
-        let guest_path = check_guest_path(&mount.guest_path)?;
-        if !taken.insert(guest_path.clone()) {
-            return Err(
-                Error::invalid(format!("two mounts at {guest_path}")).with_hint("Leave one of them out.")
-            );
-        }
-        let planned = decide_one(core, who, spec, mount, guest_path.clone(), limits);
-        decided.push(planned.await.map_err(|error| at_mount(&guest_path, error))?);
+        let looked = async {
+            match &mount.source {
+                MountSource::Named { name } => {
+                    volumes.insert(name.clone(), find_volume(core, &spec.namespace, name)?);
+                    Ok(())
+                }
+                MountSource::Tmpfs { .. } => Ok(()),
+                MountSource::Bind { host_path, allowed } => {
+                    may_use(who, host_path, *allowed)?;
+                    look(core, host_path, *allowed, Wanted::Any).await.map(drop)
+                }
+                MountSource::Disk { host_path, allowed } => {
+                    may_use(who, host_path, *allowed)?;
+                    look(core, host_path, *allowed, Wanted::Ext4).await.map(drop)
+                }
+            }
+        };
+        looked.await.map_err(|error| at_mount(&mount.guest_path, error))?;
     }
-    // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
-    decided.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
-    Ok(decided)
+    Ok(volumes)
 }
 
-fn path_bytes(mount: &MountSpec) -> usize {
-    let of_host = match &mount.source {
-        MountSource::Bind { host_path, .. } | MountSource::Disk { host_path, .. } => {
-            host_path.as_os_str().len()
-        }
-        MountSource::Named { .. } | MountSource::Tmpfs { .. } => 0,
-    };
-    mount.guest_path.len() + of_host
-}
-
-async fn decide_one(
-    core: &Core,
-    who: &Principal,
-    spec: &SandboxSpec,
-    mount: &MountSpec,
-    guest_path: String,
-    limits: &LimitsPlan,
-) -> Result<MountPlan> {
-    let mut quota = None;
-    let source = match &mount.source {
-        MountSource::Named { name } => {
-            let found = core.volumes.named(&spec.namespace, name).ok_or_else(|| {
-                Error::no_such(Thing::Volume, name.as_str())
-                    .reworded(|words| format!("{words} in the namespace {}", spec.namespace))
-                    .with_next(Next::Create(Thing::Volume))
-            })?;
-            quota = measured_quota(&found);
-            MountOrigin::Volume { id: found.id }
-        }
-        MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: tmpfs_size(*size, limits)? },
-        MountSource::Bind { host_path, allowed } => {
-            may_use(who, host_path, *allowed)?;
-            look(core, host_path, *allowed, Wanted::Any).await?;
-            MountOrigin::Path { path: host_path.clone(), identity: *allowed }
-        }
-        MountSource::Disk { host_path, allowed } => {
-            may_use(who, host_path, *allowed)?;
-            look(core, host_path, *allowed, Wanted::Ext4).await?;
-            MountOrigin::Image { path: host_path.clone(), identity: *allowed }
-        }
-    };
-    Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota })
+fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<FoundVolume> {
+    let found = core.volumes.named(namespace, name).ok_or_else(|| {
+        Error::no_such(Thing::Volume, name.as_str())
+            .reworded(|words| format!("{words} in the namespace {namespace}"))
+            .with_next(Next::Create(Thing::Volume))
+    })?;
+    Ok(FoundVolume { quota: measured_quota(&found), id: found.id })
 }
 
 /// The plan as a back end gets it at this start: its volumes are there, and every host path has the identity that whoever opens
@@ -159,22 +119,6 @@ fn at_mount(guest_path: &str, error: Error) -> Error {
 /// The quota of a volume that only measuring holds.
 fn measured_quota(volume: &VolumeRecord) -> Option<ByteSize> {
     volume.spec.quota.filter(|_| volume.storage == Some(VolumeStorage::Directory))
-}
-
-fn tmpfs_size(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize> {
-    let size = asked.unwrap_or(limits.tmp);
-    if !(MIN_TMPFS..=MAX_TMPFS).contains(&size) {
-        return Err(Error::invalid(format!("a tmpfs of {size}; it goes from {MIN_TMPFS} to {MAX_TMPFS}"))
-            .with_hint(
-                "Leave the size out for as much as /tmp has. What is in it counts as the sandbox's memory.",
-            ));
-    }
-    let most = limits.memory_and_swap();
-    if size > most {
-        let message = format!("a tmpfs of {size}; the most is memory and swap together, which is {most}");
-        return Err(Error::invalid(message).with_hint("What is in it counts as memory. Raise memory."));
-    }
-    Ok(size)
 }
 
 /// Host paths are for whoever owns the daemon, and for what a front end's policy has looked at.

@@ -1,16 +1,20 @@
 //! What a sandbox is made on: an image's layers and what the image says about how it is run.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, RootfsPlan, SnapshotId};
+use crate::{ByteSize, Error, ImageRef, Result, RootfsPlan, SnapshotId, VolumeId, VolumeName};
 
 /// Longest directory to begin in, by the kernel.
 const MAX_CWD_BYTES: usize = 4095;
 
-/// What the engine found behind an image reference, a snapshot or a path.
+/// What the engine found behind the names in a spec: an image reference, a snapshot or a path, and volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,
+    /// The image beneath, where it is not the one that the spec names.
+    pub image: Option<ImageRef>,
     /// Snapshots over the root file system, the topmost first; see [`crate::SandboxPlan::above`].
     pub above: Vec<SnapshotId>,
     /// Of the image's manifest; none for image `host`.
@@ -20,17 +24,28 @@ pub struct Base {
     pub config: BaseConfig,
     /// Where it is not quite what was asked: sentences for whoever did.
     pub warnings: Vec<String>,
+    pub volumes: BTreeMap<VolumeName, FoundVolume>,
+}
+
+/// The volume that has a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundVolume {
+    pub id: VolumeId,
+    /// See [`crate::MountPlan::quota`].
+    pub quota: Option<ByteSize>,
 }
 
 impl Base {
     pub fn host() -> Self {
         Self {
             rootfs: RootfsPlan::Host,
+            image: None,
             above: Vec::new(),
             image_digest: None,
             snapshot: None,
             config: BaseConfig::default(),
             warnings: Vec::new(),
+            volumes: BTreeMap::new(),
         }
     }
 }
@@ -49,7 +64,7 @@ pub struct BaseConfig {
     /// As a name or a number: `SIGINT`.
     pub stop_signal: Option<String>,
     pub shell: Vec<String>,
-    pub labels: std::collections::BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
 }
 
 impl BaseConfig {

@@ -33,7 +33,7 @@ pub use backend::{
     Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
     Capability, GuestIo, GuestStream, Holding, Instance,
 };
-pub use base::{Base, BaseConfig};
+pub use base::{Base, BaseConfig, FoundVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Limit, Next, Overrun, Result, Subject, Thing};
@@ -56,7 +56,7 @@ pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath};
-pub use plan::{Defaults, RootfsPlan, SandboxPlan, plan};
+pub use plan::{Defaults, RootfsPlan, SandboxPlan, check_spec, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{
     MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,

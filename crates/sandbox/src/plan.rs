@@ -1,13 +1,17 @@
 //! From asked to decided, in one pure function. All defaults, all limits and all refusals are in this file.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
-    FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MountPlan,
-    MountSource, Next, Result, Rlimit, SandboxId, SandboxName, SandboxSpec, SnapshotId, Thing,
+    FileIdentity, FoundVolume, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES,
+    MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, Next, Result, Rlimit, SandboxId, SandboxName,
+    SandboxSpec, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
     patch::check_patches,
 };
@@ -18,6 +22,9 @@ const MIN_PIDS: u32 = 4;
 const MIN_OPEN_FILES: u32 = 16;
 const MIN_DISK: ByteSize = ByteSize::mib(1);
 const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
+const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
+/// Of all paths of a sandbox's mounts together: they go to the spawner in one message, with everything else.
+const MAX_MOUNT_PATHS_BYTES: usize = 16 * 1024;
 /// Shortest share of a processor that the kernel's scheduler period can express well.
 const MIN_CPU_MILLIS: u32 = 10;
 const MAX_BYTES: ByteSize = ByteSize::gib(64 * 1024);
@@ -105,7 +112,7 @@ pub struct SandboxPlan {
     /// What the image brought along, for what is not decided at creation: entry point, stop signal.
     #[serde(default)]
     pub config: BaseConfig,
-    /// Filled in by the engine, which knows volumes and which paths may be used.
+    /// Parents before what is beneath them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountPlan>,
     pub limits: LimitsPlan,
@@ -152,21 +159,11 @@ pub fn plan(
     backends: &[Capabilities],
 ) -> Result<SandboxPlan> {
     let backend = decide_backend(spec, base, backends)?;
-    let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
-    check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
-    if let Some(init) = &spec.init {
-        init.exec().check().map_err(|invalid| Error::invalid(format!("init: {invalid}")))?;
-    }
-    check_labels(&spec.labels)?;
+    let limits = check_spec(spec, defaults)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
-    if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
-        return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
-            .with_hint("Give a path that begins with /."));
-    }
+    check_cwd(&cwd)?;
     let user = spec.user.as_ref().or(base.config.user.as_ref()).unwrap_or(&defaults.user).clone();
-    if user.is_empty() || user.len() > 128 || user.contains(|c: char| c.is_control()) {
-        return Err(Error::invalid("the user is not a name or a number"));
-    }
+    check_user(&user)?;
     let mut env = defaults.env.clone();
     if base.rootfs != RootfsPlan::Host {
         // Whose home is where, an image's own files say.
@@ -183,14 +180,13 @@ pub fn plan(
         id: id.clone(),
         backend,
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
-        // What stands in for an image that cannot be had is `host`.
-        image: if base.rootfs == RootfsPlan::Host { ImageRef::host() } else { spec.image.clone() },
+        image: base.image.as_ref().unwrap_or(&spec.image).clone(),
         rootfs: base.rootfs.clone(),
         above: base.above.clone(),
         image_digest: base.image_digest.clone(),
         snapshot: base.snapshot.clone(),
         config: decide_config(spec, &base.config)?,
-        mounts: Vec::new(),
+        mounts: decide_mounts(spec, base, &limits)?,
         limits,
         env,
         cwd,
@@ -200,6 +196,119 @@ pub fn plan(
         init: spec.init.clone(),
         warnings: base.warnings.clone(),
     })
+}
+
+/// Refuses what no image and no back end could make good. Returns the limits.
+pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults) -> Result<LimitsPlan> {
+    let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
+    check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
+    if let Some(init) = &spec.init {
+        init.exec().check().map_err(|invalid| Error::invalid(format!("init: {invalid}")))?;
+    }
+    check_labels(&spec.labels)?;
+    check_env(&spec.env)?;
+    spec.cwd.as_deref().map_or(Ok(()), check_cwd)?;
+    spec.user.as_deref().map_or(Ok(()), check_user)?;
+    decide_config(spec, &BaseConfig::default())?;
+    decide_shell(spec, &BaseConfig::default())?;
+    check_mounts(&spec.mounts)?;
+    Ok(limits)
+}
+
+fn check_cwd(cwd: &str) -> Result<()> {
+    if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
+        return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
+            .with_hint("Give a path that begins with /."));
+    }
+    Ok(())
+}
+
+fn check_user(user: &str) -> Result<()> {
+    if user.is_empty() || user.len() > 128 || user.contains(char::is_control) {
+        return Err(Error::invalid("the user is not a name or a number"));
+    }
+    Ok(())
+}
+
+fn check_mounts(mounts: &[MountSpec]) -> Result<()> {
+    if mounts.len() > MAX_MOUNTS {
+        return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", mounts.len())));
+    }
+    let n_bytes: usize = mounts.iter().map(path_bytes).sum();
+    if n_bytes > MAX_MOUNT_PATHS_BYTES {
+        let message =
+            format!("the paths of all mounts have {n_bytes} bytes; at most {MAX_MOUNT_PATHS_BYTES} fit");
+        return Err(Error::invalid(message).with_hint("Use fewer mounts, or shorter paths."));
+    }
+    let mut taken = BTreeSet::new();
+    for mount in mounts {
+        let guest_path = check_guest_path(&mount.guest_path)?;
+        if let Some(twice) = taken.replace(guest_path) {
+            return Err(Error::invalid(format!("two mounts at {twice}")).with_hint("Leave one of them out."));
+        }
+    }
+    Ok(())
+}
+
+fn path_bytes(mount: &MountSpec) -> usize {
+    let of_host = match &mount.source {
+        MountSource::Bind { host_path, .. } | MountSource::Disk { host_path, .. } => {
+            host_path.as_os_str().len()
+        }
+        MountSource::Named { .. } | MountSource::Tmpfs { .. } => 0,
+    };
+    mount.guest_path.len() + of_host
+}
+
+fn decide_mounts(spec: &SandboxSpec, base: &Base, limits: &LimitsPlan) -> Result<Vec<MountPlan>> {
+    let decide = |mount: &MountSpec| {
+        let guest_path = check_guest_path(&mount.guest_path)?;
+        let (source, quota) = decide_origin(&mount.source, base, limits)
+            .map_err(|error| error.reworded(|words| format!("mount {guest_path}: {words}")))?;
+        Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota })
+    };
+    let mut mounts = spec.mounts.iter().map(decide).collect::<Result<Vec<MountPlan>>>()?;
+    // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
+    mounts.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
+    Ok(mounts)
+}
+
+fn decide_origin(
+    source: &MountSource,
+    base: &Base,
+    limits: &LimitsPlan,
+) -> Result<(MountOrigin, Option<ByteSize>)> {
+    let origin = match source {
+        MountSource::Named { name } => {
+            let missing = || Error::no_such(Thing::Volume, name.as_str());
+            let FoundVolume { id, quota } = base.volumes.get(name).ok_or_else(missing)?.clone();
+            return Ok((MountOrigin::Volume { id }, quota));
+        }
+        MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: decide_tmpfs(*size, limits)? },
+        MountSource::Bind { host_path, allowed } => {
+            MountOrigin::Path { path: host_path.clone(), identity: *allowed }
+        }
+        MountSource::Disk { host_path, allowed } => {
+            MountOrigin::Image { path: host_path.clone(), identity: *allowed }
+        }
+    };
+    Ok((origin, None))
+}
+
+fn decide_tmpfs(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize> {
+    let size = asked.unwrap_or(limits.tmp);
+    if !(MIN_TMPFS..=MAX_TMPFS).contains(&size) {
+        return Err(Error::invalid(format!("a tmpfs of {size}; it goes from {MIN_TMPFS} to {MAX_TMPFS}"))
+            .with_hint(
+                "Leave the size out for as much as /tmp has. What is in it counts as the sandbox's memory.",
+            ));
+    }
+    let most = limits.memory_and_swap();
+    if size > most {
+        let message = format!("a tmpfs of {size}; the most is memory and swap together, which is {most}");
+        return Err(Error::invalid(message).with_hint("What is in it counts as memory. Raise memory."));
+    }
+    Ok(size)
 }
 
 /// What the sandbox needs that not every back end has.
@@ -306,7 +415,10 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
     let most = limits.memory_and_swap();
     for (limit, decided, asked) in [("tmp", &mut limits.tmp, asked.tmp), ("shm", &mut limits.shm, asked.shm)]
     {
-        size_within(limit, *decided, MIN_TMPFS)?;
+        // Nothing at all is the daemon's to decide: then it is a directory like any other.
+        if asked.is_some() || decided.bytes() > 0 {
+            size_within(limit, *decided, MIN_TMPFS)?;
+        }
         if asked.is_some_and(|asked| asked > most) {
             return Err(Error::invalid(format!(
                 "the limit {limit} is {decided}; the most is memory and swap together, which is {most}"

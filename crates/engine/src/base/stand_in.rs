@@ -7,7 +7,7 @@ use std::{
 };
 
 use images::{Event, Image, Images, PullOptions, Reference};
-use sandbox::Base;
+use sandbox::{Base, ImageRef};
 use tokio::{sync::Notify, time::timeout};
 
 use crate::Progress;
@@ -38,7 +38,7 @@ impl StandIn {
             "Image {image}{IMAGE_NOT_USED}{why}): the sandbox has the host's programs, with {}.",
             program.display()
         );
-        Base { warnings: vec![warning], ..Base::host() }
+        Base { image: Some(ImageRef::host()), warnings: vec![warning], ..Base::host() }
     }
 }
 

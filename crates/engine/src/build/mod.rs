@@ -26,7 +26,7 @@ use std::{
 
 use ::build::Network;
 use ::images::{Digest, Platform, Progress, Reference};
-use sandbox::{ByteSize, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
+use sandbox::{ByteSize, Defaults, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -213,6 +213,16 @@ fn given_up() -> Error {
 fn out_of_time(time: Duration) -> Error {
     Error::new(ErrorKind::TimedOut, format!("the build took longer than {time:?}"))
         .with_hint("Layers that were made are kept: build again to go on, with a longer time limit.")
+}
+
+/// What the daemon gives sandboxes of builds.
+pub(crate) fn defaults(usual: &Defaults) -> Defaults {
+    let mut defaults = usual.clone();
+    // What one instruction puts into /tmp, the next one finds.
+    defaults.limits.tmp = ByteSize(0);
+    // What it changes becomes a layer, which is read from its directory.
+    defaults.limits.disk_is_hard = false;
+    defaults
 }
 
 /// Whether a sandbox belongs to a build, and so to the daemon that began it.

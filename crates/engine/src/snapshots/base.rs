@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use images::Image;
-use sandbox::{Base, BaseConfig, Error, ErrorKind, ImageRef, Next, Result, RootfsPlan, SandboxSpec, Thing};
+use sandbox::{Base, BaseConfig, Error, ErrorKind, Next, Result, RootfsPlan, SandboxSpec, Thing};
 use store::SandboxRecord;
 
 use super::{SnapshotRef, registry::Snapshot};
@@ -35,11 +35,13 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
     };
     let base = Base {
         rootfs,
+        // By the name it had then.
+        image: Some(snapshot.manifest.image.clone()),
         above: chain.iter().map(|snapshot| snapshot.record.id.clone()).collect(),
         image_digest: snapshot.manifest.image_digest.clone(),
         snapshot: Some(snapshot.record.digest.clone()),
         config: snapshot.manifest.config.clone(),
-        warnings: Vec::new(),
+        ..Base::host()
     };
     Ok(Found::new(base, image))
 }
@@ -66,10 +68,4 @@ pub(crate) fn config_of(source: &SandboxRecord) -> BaseConfig {
     config.cwd = source.spec.cwd.clone().or(config.cwd);
     config.user = source.spec.user.clone().or(config.user);
     config
-}
-
-/// The image beneath a snapshot, by the name it had then.
-pub(crate) fn image_of(core: &Core, base: &Base) -> Option<ImageRef> {
-    let id = base.above.first()?;
-    core.snapshots.by_id(id).map(|snapshot| snapshot.manifest.image.clone())
 }

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use engine::{MAX_STOP_GRACE, PullOptions, Reference};
 use sandbox::{
-    ByteSize, CpuCount, Defaults, Error, ErrorKind, InitSpec, Lifetime, Limits, Rlimit, SandboxId,
-    SandboxName, SandboxSpec,
+    ByteSize, CpuCount, Error, ErrorKind, InitSpec, Lifetime, Limits, Rlimit, SandboxName, SandboxSpec,
 };
 
 use super::{
@@ -97,7 +96,6 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
-    check(call, &spec)?;
     Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
 }
 
@@ -239,21 +237,4 @@ fn replace(lifecycle: &Lifecycle) -> Option<Replace> {
     let is_asked = lifecycle.replace.unwrap_or(lifecycle.replace_timeout_ms.is_some());
     let grace = lifecycle.replace_timeout_ms.map(|ms| Duration::from_millis(ms).min(MAX_STOP_GRACE));
     is_asked.then_some(Replace { grace })
-}
-
-/// The engine decides again, with its own defaults. Asked here first, so that nothing is replaced for the sake of a
-/// sandbox that cannot be.
-fn check(call: &Call, spec: &SandboxSpec) -> Result<(), Failure> {
-    let some_name: SandboxName =
-        spec.name.clone().map_or_else(|| "unnamed".parse(), Ok).map_err(Error::from)?;
-    let some_id = SandboxId::from_random([0; 8]);
-    sandbox::plan(
-        &some_id,
-        &some_name,
-        spec,
-        &Defaults::default(),
-        &sandbox::Base::host(),
-        call.engine().backends(),
-    )?;
-    Ok(())
 }
