@@ -46,6 +46,7 @@ mod run;
 mod secret;
 mod shared;
 mod snapshots;
+mod text;
 mod turns;
 mod view;
 mod volumes;
@@ -96,6 +97,7 @@ pub use crate::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
+    text::TextDecoder,
     view::{CellView, ExecView, SandboxFilter, SandboxView},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };

@@ -19,23 +19,25 @@ pub(crate) struct Truncated {
 
 /// Gathers a stream in bounded memory, keeping its head and its tail.
 #[derive(Debug)]
-pub(crate) struct Collector {
+pub(crate) struct HeadAndTail {
     max_bytes: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     n_total: u64,
 }
 
-/// What was gathered.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Gathered {
-    /// Bytes that are no UTF-8 are replaced.
-    pub(crate) text: String,
-    pub(crate) is_lossy: bool,
-    pub(crate) truncated: Option<Truncated>,
+/// What is kept of a stream.
+pub(crate) enum Kept {
+    Whole(Vec<u8>),
+    /// Without half a character where it was cut.
+    Ends {
+        head: Vec<u8>,
+        tail: Vec<u8>,
+        n_left_out: u64,
+    },
 }
 
-impl Collector {
+impl HeadAndTail {
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { max_bytes, head: Vec::new(), tail: VecDeque::new(), n_total: 0 }
     }
@@ -61,29 +63,63 @@ impl Collector {
         self.max_bytes / 2
     }
 
+    pub(crate) fn n_total(&self) -> u64 {
+        self.n_total
+    }
+
+    pub(crate) fn finish(self) -> Kept {
+        let tail = Vec::from(self.tail);
+        if (self.head.len() + tail.len()) as u64 == self.n_total {
+            return Kept::Whole([self.head, tail].concat());
+        }
+        let head = until_character_border(&self.head).to_vec();
+        let tail = from_character_border(&tail).to_vec();
+        let n_left_out = self.n_total - (head.len() + tail.len()) as u64;
+        Kept::Ends { head, tail, n_left_out }
+    }
+}
+
+/// Gathers a stream to be told as text.
+#[derive(Debug)]
+pub(crate) struct Collector(HeadAndTail);
+
+/// What was gathered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gathered {
+    /// Bytes that are no UTF-8 are replaced.
+    pub(crate) text: String,
+    pub(crate) is_lossy: bool,
+    pub(crate) truncated: Option<Truncated>,
+}
+
+impl Collector {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self(HeadAndTail::new(max_bytes))
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.0.push(bytes);
+    }
+
     /// The text; `rest` says, where bytes were left out, which call reads them.
     pub(crate) fn finish(self, field: &str, rest: impl FnOnce() -> String) -> Gathered {
-        let tail = Vec::from(self.tail);
-        let n_kept = (self.head.len() + tail.len()) as u64;
-        if n_kept == self.n_total {
-            let whole = [self.head, tail].concat();
-            let (text, is_lossy) = decode(whole);
-            return Gathered { text, is_lossy, truncated: None };
-        }
-        let head = until_character_border(&self.head);
-        let tail = from_character_border(&tail);
-        let returned_bytes = (head.len() + tail.len()) as u64;
-        let n_left_out = self.n_total - returned_bytes;
-        let hint = rest();
-        let (head, is_head_lossy) = decode(head.to_vec());
-        let (tail, is_tail_lossy) = decode(tail.to_vec());
-        let text = format!("{head}\n[… {n_left_out} bytes left out …]\n{tail}");
+        let total_bytes = self.0.n_total();
+        let (head, tail, n_left_out) = match self.0.finish() {
+            Kept::Whole(bytes) => {
+                let (text, is_lossy) = decode(bytes);
+                return Gathered { text, is_lossy, truncated: None };
+            }
+            Kept::Ends { head, tail, n_left_out } => (head, tail, n_left_out),
+        };
         let truncated = Truncated {
             field: field.to_owned(),
-            returned_bytes,
-            total_bytes: self.n_total,
-            hint: Some(hint),
+            returned_bytes: total_bytes - n_left_out,
+            total_bytes,
+            hint: Some(rest()),
         };
+        let (head, is_head_lossy) = decode(head);
+        let (tail, is_tail_lossy) = decode(tail);
+        let text = format!("{head}\n[… {n_left_out} bytes left out …]\n{tail}");
         Gathered { text, is_lossy: is_head_lossy || is_tail_lossy, truncated: Some(truncated) }
     }
 }

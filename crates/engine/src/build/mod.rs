@@ -13,7 +13,6 @@ mod pieces;
 mod place;
 mod spool;
 mod stage;
-mod utf8;
 
 use std::{
     collections::BTreeMap,

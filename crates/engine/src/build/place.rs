@@ -7,8 +7,8 @@ use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, ImageRef, PullPolicy, Res
 
 use tokio::sync::oneshot;
 
-use super::{BuildEvent, Builder, label, utf8::Decoder};
-use crate::{Engine, EntryBody, Force, OutputStream, RunOptions, SandboxRef, error};
+use super::{BuildEvent, Builder, label};
+use crate::{Engine, EntryBody, Force, OutputStream, RunOptions, SandboxRef, TextDecoder, error};
 
 /// A sandbox that ends with the instruction it was made for.
 pub(super) struct Place<'a> {
@@ -69,7 +69,7 @@ impl<'a> Place<'a> {
         let Builder { engine, who, .. } = &**self.builder;
         let exec = engine.exec(who, &self.which, spec).await?;
         let mut run = engine.run_to_end(who, &exec, RunOptions::default()).await?;
-        let mut decoders = (Decoder::default(), Decoder::default());
+        let mut decoders = (TextDecoder::default(), TextDecoder::default());
         while let Some(entry) = run.next().await {
             let (stream, text) = match entry?.body {
                 EntryBody::Stdout(bytes) => (OutputStream::Stdout, decoders.0.take(&bytes)),

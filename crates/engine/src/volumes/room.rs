@@ -35,15 +35,8 @@ impl Room {
         held: &Held,
         request: &Request,
     ) -> Result<Option<Self>> {
-        let takes_room = matches!(
-            request,
-            Request::Write { .. }
-                | Request::TarIn { .. }
-                | Request::Mkdir { .. }
-                | Request::Symlink { .. }
-                | Request::Copy { .. }
-        );
-        let is_measured = takes_room && volume.storage == Some(VolumeStorage::Directory);
+        let is_measured =
+            request.properties().fills_files && volume.storage == Some(VolumeStorage::Directory);
         let Some(quota) = volume.spec.quota.filter(|_| is_measured) else { return Ok(None) };
         let claim = held.claim();
         let used = core.measure_volume(volume, Measured::ToWrite).await.ok_or_else(|| {

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use engine::{Entry, EntryBody, ExecView, Principal, Run, RunOptions, SandboxRef};
+use engine::{Entry, EntryBody, ExecView, Principal, Run, RunOptions, SandboxRef, TextDecoder};
 use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
@@ -26,7 +26,6 @@ use crate::{
     code::{self, Budget, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
     http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
-    output::until_character_border,
 };
 
 /// Kept of each stream in one answer, head and tail.
@@ -98,8 +97,8 @@ struct Running {
     request: Option<RequestId>,
     run: Run,
     collected: Collected,
-    stdout: Text,
-    stderr: Text,
+    stdout: TextDecoder,
+    stderr: TextDecoder,
 }
 
 impl Running {
@@ -119,7 +118,7 @@ impl Running {
         };
         let run = rest.engine.run_to_end(&who, view, RunOptions::default()).await?;
         let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);
-        let (stdout, stderr) = (Text::default(), Text::default());
+        let (stdout, stderr) = (TextDecoder::default(), TextDecoder::default());
         let request = view.request_id.clone();
         Ok(Self { rest: rest.clone(), who, which, cell, request, run, collected, stdout, stderr })
     }
@@ -169,10 +168,12 @@ impl Running {
         let mut events = Vec::new();
         match item.as_ref().map(|entry| &entry.body) {
             Ok(EntryBody::Stdout(bytes)) => {
-                events.extend(self.stdout.push(bytes).map(|text| CodeEvent::Stdout { text }));
+                let text = self.stdout.take(bytes);
+                events.extend((!text.is_empty()).then_some(CodeEvent::Stdout { text }));
             }
             Ok(EntryBody::Stderr(bytes)) => {
-                events.extend(self.stderr.push(bytes).map(|text| CodeEvent::Stderr { text }));
+                let text = self.stderr.take(bytes);
+                events.extend((!text.is_empty()).then_some(CodeEvent::Stderr { text }));
             }
             _ => {}
         }
@@ -218,21 +219,6 @@ fn event(told: &Told) -> Option<CodeEvent> {
         // Part of how it ended.
         Told::State { .. } => return None,
     })
-}
-
-/// A stream of bytes as text, whose characters are not cut in two.
-#[derive(Default)]
-struct Text {
-    open: Vec<u8>,
-}
-
-impl Text {
-    fn push(&mut self, bytes: &[u8]) -> Option<String> {
-        self.open.extend_from_slice(bytes);
-        let n_whole = until_character_border(&self.open).len();
-        let whole: Vec<u8> = self.open.drain(..n_whole).collect();
-        (!whole.is_empty()).then(|| String::from_utf8_lossy(&whole).into_owned())
-    }
 }
 
 /// Something that the code showed, whole, in its best form or in the one asked for. A browser shows pictures and plain text

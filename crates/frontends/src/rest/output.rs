@@ -1,6 +1,6 @@
 //! What a command printed: raw by range, or captured with its head and tail.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use axum::{extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -19,11 +19,11 @@ use super::{
 use crate::{
     http::ApiResult,
     links::{AskersLinks, ChangedFiles},
+    output::{HeadAndTail, Kept},
 };
 
-/// Bytes kept from the beginning, and from the end, of each captured stream.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-const MAX_TAIL_BYTES: usize = 64 * 1024;
+/// Bytes kept of each captured stream: half of them from its beginning, half from its end.
+const MAX_CAPTURED_BYTES: usize = 128 * 1024;
 /// The record of an end is written right after its ledger entry.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,7 +82,7 @@ pub(super) async fn wait_and_capture(
     timeout: Option<Duration>,
     links: Option<&AskersLinks>,
 ) -> Result<v1::ExecResult> {
-    let mut captured = Captured::default();
+    let mut captured = Captured::new();
     let options = RunOptions { leave_after: timeout, ..RunOptions::default() };
     let mut run = engine.run_to_end(who, exec, options).await?;
     while let Some(entry) = run.next().await {
@@ -94,12 +94,11 @@ pub(super) async fn wait_and_capture(
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
         exec: view.into(),
-        stdout: Some(captured.stdout.finish()),
-        stderr: Some(captured.stderr.finish()),
+        stdout: Some(told(captured.stdout)),
+        stderr: Some(told(captured.stderr)),
     })
 }
 
-#[derive(Default)]
 struct Captured {
     stdout: HeadAndTail,
     stderr: HeadAndTail,
@@ -107,6 +106,11 @@ struct Captured {
 }
 
 impl Captured {
+    fn new() -> Self {
+        let output = || HeadAndTail::new(MAX_CAPTURED_BYTES);
+        Self { stdout: output(), stderr: output(), files: ChangedFiles::default() }
+    }
+
     fn take(&mut self, entry: Entry) {
         match entry.body {
             EntryBody::Stdout(bytes) => self.stdout.push(&bytes),
@@ -117,57 +121,20 @@ impl Captured {
     }
 }
 
-/// The beginning and the end of a stream of any length, in bounded memory.
-#[derive(Default)]
-struct HeadAndTail {
-    head: Vec<u8>,
-    tail: VecDeque<u8>,
-    total: u64,
-}
-
-impl HeadAndTail {
-    fn push(&mut self, bytes: &[u8]) {
-        self.total += bytes.len() as u64;
-        let room = MAX_HEAD_BYTES - self.head.len();
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
-        self.head.extend_from_slice(head);
-        let rest = &rest[rest.len().saturating_sub(MAX_TAIL_BYTES)..];
-        let surplus = (self.tail.len() + rest.len()).saturating_sub(MAX_TAIL_BYTES);
-        self.tail.drain(..surplus);
-        self.tail.extend(rest);
-    }
-
-    fn finish(self) -> CapturedOutput {
-        let Self { mut head, tail, total } = self;
-        let mut tail = Vec::from(tail);
-        let truncated = (head.len() + tail.len()) as u64 != total;
-        if truncated {
-            cut_to_characters(&mut head, &mut tail);
-            let left_out = total - (head.len() + tail.len()) as u64;
-            head.extend_from_slice(format!("\n[{left_out} bytes left out]\n").as_bytes());
+fn told(output: HeadAndTail) -> CapturedOutput {
+    let total_bytes = output.n_total();
+    let (bytes, truncated) = match output.finish() {
+        Kept::Whole(bytes) => (bytes, false),
+        Kept::Ends { head, tail, n_left_out } => {
+            let between = format!("\n[{n_left_out} bytes left out]\n");
+            ([head, between.into_bytes(), tail].concat(), true)
         }
-        head.append(&mut tail);
-        match String::from_utf8(head) {
-            Ok(text) => CapturedOutput { text: Some(text), base64: None, truncated, total_bytes: total },
-            Err(error) => CapturedOutput {
-                text: None,
-                base64: Some(BASE64_STANDARD.encode(error.as_bytes())),
-                truncated,
-                total_bytes: total,
-            },
-        }
-    }
-}
-
-/// Takes half a character from the end of the head and the beginning of the tail, so that text stays text.
-fn cut_to_characters(head: &mut Vec<u8>, tail: &mut Vec<u8>) {
-    if let Err(error) = std::str::from_utf8(head)
-        && error.error_len().is_none()
-    {
-        head.truncate(error.valid_up_to());
-    }
-    let continuation = tail.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count();
-    tail.drain(..continuation);
+    };
+    let (text, base64) = match String::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+    };
+    CapturedOutput { text, base64, truncated, total_bytes }
 }
 
 #[cfg(test)]
@@ -175,9 +142,9 @@ mod tests {
     use super::*;
 
     fn capture(pieces: &[&[u8]]) -> CapturedOutput {
-        let mut kept = HeadAndTail::default();
+        let mut kept = HeadAndTail::new(MAX_CAPTURED_BYTES);
         pieces.iter().for_each(|piece| kept.push(piece));
-        kept.finish()
+        told(kept)
     }
 
     #[test]
@@ -194,7 +161,7 @@ mod tests {
         assert!(text.starts_with("xé") && text.ends_with("éend"));
         assert!(out.truncated && text.contains("bytes left out"));
         assert_eq!(out.total_bytes, 200_004);
-        assert!(text.len() <= MAX_HEAD_BYTES + MAX_TAIL_BYTES + 64);
+        assert!(text.len() <= MAX_CAPTURED_BYTES + 64);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 /// Gives out whole letters; what is none becomes the replacement character.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub struct TextDecoder {
     /// The beginning of a letter: at most three bytes.
     rest: Vec<u8>,
 }
 
-impl Decoder {
-    pub(super) fn take(&mut self, bytes: &[u8]) -> String {
+impl TextDecoder {
+    pub fn take(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&all) {
@@ -43,11 +43,11 @@ mod tests {
     fn letters_are_put_together_again() {
         let text = "aé漢😀z";
         for at in 0..text.len() {
-            let mut decoder = Decoder::default();
+            let mut decoder = TextDecoder::default();
             let (one, other) = text.as_bytes().split_at(at);
             assert_eq!(decoder.take(one) + &decoder.take(other), text, "{at}");
         }
-        let mut decoder = Decoder::default();
+        let mut decoder = TextDecoder::default();
         assert_eq!(decoder.take(b"\xff\xe6\xbc"), "\u{fffd}");
         assert_eq!(decoder.take(b"\xa2"), "漢");
     }
