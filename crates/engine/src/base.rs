@@ -2,8 +2,6 @@
 
 mod stand_in;
 
-pub use self::stand_in::IMAGE_NOT_USED;
-
 use std::{fs, path::Path, sync::Arc};
 
 use images::{Image, ImageConfig, PullOptions, Reference};

@@ -70,7 +70,6 @@ pub use store::{LedgerLimits, Store};
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
     audit::{CallFilter, CallRecord},
-    base::IMAGE_NOT_USED,
     build::{
         BuildEvent, BuildSpec, BuiltImage, DockerfileSource, MAX_BUILD_TIME, OUTSIDE_DOCKERFILE,
         QUEUED_BUILD_EVENTS,
@@ -98,7 +97,7 @@ pub use crate::{
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
     text::TextDecoder,
-    view::{CellView, ExecView, SandboxFilter, SandboxView},
+    view::{CellView, ExecView, SandboxFilter, SandboxView, weaknesses},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 

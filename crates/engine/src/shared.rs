@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     SandboxView, client::GuestClient, clock::Clock, driver::Command, error, events::Subject, live::LiveExecs,
-    view::warnings,
+    view::weaknesses,
 };
 
 /// How long a request waits for a sandbox that is being taken up from an earlier daemon.
@@ -192,7 +192,7 @@ impl Shared {
         let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
-        let of_walls = record.isolation.as_ref().map(warnings).unwrap_or_default();
+        let of_walls = record.isolation.as_ref().map(weaknesses).unwrap_or_default();
         let warnings = record.plan.warnings.iter().cloned().chain(of_walls).collect();
         SandboxView {
             id: record.id,

@@ -49,7 +49,7 @@ pub struct SandboxView {
 }
 
 /// What the owner of a sandbox should know of its walls, as sentences.
-pub(crate) fn warnings(isolation: &Isolation) -> Vec<String> {
+pub fn weaknesses(isolation: &Isolation) -> Vec<String> {
     let not_held = isolation.not_held().map(|statement| {
         let why = statement
             .note
@@ -170,6 +170,6 @@ mod tests {
             warnings: vec!["Something to know.".into()],
         };
         let expected = ["Something to know.", "The pids limit (512) is not held: no cgroup was delegated."];
-        assert_eq!(warnings(&isolation), expected);
+        assert_eq!(weaknesses(&isolation), expected);
     }
 }

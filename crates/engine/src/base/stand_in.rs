@@ -21,9 +21,6 @@ const WELL_KNOWN: [&str; 4] = ["docker.io/library/", "docker.io/", "library/", "
 /// Images that the host can stand in for, and the programs that it needs for that.
 const STAND_INS: [(&str, &[&str]); 2] = [("python", &["python3", "python"]), ("node", &["node", "nodejs"])];
 
-/// In the warning that the sandbox has another ground than the image it was asked for.
-pub const IMAGE_NOT_USED: &str = " is not used (";
-
 /// A program of the host that does what an image is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StandIn {
@@ -35,7 +32,7 @@ impl StandIn {
     pub(super) fn base(&self, why: &str) -> Base {
         let Self { image, program } = self;
         let warning = format!(
-            "Image {image}{IMAGE_NOT_USED}{why}): the sandbox has the host's programs, with {}.",
+            "Image {image} is not used ({why}): the sandbox has the host's programs, with {}.",
             program.display()
         );
         Base { image: Some(ImageRef::host()), warnings: vec![warning], ..Base::host() }

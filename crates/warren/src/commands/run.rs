@@ -83,12 +83,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ended?.exit_code())
 }
 
-/// What is weak about the sandbox is for people; whoever reads our stderr as data wants the command's own. That it is not even
-/// the image that was asked for is for everybody.
+/// Weak walls are for people to know; whoever reads our stderr as data wants the command's own. That the sandbox is not what was
+/// asked for, such as another image, is for everybody.
 fn warn(sandbox: &v1::Sandbox) {
-    let is_for_all = |warning: &&String| warning.contains(engine::IMAGE_NOT_USED);
+    let weaknesses = sandbox.isolation.as_ref().map(engine::weaknesses).unwrap_or_default();
     let has_people = std::io::stderr().is_terminal();
-    let told = sandbox.warnings.iter().filter(|warning| has_people || is_for_all(warning));
+    let told = sandbox.warnings.iter().filter(|warning| has_people || !weaknesses.contains(*warning));
     told.for_each(|warning| output::warn(warning));
 }
 
