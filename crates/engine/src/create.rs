@@ -114,7 +114,8 @@ impl Engine {
         self.core().keys.admit(who, self.core().clock.now())?;
         check_lifetime(&spec.lifetime)?;
         // Before anything is pulled, or goes to make room.
-        sandbox::check_spec(spec, &defaults_for(self.core(), spec)).map(drop)
+        let core = self.core();
+        sandbox::check_spec(spec, &defaults_for(core, spec), core.backends.capabilities()).map(drop)
     }
 }
 

@@ -12,7 +12,8 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use sandbox::{
     ByteSize, Error, ErrorKind, FileIdentity, FoundVolume, MountOrigin, MountPlan, MountSource, MountSpec,
-    Namespace, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, check_guest_path,
+    Namespace, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
+    check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
@@ -110,10 +111,6 @@ pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
         }
     }
     mounts
-}
-
-fn at_mount(guest_path: &str, error: Error) -> Error {
-    error.reworded(|words| format!("mount {guest_path}: {words}"))
 }
 
 /// The quota of a volume that only measuring holds.

@@ -56,7 +56,7 @@ pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath};
-pub use plan::{Defaults, RootfsPlan, SandboxPlan, check_spec, plan};
+pub use plan::{Defaults, RootfsPlan, SandboxPlan, at_mount, check_spec, plan};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{
     MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,

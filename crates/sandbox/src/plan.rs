@@ -158,8 +158,7 @@ pub fn plan(
     base: &Base,
     backends: &[Capabilities],
 ) -> Result<SandboxPlan> {
-    let backend = decide_backend(spec, base, backends)?;
-    let limits = check_spec(spec, defaults)?;
+    let limits = check_spec(spec, defaults, backends)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     check_cwd(&cwd)?;
     let user = spec.user.as_ref().or(base.config.user.as_ref()).unwrap_or(&defaults.user).clone();
@@ -178,7 +177,7 @@ pub fn plan(
     }
     Ok(SandboxPlan {
         id: id.clone(),
-        backend,
+        backend: decide_backend(spec, base, backends)?,
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
         image: base.image.as_ref().unwrap_or(&spec.image).clone(),
         rootfs: base.rootfs.clone(),
@@ -198,8 +197,10 @@ pub fn plan(
     })
 }
 
-/// Refuses what no image and no back end could make good. Returns the limits.
-pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults) -> Result<LimitsPlan> {
+/// Refuses what no image could make good: all that can be said before anything is pulled. Returns the limits.
+pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults, backends: &[Capabilities]) -> Result<LimitsPlan> {
+    // On the host's own programs, which every back end can show.
+    decide_backend(spec, &Base::host(), backends)?;
     let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
     check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
     if let Some(init) = &spec.init {
@@ -211,7 +212,7 @@ pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults) -> Result<LimitsPlan>
     spec.user.as_deref().map_or(Ok(()), check_user)?;
     decide_config(spec, &BaseConfig::default())?;
     decide_shell(spec, &BaseConfig::default())?;
-    check_mounts(&spec.mounts)?;
+    check_mounts(&spec.mounts, &limits)?;
     Ok(limits)
 }
 
@@ -230,7 +231,7 @@ fn check_user(user: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_mounts(mounts: &[MountSpec]) -> Result<()> {
+fn check_mounts(mounts: &[MountSpec], limits: &LimitsPlan) -> Result<()> {
     if mounts.len() > MAX_MOUNTS {
         return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", mounts.len())));
     }
@@ -243,6 +244,9 @@ fn check_mounts(mounts: &[MountSpec]) -> Result<()> {
     let mut taken = BTreeSet::new();
     for mount in mounts {
         let guest_path = check_guest_path(&mount.guest_path)?;
+        if let MountSource::Tmpfs { size } = mount.source {
+            decide_tmpfs(size, limits).map_err(|error| at_mount(&guest_path, error))?;
+        }
         if let Some(twice) = taken.replace(guest_path) {
             return Err(Error::invalid(format!("two mounts at {twice}")).with_hint("Leave one of them out."));
         }
@@ -260,11 +264,16 @@ fn path_bytes(mount: &MountSpec) -> usize {
     mount.guest_path.len() + of_host
 }
 
+/// Says which mount the error is about.
+pub fn at_mount(guest_path: &str, error: Error) -> Error {
+    error.reworded(|words| format!("mount {guest_path}: {words}"))
+}
+
 fn decide_mounts(spec: &SandboxSpec, base: &Base, limits: &LimitsPlan) -> Result<Vec<MountPlan>> {
     let decide = |mount: &MountSpec| {
         let guest_path = check_guest_path(&mount.guest_path)?;
-        let (source, quota) = decide_origin(&mount.source, base, limits)
-            .map_err(|error| error.reworded(|words| format!("mount {guest_path}: {words}")))?;
+        let (source, quota) =
+            decide_origin(&mount.source, base, limits).map_err(|error| at_mount(&guest_path, error))?;
         Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota })
     };
     let mut mounts = spec.mounts.iter().map(decide).collect::<Result<Vec<MountPlan>>>()?;

@@ -33,6 +33,7 @@ const NAMESPACES: [LinuxNamespaceType; 6] = [
     LinuxNamespaceType::Uts,
     LinuxNamespaceType::Cgroup,
 ];
+
 /// What the configuration is made of besides the plan.
 #[derive(Debug)]
 pub(super) struct Ingredients<'a> {

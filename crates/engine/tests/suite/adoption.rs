@@ -297,15 +297,6 @@ async fn a_daemon_with_several_back_ends_asks_the_right_one() {
     let mount =
         |source| sandbox::MountSpec { guest_path: "/data".into(), source, readonly: false, noexec: false };
     engine.create_sandbox(&world.who, SandboxSpec { mounts: vec![mount(volume)], ..on(None) }).await.unwrap();
-    let models = sandbox::VolumeSpec {
-        name: "models".parse().unwrap(),
-        namespace: sandbox::Namespace::default(),
-        kind: sandbox::VolumeKind::Directory,
-        quota: None,
-        size: None,
-        labels: std::collections::BTreeMap::new(),
-    };
-    engine.create_volume(&world.who, models).await.unwrap();
     let named = mount(sandbox::MountSource::Named { name: "models".parse().unwrap() });
     let spec = SandboxSpec { mounts: vec![named], ..on(Some(BackendKind::Namespace)) };
     let error = engine.create_sandbox(&world.who, spec).await.unwrap_err();

@@ -47,6 +47,32 @@ fn marker(world: &World, plan: &sandbox::SandboxPlan) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_no_image_makes_good_is_refused_before_one_is_looked_for() {
+    let world = with_images().await;
+    let missing = || SandboxSpec { pull: PullPolicy::Never, ..on("nobody/has:this", "box") };
+    let refused = async |spec| world.engine.create_sandbox(&world.who, spec).await.unwrap_err().kind();
+    assert_eq!(refused(missing()).await, ErrorKind::NotFound);
+    let tmpfs = |guest_path: &str, size| sandbox::MountSpec {
+        guest_path: guest_path.to_owned(),
+        source: sandbox::MountSource::Tmpfs { size },
+        readonly: false,
+        noexec: false,
+    };
+    let limits = sandbox::Limits { pids: Some(1), ..sandbox::Limits::default() };
+    for spec in [
+        SandboxSpec { limits, ..missing() },
+        SandboxSpec { mounts: vec![tmpfs("/data", Some(sandbox::ByteSize::gib(8)))], ..missing() },
+        SandboxSpec { mounts: vec![tmpfs("/proc/x", None)], ..missing() },
+        SandboxSpec { env: [("a=b".to_owned(), String::new())].into(), ..missing() },
+        SandboxSpec { cwd: Some("here".to_owned()), ..missing() },
+    ] {
+        assert_eq!(refused(spec.clone()).await, ErrorKind::InvalidRequest, "{spec:?}");
+    }
+    let spec = SandboxSpec { backend: Some(sandbox::BackendKind::Gvisor), ..missing() };
+    assert_eq!(refused(spec).await, ErrorKind::Unsupported);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_image_decides_what_nobody_asked_for() {
     let world = with_images().await;
     let config = ImageConfig {

@@ -141,10 +141,12 @@ impl Index {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         // A child of another test that is not exec'ed yet still has the listener.
-        while let Err(error) = socket.bind(self.address) {
-            assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        let taken = async {
+            while socket.bind(self.address).is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), taken).await.unwrap();
         TcpStream::connect(self.address).await.unwrap_err();
         socket
     }
