@@ -12,7 +12,7 @@ use store::{ExecRecord, Ledger, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    EngineConfig, Entry, EntryBody, ExitEntry,
+    EngineConfig, Entry, EntryBody, ExitEntry, Force,
     backends::Backends,
     build,
     clerk::Clerk,
@@ -42,6 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const MAX_ASKS: u32 = 10;
 
 const ENDED_AWAY: &str = "it ended while the daemon was away";
+const GIVEN_UP: &str = "it was removed by force while its back end did not answer";
 const START_CUT_SHORT: &str = "the daemon ended while it was starting";
 
 pub(crate) async fn open(
@@ -176,7 +177,14 @@ fn ask_again_behind(core: &Arc<Core>, mut enrolled: Enrolled, error: BackendErro
         let found = loop {
             tracing::warn!(sandbox = %enrolled.record().id, error = %why, "its back end does not answer; asked again");
             enrolled.shared().status.send_modify(|status| status.unreachable = Some(why.to_string()));
-            tokio::time::sleep(pause).await;
+            let shared = Arc::clone(enrolled.shared());
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = shared.given_up.notified() => {
+                    settle(&task_core, enrolled.record(), SandboxState::Stopped, GIVEN_UP).await;
+                    return rest(&task_core, enrolled).await;
+                }
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
             match task_core.backends.adopt(&enrolled.record().plan).await {
                 Err(error) if proves_nothing(&error) => why = error,
@@ -265,7 +273,8 @@ async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
 async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
     let subject = subject_of(&record);
     let removed = async {
-        core.remove_files(&record.plan, &sandbox::Subject::new(Thing::Sandbox, record.id.as_str())).await?;
+        let label = sandbox::Subject::new(Thing::Sandbox, record.id.as_str());
+        core.remove_files(&record.plan, &label, Force::No).await?;
         core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
         if was_told(&record) {
             core.emit(&subject, EventKind::SandboxRemoved, None, "").await;

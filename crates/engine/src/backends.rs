@@ -65,6 +65,10 @@ impl Backends {
         self.of(plan)?.adopt(plan).await
     }
 
+    pub(crate) async fn remove(&self, plan: &SandboxPlan) -> Result<(), BackendError> {
+        self.of(plan)?.remove(&plan.id).await
+    }
+
     fn first_kind(&self) -> BackendKind {
         self.capabilities.first().map(|found| found.backend).unwrap_or_default()
     }

@@ -7,15 +7,15 @@ use std::{
 };
 
 use sandbox::{
-    ByteSize, Capability, Error, ErrorKind, Limit, MountOrigin, MountPlan, Namespace, Next, RequestId,
-    Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
+    BackendError, ByteSize, Capability, Error, ErrorKind, Limit, MountOrigin, MountPlan, Namespace, Next,
+    RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Principal, Quota, SandboxRef,
+    Force, Principal, Quota, SandboxRef,
     audit::AuditLog,
     backends::Backends,
     clock::Clock,
@@ -242,10 +242,19 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
-    /// Takes away all of a sandbox but its record.
-    pub(crate) async fn remove_files(&self, plan: &SandboxPlan, label: &Subject) -> Result<()> {
-        let backend = self.backends.of(plan).map_err(|error| error::from_backend(error, label))?;
-        backend.remove(&plan.id).await.map_err(|error| error::from_backend(error, label))?;
+    /// Takes away all of a sandbox but its record. By force also when its back end does not answer: what that back end
+    /// still holds is swept by the first daemon that has it again.
+    pub(crate) async fn remove_files(&self, plan: &SandboxPlan, label: &Subject, force: Force) -> Result<()> {
+        match self.backends.remove(plan).await {
+            Err(error) if force == Force::Yes && is_unavailable(&error) => {
+                tracing::warn!(sandbox = %plan.id, %error, "removed without its back end");
+            }
+            Err(error) if is_unavailable(&error) => {
+                let next = Next::GiveUp(label.name.clone());
+                return Err(error::from_backend(error, label).with_next(next));
+            }
+            removed => removed.map_err(|error| error::from_backend(error, label))?,
+        }
         remove_directory(&self.config.sandbox_directory(&plan.id)).await
     }
 
@@ -386,6 +395,31 @@ impl Core {
         self.find_to_look(who, which).await.map(Changeable)
     }
 
+    /// As [`Core::find_to_change`], for a forced removal: gives a sandbox up whose back end does not answer.
+    pub(crate) async fn find_to_remove(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        force: Force,
+    ) -> Result<Changeable> {
+        match self.find_to_change(who, which).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                let shared = self.find(who, which)?;
+                match force {
+                    Force::Yes if shared.is_unreachable() => {
+                        shared.give_up().await;
+                        Ok(Changeable(shared))
+                    }
+                    Force::No if shared.is_unreachable() => {
+                        Err(error.with_next(Next::GiveUp(shared.subject.name.to_string())))
+                    }
+                    _ => Err(error),
+                }
+            }
+            found => found,
+        }
+    }
+
     /// As [`Core::find`], for whatever looks inside: waits while it is being taken up from an earlier daemon.
     pub(crate) async fn find_to_look(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
         let shared = self.find(who, which)?;
@@ -420,6 +454,10 @@ impl Core {
         // Every change in there is one insert or remove; a panic elsewhere leaves it whole.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_unavailable(error: &BackendError) -> bool {
+    matches!(error, BackendError::Unavailable { .. })
 }
 
 /// Runs a task of the engine until the engine closes. From that moment on it does nothing more: another daemon may have

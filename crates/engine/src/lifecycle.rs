@@ -77,7 +77,7 @@ impl Engine {
         {
             return self.remove_corrupt(&id).await;
         }
-        let shared = self.core().find_to_change(who, which).await?;
+        let shared = self.core().find_to_remove(who, which, force).await?;
         ask(&shared, |reply| Command::Remove { force, reply }).await
     }
 

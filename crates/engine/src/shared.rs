@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) still: Arc<RwLock<()>>,
     /// Rung when an exec ends.
     pub(crate) exec_ended: Notify,
+    /// Somebody removes it by force although its back end does not answer.
+    pub(crate) given_up: Notify,
     logs: PathBuf,
     ledger_limits: LedgerLimits,
     ledger: Mutex<Option<Ledger>>,
@@ -120,6 +122,7 @@ impl Shared {
             n_drains: AtomicU64::new(0),
             still: Arc::default(),
             exec_ended: Notify::new(),
+            given_up: Notify::new(),
             logs,
             ledger_limits,
             ledger: Mutex::default(),
@@ -147,6 +150,17 @@ impl Shared {
                 Err(Error::new(ErrorKind::Unavailable, message).with_next(Next::Retry))
             }
         }
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.status.borrow().unreachable.is_some()
+    }
+
+    /// Stops waiting for a back end that does not answer: the sandbox counts as stopped from now on.
+    pub(crate) async fn give_up(&self) {
+        self.given_up.notify_one();
+        // `self` holds the sender, so the wait ends only with the adoption.
+        drop(self.status.subscribe().wait_for(|status| !status.adopting).await);
     }
 
     /// As messages call it.

@@ -104,6 +104,7 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::Start(sandbox) => format!("First: `warren start {sandbox}`."),
         Next::Resume(sandbox) => format!("First: `warren resume {sandbox}`."),
         Next::Stop(sandbox) => format!("First: `warren stop {sandbox}`."),
+        Next::GiveUp(sandbox) => format!("Try again when its back end answers, or give it up: `warren rm -f {sandbox}`."),
         Next::StopOrForce(sandbox) => format!("`warren rm -f {sandbox}` stops it first."),
         Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running: `warren ps` tells."),
         Next::AwaitStopped(sandbox) => format!("Wait until it has stopped: `warren wait {sandbox}`."),

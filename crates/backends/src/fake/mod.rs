@@ -233,6 +233,7 @@ impl Backend for FakeBackend {
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        self.switches.check_there()?;
         if let Some(error) = self.switches.take_removal_failure() {
             return Err(error);
         }

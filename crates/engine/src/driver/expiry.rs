@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use sandbox::{EventKind, OnExpiry, SandboxState};
 
 use super::{Driver, work::Then};
-use crate::clock::later;
+use crate::{Force, clock::later};
 
 /// Parts of the idle limit after which the last activity is written down, so that a crash makes us forget little of it.
 const IDLE_CHECKS: u32 = 4;
@@ -169,7 +169,7 @@ impl Driver {
     async fn expire(&mut self, why: String) {
         self.tell(EventKind::SandboxExpired, why.clone()).await;
         match (self.record.state, self.record.lifetime.on_expiry) {
-            (SandboxState::Stopped, _) => self.begin_removing(None),
+            (SandboxState::Stopped, _) => self.begin_removing(None, Force::No),
             (_, OnExpiry::Stop) => self.begin_stopping(None, Then::Rest, Some(why)).await,
             (_, OnExpiry::Remove) => self.begin_stopping(None, Then::Remove, Some(why)).await,
         }

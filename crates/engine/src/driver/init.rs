@@ -13,7 +13,7 @@ use super::{
     Driver, ending,
     work::{Done, WorkKind},
 };
-use crate::{error, pump::ExecTask, shared::Activity};
+use crate::{Force, error, pump::ExecTask, shared::Activity};
 
 impl Driver {
     pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
@@ -51,7 +51,7 @@ impl Driver {
     pub(super) async fn not_begun(&mut self, first: bool, error: &Error) {
         if first {
             // Its place is asked once more to stop, should that have failed.
-            return self.begin_removing(Some(error.clone()));
+            return self.begin_removing(Some(error.clone()), Force::No);
         }
         self.life = None;
         self.not_started(error).await;

@@ -118,7 +118,9 @@ impl Driver {
             Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
             Done::Begun { result: Ok(()), .. } => self.runs().await,
             Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
-            Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(error.clone())),
+            Done::Made { first: true, place: Err(error) } => {
+                self.begin_removing(Some(error.clone()), Force::No);
+            }
             Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
@@ -317,7 +319,7 @@ impl Driver {
         match then {
             Then::Rest => self.reply_to_all(&Ok(())),
             Then::Start => self.begin_making(Files::Kept),
-            Then::Remove => self.begin_removing(None),
+            Then::Remove => self.begin_removing(None, Force::No),
         }
     }
 
@@ -405,7 +407,7 @@ impl Driver {
         match self.allow(Action::Remove) {
             Ok(()) => {
                 self.waiting.push(reply);
-                self.begin_removing(None);
+                self.begin_removing(None, force);
             }
             Err(_) if force == Force::Yes && self.allow(Action::Stop).is_ok() => {
                 self.waiting.push(reply);
@@ -416,7 +418,7 @@ impl Driver {
     }
 
     /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
-    pub(super) fn begin_removing(&mut self, not_made: Option<Error>) {
+    pub(super) fn begin_removing(&mut self, not_made: Option<Error>, force: Force) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, plan) = (self.life.clone(), self.record.plan.clone());
         self.begin(WorkKind::Removing, async move {
@@ -425,7 +427,7 @@ impl Driver {
                 if let Some(life) = life {
                     life.instance.stop().await.map_err(|error| error::from_backend(error, &label))?;
                 }
-                core.remove_files(&plan, &label).await?;
+                core.remove_files(&plan, &label, force).await?;
                 match core.store.remove_sandbox(id).await {
                     Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
                     Err(error) => Err(error::from_store(error)),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use backends::fake::FakeBackend;
-use engine::{Engine, Follow, SandboxRef};
+use engine::{Engine, Follow, Force, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, ErrorKind, EventKind, ExecId, ExecOutcome, ExecSpec,
@@ -427,4 +427,31 @@ async fn many_sandboxes_are_adopted_together() {
         assert_eq!(world.wait(which, exec).await.exit_code, Some(0));
         assert_eq!(world.output(which, exec).await, format!("{n}\nagain\n"));
     }
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_back_end_stays_away_can_be_given_up() {
+    let world = World::new().await;
+    let (running, stopped) = (world.create_named("running").await, world.create_named("stopped").await);
+    let (running, stopped): (SandboxRef, SandboxRef) = (running.id.into(), stopped.id.into());
+    world.stop(&stopped).await;
+    world.backend.be_away(true);
+    let world = world.crash().await;
+    world.engine.settled().await;
+
+    for which in [&running, &stopped] {
+        let error = world.engine.remove_sandbox(&world.who, which, Force::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(matches!(error.next(), Some(Next::GiveUp(_))), "{error:?}");
+        // Still there, for somebody with more patience.
+        world.view(which).await;
+        world.remove(which).await;
+        let error = world.engine.sandbox(&world.who, which).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+
+    // What the back end still held is swept by the next daemon that it answers.
+    assert_eq!(world.backend.live().len(), 1);
+    world.backend.be_away(false);
+    world.crash().await.assert_nothing_left().await;
 }

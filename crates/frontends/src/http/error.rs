@@ -91,6 +91,9 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Start(sandbox) => format!("Start sandbox {sandbox} first."),
         Next::Resume(sandbox) => format!("Resume sandbox {sandbox} first."),
         Next::Stop(sandbox) => format!("Stop sandbox {sandbox} first."),
+        Next::GiveUp(sandbox) => {
+            format!("Try again when its back end answers, or remove sandbox {sandbox} by force.")
+        }
         Next::StopOrForce(sandbox) => format!("Stop sandbox {sandbox} first, or remove it by force."),
         Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running."),
         Next::AwaitStopped(sandbox) => format!("Wait until sandbox {sandbox} has stopped."),

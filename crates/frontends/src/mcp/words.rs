@@ -18,6 +18,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Start(_) => "Call sandbox_start first.",
         Next::Resume(_) => "Call sandbox_resume first.",
         Next::Stop(_) => "Call sandbox_stop first.",
+        Next::GiveUp(_) => "Try again when its back end answers, or set force: true to give it up.",
         Next::StopOrForce(_) => "Call sandbox_stop first, or set force: true.",
         Next::AwaitRunning(_) => "Call sandbox_status until it is running, then try again.",
         Next::AwaitStopped(_) => "Wait with sandbox_wait, then sandbox_start.",

@@ -122,6 +122,8 @@ pub enum Next {
     Stop(String),
     /// Stop this sandbox, or remove it by force.
     StopOrForce(String),
+    /// Try again when the back end of this sandbox answers, or remove the sandbox by force.
+    GiveUp(String),
     /// Wait until this sandbox runs.
     AwaitRunning(String),
     /// Wait until this sandbox has stopped.

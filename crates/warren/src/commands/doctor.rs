@@ -161,7 +161,13 @@ async fn check_daemon(context: &Context) -> Check {
         );
         return Check::weak(name, detail, format!("kill {pid}"));
     }
-    Check::works(name, format!("version {}, pid {pid}, back end {}", version.version, capabilities.backend))
+    let backends: Vec<_> = capabilities.backends.iter().map(|backend| backend.as_str()).collect();
+    let detail = format!(
+        "version {}, pid {pid}, back ends {} (the first is the default)",
+        version.version,
+        backends.join(", ")
+    );
+    Check::works(name, detail)
 }
 
 fn show(diagnosis: &Diagnosis) -> CommandResult<()> {

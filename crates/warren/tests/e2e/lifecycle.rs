@@ -155,7 +155,7 @@ fn the_doctor_tries_and_tells() {
     let json = diagnosis.json();
     assert_eq!(json["ok"], diagnosis.code == Some(0), "{json}");
     let daemon = json["checks"].as_array().unwrap().iter().find(|check| check["name"] == "daemon").unwrap();
-    assert!(daemon["detail"].as_str().unwrap().contains("back end fake"), "{daemon}");
+    assert!(daemon["detail"].as_str().unwrap().contains("back ends fake"), "{daemon}");
     let left = std::fs::read_dir(world.home()).unwrap();
     let left: Vec<_> = left.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     assert!(!left.iter().any(|name| name.contains("doctor")), "the trial leaves nothing: {left:?}");

@@ -44,7 +44,9 @@ struct Runtime {
     platform: &'static str,
     arch: &'static str,
     backend: &'static str,
-    /// What works here, found by trying.
+    /// Every back end that `backend` of sandbox_create can name, the default first.
+    backends: Vec<&'static str>,
+    /// What the default back end can do here, found by trying.
     capabilities: Vec<&'static str>,
     /// What does not, and why.
     missing: Vec<String>,
@@ -76,6 +78,7 @@ async fn check(call: Call, _: NoArguments) -> ToolResult<Runtime> {
         platform: std::env::consts::OS,
         arch: arch(std::env::consts::ARCH),
         backend: capabilities.backend.as_str(),
+        backends: call.engine().backends().iter().map(|found| found.backend.as_str()).collect(),
         capabilities: capabilities.has.iter().map(|capability| capability_name(*capability)).collect(),
         missing: capabilities.missing.clone(),
         images: vec![ImageRef::HOST],
