@@ -1,4 +1,4 @@
-//! The words and the rules: what a sandbox is, what may be asked of one, what was decided, and how it can fail.
+//! The domain: what a sandbox is, what callers may request, what was decided, and how it can fail.
 //!
 //! Nothing here performs I/O, reads the clock or draws random numbers; those come in as arguments.
 #![forbid(unsafe_code)]
