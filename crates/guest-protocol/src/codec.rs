@@ -117,7 +117,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// Cuts frames from bytes as they arrive. Holds at most one frame's worth of what the peer sent.
+/// Cuts frames from bytes as they arrive. Holds at most one frame of the peer's data.
 #[derive(Debug, Default)]
 pub struct Decoder {
     _private: (),

@@ -2,7 +2,7 @@
 
 use std::{io::Read, os::unix::fs::PermissionsExt, path::Path};
 
-use guest_protocol::{LanguageFound, Response};
+use guest_protocol::{InstalledLanguage, Response};
 
 use super::{by_file::BY_FILE, drivers};
 use crate::exec;
@@ -69,7 +69,7 @@ pub(crate) fn found(path: &str) -> Response {
         if language == drivers::TYPESCRIPT && !has_typescript(&program) {
             return None;
         }
-        Some(LanguageFound { name: language.to_owned(), program, stateful })
+        Some(InstalledLanguage { name: language.to_owned(), program, stateful })
     });
     Response::Languages { languages: found.collect() }
 }
