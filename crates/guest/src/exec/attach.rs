@@ -77,7 +77,7 @@ async fn take_acks(guest: &Guest, exec: &Exec, reader: &mut FrameReader<'_>) -> 
     Ok(())
 }
 
-/// Sends events as they come; never ends by itself. What is acknowledged while it waits to be sent is skipped.
+/// Sends events as they come; never returns by itself. Events acknowledged before they are sent are skipped.
 async fn send_events(exec: &Exec, writer: FrameWriter<'_>, mut next: u64) -> wire::Result<()> {
     let mut batch: Vec<([u8; EVENT_HEAD_BYTES], Bytes)> = Vec::new();
     loop {
@@ -102,7 +102,7 @@ async fn send_events(exec: &Exec, writer: FrameWriter<'_>, mut next: u64) -> wir
     }
 }
 
-/// An event's frame in two pieces, so that output is written from where it lies.
+/// An event's frame in two pieces, so that output is written without copying it.
 fn encode(event: &ExecEvent, number: u64) -> wire::Result<([u8; EVENT_HEAD_BYTES], Bytes)> {
     let (code, payload) = match event {
         ExecEvent::Stdout(bytes) => (2, bytes.clone()),
