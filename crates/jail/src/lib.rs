@@ -1,5 +1,5 @@
-//! Linux cage primitives: namespaces, mounts, id maps, cgroups, capabilities, seccomp, and the spawner which puts them
-//! together.
+//! Linux cage primitives: namespaces, mounts, id maps, cgroups, capabilities, seccomp, and the spawner that combines
+//! them.
 //!
 //! ```text
 //!   daemon ── Request + descriptors ──→ spawner ── clone ──→ child runs the cage's steps, then *becomes* the guest
@@ -18,11 +18,11 @@ mod floor;
 mod guests;
 mod handed;
 mod image;
+mod mount_target;
 mod mounts;
 mod outer;
 mod own_program;
 mod packet;
-mod place;
 mod privileges;
 pub mod probe;
 mod seccomp;
