@@ -10,8 +10,8 @@ pub enum Request {
     Ping,
     /// Starts a command. A repeated id starts nothing and gets the first answer again.
     ExecStart(ExecStart),
-    /// Turns the connection into the exec's event stream, beginning with event `from` (1 is the first). Events below the
-    /// last acknowledged one are gone. A second attach takes over: the earlier connection is closed.
+    /// Turns the connection into the exec's event stream, beginning with event `from` (1 is the first). Events below
+    /// the last acknowledged one are gone. A second attach takes over: the earlier connection is closed.
     ExecAttach {
         id: String,
         from: u64,
@@ -135,8 +135,8 @@ pub enum Request {
     TarOut {
         path: String,
     },
-    /// Body: a tar stream, unpacked into the directory `path`. Entries that would leave it are refused. Ids are kept where
-    /// `keep_ids`, else everything belongs to root inside.
+    /// Body: a tar stream, unpacked into the directory `path`. Entries that would leave it are refused. Ids are kept
+    /// where `keep_ids`, else everything belongs to root inside.
     TarIn {
         path: String,
         keep_ids: bool,

@@ -49,8 +49,8 @@ pub use transport::Transport;
 pub struct GuestConfig {
     /// How the host reaches it.
     pub transport: Transport,
-    /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy. A
-    /// child writes `0` to each before it execs. May be empty.
+    /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy.
+    /// A child writes `0` to each before it execs. May be empty.
     pub workload_cgroup: Vec<OwnedFd>,
     /// The same file of a group that is charged to the workload's memory and never frozen, for our own writes.
     pub memory_cgroup: Option<OwnedFd>,

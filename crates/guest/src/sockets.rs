@@ -137,7 +137,8 @@ fn protocols() -> Option<String> {
     fs::read_to_string("/proc/net/protocols").ok()
 }
 
-/// `protocols` counts sockets of TCP and UDP only once they are bound or connected, `sockstat` all sockets of every kind.
+/// `protocols` counts sockets of TCP and UDP only once they are bound or connected, `sockstat` all sockets of every
+/// kind.
 fn internet_bytes(sockstat: &str, protocols: &str, budget: &InternetBudget) -> Option<u64> {
     let all: u64 =
         sockstat.lines().find_map(|line| line.strip_prefix("sockets: used "))?.trim().parse().ok()?;

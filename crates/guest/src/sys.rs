@@ -149,8 +149,8 @@ pub(crate) fn fork_worker(
     cgroup: Option<BorrowedFd<'_>>,
     work: impl FnOnce(OwnedFd),
 ) -> io::Result<()> {
-    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the C
-    // library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
+    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the
+    // C library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -166,8 +166,8 @@ pub(crate) fn fork_worker(
     }
 }
 
-/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the others
-/// are copies of the parent's and are never dropped.
+/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the
+/// others are copies of the parent's and are never dropped.
 fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd();
     for (first, last) in [(3, kept - 1), (kept + 1, c_int::MAX)] {
@@ -310,8 +310,8 @@ fn restore_signals() {
 
 /// Marks all descriptors from `first` on, so that none of ours reaches a workload.
 fn close_on_exec_from(first: u32) {
-    // SAFETY: takes integers only. Where the call is missing (before Linux 5.11) we rely on each of our descriptors being
-    // opened close-on-exec.
+    // SAFETY: takes integers only. Where the call is missing (before Linux 5.11) we rely on each of our descriptors
+    // being opened close-on-exec.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
@@ -354,12 +354,12 @@ pub(crate) fn own_signals() -> io::Result<OwnedFd> {
 const DEFAULT_ACTION: [u64; 4] = [0; 4];
 const KERNEL_SIGNAL_SET_BYTES: usize = 8;
 
-/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have left
-/// even those ignored.
+/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have
+/// left even those ignored.
 fn set_to_default(signal: c_int) {
     let action = DEFAULT_ACTION.as_ptr();
-    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be changed
-    // answer with an error, which is fine.
+    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be
+    // changed answer with an error, which is fine.
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null::<u8>(), KERNEL_SIGNAL_SET_BYTES)
     };

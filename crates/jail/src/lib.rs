@@ -7,8 +7,8 @@
 //!      └──────────────── Reply + pidfd, on a socket of the request's own ──┘
 //! ```
 //!
-//! A [`Cage`] is data: the back end builds it, `doctor --explain` prints it, the child runs it. Nothing here knows what a
-//! sandbox is, and nothing here uses threads: the spawner forks.
+//! A [`Cage`] is data: the back end builds it, `doctor --explain` prints it, the child runs it. Nothing here knows what
+//! a sandbox is, and nothing here uses threads: the spawner forks.
 
 mod cage;
 pub mod cgroup;

@@ -1,7 +1,7 @@
 //! Mounts: created detached, then attached.
 //!
-//! Functions that take a path to mount on are for the stage only, where every name is ours; see [`crate::mount_target`] for
-//! the rest.
+//! Functions that take a path to mount on are for the stage only, where every name is ours; see [`crate::mount_target`]
+//! for the rest.
 
 use std::{
     ffi::CString,

@@ -31,8 +31,9 @@ pub(crate) enum Side {
 pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
     let mut pidfd: RawFd = -1;
     let flags = (namespaces | libc::CLONE_PIDFD | libc::SIGCHLD) as c_ulong;
-    // SAFETY: without CLONE_VM the child runs on a copy of this stack (stack argument 0), so both sides return normally; the
-    // kernel writes one int to `pidfd`, which outlives the call. The last two arguments are unused with these flags.
+    // SAFETY: without CLONE_VM the child runs on a copy of this stack (stack argument 0), so both sides return
+    // normally; the kernel writes one int to `pidfd`, which outlives the call. The last two arguments are unused with
+    // these flags.
     let rc = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, &raw mut pidfd, 0_usize, 0_usize) };
     match check(rc)? {
         0 => Ok(Side::Child),
@@ -53,7 +54,8 @@ pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result
     let length = u16::try_from(program.len()).map_err(|_too_long| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
     let install = |flags: c_ulong| {
-        // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only reads them.
+        // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only
+        // reads them.
         check(unsafe {
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
         })
@@ -180,7 +182,8 @@ pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool)
 /// Resets every signal to its default and unblocks all, as a program not started by a daemon expects.
 pub(crate) fn reset_signals() {
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL is always a valid disposition; signals that cannot be changed answer with an error, which is fine.
+        // SAFETY: SIG_DFL is always a valid disposition; signals that cannot be changed answer with an error, which is
+        // fine.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: an all-zero sigset_t is a value that sigemptyset may fill.
@@ -265,11 +268,12 @@ impl StartedWith {
     pub(crate) fn replace(&self, title: &str) {
         let (start, length) = self.words;
         let kept = title.len().min(length - 1);
-        // SAFETY: the kernel named this range of the stack as that of the words; it is mapped, writable and ours alone (one
-        // thread). Rust has no reference into it: the standard library keeps raw pointers to the strings and copies what it
-        // reads. They stay valid strings, since every byte that is not written below becomes their end.
+        // SAFETY: the kernel named this range of the stack as that of the words; it is mapped, writable and ours alone
+        // (one thread). Rust has no reference into it: the standard library keeps raw pointers to the strings and
+        // copies what it reads. They stay valid strings, since every byte that is not written below becomes their end.
         unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(start), 0, length) };
-        // SAFETY: as above; `kept` is less than the range's length, so a zero stays at its end, and `title` lies elsewhere.
+        // SAFETY: as above; `kept` is less than the range's length, so a zero stays at its end, and `title` lies
+        // elsewhere.
         unsafe {
             ptr::copy_nonoverlapping(title.as_ptr(), ptr::with_exposed_provenance_mut::<u8>(start), kept);
         }

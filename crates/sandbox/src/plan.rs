@@ -147,9 +147,9 @@ impl SandboxPlan {
     }
 }
 
-/// Turns a request into a plan. Pure: same input, same plan. `backends` are the daemon's back ends with their capabilities
-/// here, the default first; a request beyond the chosen one's capabilities is refused. A limit that the host cannot enforce is
-/// not refused: the sandbox's isolation statement says how each limit is enforced.
+/// Turns a request into a plan. Pure: same input, same plan. `backends` are the daemon's back ends with their
+/// capabilities here, the default first; a request beyond the chosen one's capabilities is refused. A limit that the
+/// host cannot enforce is not refused: the sandbox's isolation statement says how each limit is enforced.
 pub fn plan(
     id: &SandboxId,
     name: &SandboxName,

@@ -16,8 +16,8 @@ use std::{
 };
 
 use guest_protocol::{
-    CellStart, ContextStart, ContextState, ContextSummary, ExecStart, Failure, FailureKind, InstalledLanguage,
-    Request, Response, Rich, StartFailure, StateLoss,
+    CellStart, ContextStart, ContextState, ContextSummary, ExecStart, Failure, FailureKind,
+    InstalledLanguage, Request, Response, Rich, StartFailure, StateLoss,
 };
 use tokio::sync::{MutexGuard, watch};
 

@@ -18,8 +18,8 @@ const MAX_BATCH: usize = 32;
 /// Number and code in front of an event's bytes, with the frame's header.
 const EVENT_HEAD_BYTES: usize = HEADER_BYTES + 9;
 
-/// Serves an attach until the connection ends, the exec is forgotten or another attach takes over. `Ok(Err)` is a refusal
-/// after which the connection can go on.
+/// Serves an attach until the connection ends, the exec is forgotten or another attach takes over. `Ok(Err)` is a
+/// refusal after which the connection can go on.
 pub(crate) async fn attach(
     guest: &Rc<Guest>,
     reader: &mut FrameReader<'_>,

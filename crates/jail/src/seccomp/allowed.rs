@@ -189,7 +189,8 @@ const MEMORY: &[c_long] = &[
     SYS_mseal,
 ];
 
-/// Processes and threads: shells, build tools, runtimes. `clone` is checked for namespaces; see [`UNKNOWN`] for `clone3`.
+/// Processes and threads: shells, build tools, runtimes. `clone` is checked for namespaces; see [`UNKNOWN`] for
+/// `clone3`.
 const PROCESSES: &[c_long] = &[
     SYS_execve,
     SYS_execveat,
