@@ -1,4 +1,4 @@
-//! Commands of which nobody could say whether they began.
+//! Commands that may or may not have begun.
 
 use backends::fake::Hostility;
 use engine::{Follow, SandboxRef};
