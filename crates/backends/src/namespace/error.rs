@@ -1,10 +1,10 @@
-//! From what went wrong to what the engine can do about it.
+//! Maps failures to errors by what the engine can do about them.
 
 use std::io;
 
 use sandbox::{BackendError, Next};
 
-/// Errors of the kernel that mean "no more of it", and what there is no more of.
+/// Kernel errors that mean "no more of it", and the exhausted resource.
 fn exhausted(errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
         libc::ENOSPC | libc::EDQUOT => "disk space",
@@ -46,7 +46,7 @@ pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> B
     sort(what, errno, failure.into())
 }
 
-/// What an archive asks for and cannot have is not ours to mend; all else is the host's.
+/// A refused archive is the caller's problem; everything else is the host's.
 pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> BackendError {
     let what = format!("{}: {failure}", what.into());
     match failure {

@@ -1,4 +1,4 @@
-//! Guests that live though no file tells of them: found from the kernel's side and ended.
+//! Living guests that no file records: found through the kernel and ended.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::{ids, instance, sweep};
 /// Pids and start times of guests, by sandbox. There is one for each, unless something went wrong.
 pub(crate) type Guests = HashMap<SandboxId, Vec<(i32, u64)>>;
 
-/// All guests with this mark that live now.
+/// All living guests with this mark.
 pub(crate) fn find(mark: &str, cgroups: &Cgroups) -> Guests {
     let mut guests = Guests::new();
     for guest in jail::find_guests(mark, |standing| is_ours(standing, mark, cgroups)) {
@@ -25,8 +25,8 @@ pub(crate) fn find(mark: &str, cgroups: &Cgroups) -> Guests {
     guests
 }
 
-/// Whether a process that looks like a guest of ours can be one: nobody else puts processes into our cgroups, or runs
-/// them as our users.
+/// Whether a process that looks like our guest can be one: nobody else puts processes into our cgroups, or runs them as
+/// our users.
 fn is_ours(standing: &Standing, mark: &str, cgroups: &Cgroups) -> bool {
     if cgroups.version() != Version::None {
         let group = format!("/{mark}/");
