@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 /// `memory KIND BYTES`: takes that much, or as much as it gets, and reports how much that was.
 pub(crate) fn take(arguments: &[String]) -> Report {
     let [kind, bytes] = arguments else { return Report::skip("memory KIND BYTES") };
-    let Ok(most) = bytes.parse::<u64>() else { return Report::skip("BYTES is no number") };
+    let Ok(most) = bytes.parse::<u64>() else { return Report::skip("BYTES is not a number") };
     sys::raise_open_files();
     let mut report = Report::new();
     let taken = match kind.as_str() {

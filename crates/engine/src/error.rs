@@ -89,7 +89,7 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
         GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
             Error::new(ErrorKind::Unavailable, format!("{subject} does not answer: {error}"))
-                .with_hint(format!("Look at {subject} and restart it if it stays silent."))
+                .with_hint(format!("Inspect {subject}, and restart it if it stays silent."))
                 .with_source(error)
         }
         GuestError::Foreign(_) | GuestError::TooOld { .. } => Error::new(
@@ -118,7 +118,9 @@ fn from_failure(failure: Failure, subject: &Subject) -> Error {
         FailureKind::Internal => ErrorKind::Internal,
     };
     let next = (failure.kind == FailureKind::LimitReached).then(|| {
-        Next::Advice(format!("Free what is used up inside {subject}, or create one with higher limits."))
+        Next::Advice(format!(
+            "Free the exhausted resource inside {subject}, or create one with higher limits."
+        ))
     });
     Error::new(kind, readable(&failure.message)).with_next(next).with_source(failure)
 }

@@ -341,9 +341,9 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unavailable { .. } => (
             ErrorKind::Unavailable,
-            "Check the registry's name and the network, then try again: what was downloaded is kept.",
+            "Check the registry's name and the network, then try again: the downloaded part is kept.",
         ),
-        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: what was downloaded is kept."),
+        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: the downloaded part is kept."),
         E::Corrupt { .. } | E::Refused { .. } => {
             (ErrorKind::InvalidRequest, "The image or archive is damaged or hostile; get it from elsewhere.")
         }

@@ -11,8 +11,8 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbox::{
-    ByteSize, Error, ErrorKind, FileIdentity, FoundVolume, MountOrigin, MountPlan, MountSource, MountSpec,
-    Namespace, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
+    ByteSize, Error, ErrorKind, FileIdentity, MountOrigin, MountPlan, MountSource, MountSpec, Namespace,
+    Next, ResolvedVolume, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
     check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
@@ -28,7 +28,7 @@ pub(crate) async fn find(
     core: &Core,
     who: &Principal,
     spec: &SandboxSpec,
-) -> Result<BTreeMap<VolumeName, FoundVolume>> {
+) -> Result<BTreeMap<VolumeName, ResolvedVolume>> {
     let mut volumes = BTreeMap::new();
     for mount in &spec.mounts {
         let looked = async {
@@ -53,13 +53,13 @@ pub(crate) async fn find(
     Ok(volumes)
 }
 
-fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<FoundVolume> {
+fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<ResolvedVolume> {
     let found = core.volumes.named(namespace, name).ok_or_else(|| {
         Error::no_such(Thing::Volume, name.as_str())
             .reworded(|words| format!("{words} in the namespace {namespace}"))
             .with_next(Next::Create(Thing::Volume))
     })?;
-    Ok(FoundVolume { quota: measured_quota(&found), id: found.id })
+    Ok(ResolvedVolume { quota: measured_quota(&found), id: found.id })
 }
 
 /// The plan for the back end at this start: its volumes exist, and every host path has the identity that must be found
@@ -130,7 +130,7 @@ fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Resul
     }
     let message = format!("{} may not use the host path {}", who.name, path.display());
     Err(Error::new(ErrorKind::Denied, message)
-        .with_hint("Use a volume, or ask whoever runs the daemon to create the sandbox on its machine."))
+        .with_hint("Use a volume, or ask the daemon's operator to create the sandbox on its machine."))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

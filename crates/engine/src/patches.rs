@@ -138,11 +138,7 @@ fn at_place(place: &str, error: Error) -> Error {
     let error = error
         .reworded(|words| format!("{place} failed, so the sandbox was not made: {words}"))
         .about(Thing::Patch, place);
-    if is_there {
-        error.with_hint("Set replace: true on this patch to overwrite what is there.")
-    } else {
-        error
-    }
+    if is_there { error.with_hint("Set replace: true on this patch to overwrite the file.") } else { error }
 }
 
 struct Work<'a> {

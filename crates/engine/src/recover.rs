@@ -82,7 +82,7 @@ impl Recovery {
             warnings.push(format!("{} has no record and is left alone: {reason}", path.display()));
         }
         if !self.unknown.is_empty() {
-            warnings.push("`warren doctor --recover` puts aside what has no record".to_owned());
+            warnings.push("`warren doctor --recover` sets aside directories without a record".to_owned());
         }
         warnings
     }

@@ -145,7 +145,7 @@ impl fmt::Display for HandedMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             MountOrigin::Path { path, recursive } => {
-                let how = if *recursive { " with what is beneath" } else { "" };
+                let how = if *recursive { " with its submounts" } else { "" };
                 write!(f, "show {}{how}", path.display())?;
             }
             MountOrigin::Image { path, .. } => write!(f, "show the file system in {}", path.display())?,
@@ -293,7 +293,7 @@ impl fmt::Display for NewMount {
             Self::Sys => f.write_str("sys"),
             Self::Pts(PtsOptions { max, .. }) => write!(f, "pts at most {max}"),
             Self::Copy { from, recursive, flags } => {
-                let how = if *recursive { " with what is beneath" } else { "" };
+                let how = if *recursive { " with its submounts" } else { "" };
                 write!(f, "{}{how} {flags:?}", from.display())
             }
             // Users read this when a tree refuses the mount; our stage's path means nothing to them.

@@ -10,7 +10,7 @@ use crate::{child::parse_stat, spawner::TITLE_START};
 
 /// A living guest, by the name of its cage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundGuest {
+pub struct LivingGuest {
     pub name: String,
     pub pid: i32,
     /// With the pid, identifies the process even after the number was reused.
@@ -19,7 +19,7 @@ pub struct FoundGuest {
 
 /// A process's user and cgroups, as the kernel reports them.
 #[derive(Debug)]
-pub struct Standing {
+pub struct ProcessOwner {
     /// Its real user.
     pub user: u32,
     /// The text of `/proc/<pid>/cgroup`.
@@ -27,19 +27,19 @@ pub struct Standing {
 }
 
 /// All guests with this mark that `is_ours` accepts.
-pub fn find_guests(mark: &str, is_ours: impl Fn(&Standing) -> bool) -> Vec<FoundGuest> {
+pub fn find_guests(mark: &str, is_ours: impl Fn(&ProcessOwner) -> bool) -> Vec<LivingGuest> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid| look_at(pid, mark, &is_ours)).collect()
 }
 
-fn look_at(pid: i32, mark: &str, is_ours: &impl Fn(&Standing) -> bool) -> Option<FoundGuest> {
+fn look_at(pid: i32, mark: &str, is_ours: &impl Fn(&ProcessOwner) -> bool) -> Option<LivingGuest> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let name = name_in(&read("cmdline")?, mark)?;
     let (_, start_time) = parse_stat(&read("stat")?)?;
     let status = read("status")?;
-    let standing = Standing { user: user_in(&status)?, cgroups: read("cgroup")? };
-    (is_first_of_namespace(&status) && is_ours(&standing)).then_some(FoundGuest { name, pid, start_time })
+    let owner = ProcessOwner { user: user_in(&status)?, cgroups: read("cgroup")? };
+    (is_first_of_namespace(&status) && is_ours(&owner)).then_some(LivingGuest { name, pid, start_time })
 }
 
 /// The name in a title that has this mark.

@@ -44,7 +44,7 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
             let (file, writes) = open_image(path, mount.flags.contains(&MountFlag::ReadOnly))?;
             check(file.as_fd(), mount.identity)?;
             if !file.metadata()?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
             }
             let mounted = image::mount_shared(&file, writes, *is_ours)?;
             if *is_ours {

@@ -57,7 +57,7 @@ fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<O
         identity.check(file.as_fd())?;
     }
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let device = patiently(|| attach(&file, Writes::Refused))?;
     mount_ext4(&device, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)

@@ -37,7 +37,7 @@ pub use cage::{
 };
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
-pub use guests::{FoundGuest, Standing, find_guests};
+pub use guests::{LivingGuest, ProcessOwner, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;

@@ -24,12 +24,12 @@ pub struct Base {
     pub config: BaseConfig,
     /// Where the base differs from the request: sentences for the caller.
     pub warnings: Vec<String>,
-    pub volumes: BTreeMap<VolumeName, FoundVolume>,
+    pub volumes: BTreeMap<VolumeName, ResolvedVolume>,
 }
 
 /// The volume behind a name in a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundVolume {
+pub struct ResolvedVolume {
     pub id: VolumeId,
     /// See [`crate::MountPlan::quota`].
     pub quota: Option<ByteSize>,

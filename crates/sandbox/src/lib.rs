@@ -33,7 +33,7 @@ pub use backend::{
     Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
     Capability, GuestIo, GuestStream, Holding, Instance,
 };
-pub use base::{Base, BaseConfig, FoundVolume};
+pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Limit, Next, Overrun, Result, Subject, Thing};

@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
-    FileIdentity, FoundVolume, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES,
-    MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, Next, Result, Rlimit, SandboxId, SandboxName,
-    SandboxSpec, SnapshotId, Thing, check_guest_path,
+    FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MAX_MOUNTS,
+    MountOrigin, MountPlan, MountSource, MountSpec, Next, ResolvedVolume, Result, Rlimit, SandboxId,
+    SandboxName, SandboxSpec, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
     patch::check_patches,
 };
@@ -290,7 +290,7 @@ fn decide_origin(
     let origin = match source {
         MountSource::Named { name } => {
             let missing = || Error::no_such(Thing::Volume, name.as_str());
-            let FoundVolume { id, quota } = base.volumes.get(name).ok_or_else(missing)?.clone();
+            let ResolvedVolume { id, quota } = base.volumes.get(name).ok_or_else(missing)?.clone();
             return Ok((MountOrigin::Volume { id }, quota));
         }
         MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: decide_tmpfs(*size, limits)? },

@@ -39,7 +39,7 @@ pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> BackendError
 pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> BackendError {
     let what = format!("{}: {failure}", what.into());
     if failure.is_refusal {
-        let hint = "Look at what the sandbox's image or snapshot has in that place, or use another one.";
+        let hint = "Check what the sandbox's image or snapshot has at that path, or use another one.";
         return BackendError::Unsupported { what, next: Some(Next::Advice(hint.to_owned())) };
     }
     let errno = failure.errno;
@@ -54,7 +54,7 @@ pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> Backe
             BackendError::Unsupported { what, next: None }
         }
         trees::Error::TooLarge { .. } => {
-            let hint = "Take what is that large or that deep out of it, then try again.";
+            let hint = "Remove the files that are too large or too deep, then try again.";
             BackendError::Exhausted { what, next: Some(Next::Advice(hint.to_owned())) }
         }
         failure => sort(what, failure.errno(), failure.into()),

@@ -33,7 +33,7 @@ fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
 pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
     let files = host.files(&plan.id);
     let refused = |what: &str| {
-        let what = format!("what sandbox {} changed cannot become a layer: {what}", plan.id);
+        let what = format!("the changes of sandbox {} cannot become a layer: {what}", plan.id);
         Err(BackendError::Unsupported { what, next: None })
     };
     if plan.rootfs == RootfsPlan::Host {

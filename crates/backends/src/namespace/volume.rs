@@ -139,7 +139,7 @@ fn build(
 ) -> Result<Cage, BackendError> {
     let root = StagePath::new(&ground.stage, "root");
     let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
-    let no_volume = || BackendError::Failed { what: "a tmpfs is no volume".to_owned(), source: None };
+    let no_volume = || BackendError::Failed { what: "a tmpfs is not a volume".to_owned(), source: None };
     let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
     let mut steps = cage::apart("volume");
     steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);

@@ -402,7 +402,7 @@ impl Host {
         let (host, gone) = (Arc::clone(self), id.clone());
         let cleaned =
             tokio::task::spawn_blocking(move || host.clean(&gone)).await.map_err(error::from_join)?;
-        cleaned.map_err(|error| error::from_io(format!("could not clear away what is left of {id}"), error))
+        cleaned.map_err(|error| error::from_io(format!("could not remove the remains of {id}"), error))
     }
 
     async fn create(self: &Arc<Self>, plan: &SandboxPlan) -> Result<OciInstance, BackendError> {
@@ -583,7 +583,7 @@ impl Backend for OciBackend {
         ];
         let has = has.into_iter().filter(|(_, works)| *works).map(|(capability, _)| capability).collect();
         let mut missing = host.cgroups.missing().to_vec();
-        missing.push(format!("Disk limits, volumes and snapshots are not to be had with {}.", host.version));
+        missing.push(format!("Disk limits, volumes and snapshots are not available with {}.", host.version));
         if !is_shared {
             missing.push(
                 "gVisor stops a sandbox as a whole, our guest with it, so there is no pause.".to_owned(),

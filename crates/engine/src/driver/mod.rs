@@ -178,7 +178,7 @@ impl Enrolled {
 enum Wake {
     Command(Option<Command>),
     Done(work::Done),
-    PlaceEnded,
+    InstanceEnded,
     ExecEnded,
     Clock,
     Probed(expiry::Probed),
@@ -286,7 +286,7 @@ impl Driver {
                 // The engine holds a sender as long as it knows the sandbox.
                 Wake::Command(None) => return,
                 Wake::Done(done) => self.finish(done).await,
-                Wake::PlaceEnded => self.place_ended().await,
+                Wake::InstanceEnded => self.instance_ended().await,
                 Wake::ExecEnded => self.stop_if_drained().await,
                 Wake::Clock => self.look_at_the_clock().await,
                 Wake::Probed(probed) => self.probed(probed).await,
@@ -315,7 +315,7 @@ impl Driver {
                 Wake::Done(done)
             }
             command = self.inbox.recv() => Wake::Command(command),
-            () = ended => Wake::PlaceEnded,
+            () = ended => Wake::InstanceEnded,
             () = self.shared.exec_ended.notified(), if is_free && self.draining.is_some() => Wake::ExecEnded,
             probed = or_pending(self.idle_probe.as_mut()), if is_free => {
                 self.idle_probe = None;

@@ -58,7 +58,7 @@ pub(super) enum Done {
     /// `first`: the sandbox is new, so a failure leaves nothing behind.
     Made {
         first: bool,
-        place: Result<Arc<dyn Instance>>,
+        instance: Result<Arc<dyn Instance>>,
     },
     /// Its init program runs, or does not.
     Begun {
@@ -87,22 +87,22 @@ fn deadline_after(grace: Duration) -> Instant {
 /// it.
 async fn patched(
     core: &Core,
-    place: Arc<dyn Instance>,
+    instance: Arc<dyn Instance>,
     patches: Patches,
     label: Subject,
 ) -> Result<Arc<dyn Instance>> {
-    let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
-    let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
-    Err(taken_back(&place, client.label(), error).await)
+    let client = GuestClient::new(Arc::clone(&instance), core.config.deadlines, label);
+    let Err(error) = patches.apply(core, &client).await else { return Ok(instance) };
+    Err(taken_back(&instance, client.label(), error).await)
 }
 
-async fn make_place(core: &Core, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+async fn make_instance(core: &Core, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
     core.backends.of(plan)?.create(plan).await
 }
 
 /// Stops an instance that nobody knows yet, and returns the reason.
-async fn taken_back(place: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
-    if let Err(error) = place.stop().await {
+async fn taken_back(instance: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
+    if let Err(error) = instance.stop().await {
         tracing::warn!(sandbox = %label, %error, "could not stop an abandoned instance");
     }
     why
@@ -116,11 +116,11 @@ impl Driver {
 
     pub(super) async fn finish(&mut self, done: Done) {
         match done {
-            Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
+            Done::Made { first, instance: Ok(instance) } => self.made(first, instance).await,
             Done::Begun { result: Ok(()), .. } => self.runs().await,
             Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
-            Done::Made { first: true, place: Err(error) } => self.begin_removing(Some(error.clone())),
-            Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
+            Done::Made { first: true, instance: Err(error) } => self.begin_removing(Some(error.clone())),
+            Done::Made { first: false, instance: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
             Done::Resumed(result) => self.resumed(result).await,
@@ -164,19 +164,19 @@ impl Driver {
                     if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
                 };
                 let making = core.making.read().await;
-                let (place, described) = tokio::join!(make_place(&core, &plan), described);
+                let (instance, described) = tokio::join!(make_instance(&core, &plan), described);
                 drop(making);
-                let place: Arc<dyn Instance> =
-                    Arc::from(place.map_err(|error| error::from_backend(error, &label))?);
+                let instance: Arc<dyn Instance> =
+                    Arc::from(instance.map_err(|error| error::from_backend(error, &label))?);
                 if let Err(error) = described {
-                    return Err(taken_back(&place, &label, error).await);
+                    return Err(taken_back(&instance, &label, error).await);
                 }
                 match patches {
-                    Some(patches) => patched(&core, place, patches, label).await,
-                    None => Ok(place),
+                    Some(patches) => patched(&core, instance, patches, label).await,
+                    None => Ok(instance),
                 }
             };
-            Done::Made { first, place: made.await }
+            Done::Made { first, instance: made.await }
         });
     }
 
@@ -250,7 +250,7 @@ impl Driver {
     }
 
     /// The instance ended by itself: only the cleanup is left.
-    pub(super) async fn place_ended(&mut self) {
+    pub(super) async fn instance_ended(&mut self) {
         let reason = "it ended by itself".to_owned();
         self.begin_ending(None, KillReason::SandboxLost, Then::Rest, Some(reason)).await;
     }

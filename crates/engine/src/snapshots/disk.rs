@@ -120,7 +120,7 @@ pub(crate) fn read_manifest(directory: &Path) -> Result<String> {
     let path = directory.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
     String::from_utf8(bytes)
-        .map_err(|_not_text| sandbox::Error::invalid(format!("{} is no text", path.display())))
+        .map_err(|_not_text| sandbox::Error::invalid(format!("{} is not text", path.display())))
 }
 
 /// A record from what is on disk.

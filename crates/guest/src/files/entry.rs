@@ -42,7 +42,7 @@ fn refuse_odd(path: &Path, stat: &Stat) -> Answer<()> {
         FileType::Directory => "directory",
         FileType::Fifo => "FIFO",
         FileType::Socket => "socket",
-        _ => "thing of no known kind",
+        _ => "file of unknown kind",
     };
     Err(wrong_state(format!("{} is a {what}", path.display())))
 }

@@ -150,7 +150,7 @@ fn only_directories<'a>(directory: BorrowedFd<'_>, names: &[&'a str]) -> Result<
         match known {
             Some(known) if is_directory => found.push(*known),
             _ => {
-                let why = "it is no part of a sandbox's files".to_owned();
+                let why = "it is not part of a sandbox's files".to_owned();
                 return Err(Error::Refused { entry: name.into_owned(), why });
             }
         }
@@ -266,8 +266,8 @@ fn copy(own: &Own, parts: &[String], into: &Path, gate: File) -> Result<TreeCopy
 
 /// The sandbox runs until we are ready, so that it is held only for the copy.
 fn wait_for_stillness(mut gate: File) -> Result<()> {
-    let told = gate.write_all(&[0]).and_then(|()| gate.read_exact(&mut [0]));
-    told.map_err(|_given_up| failed("copy what", "nobody held still")(Errno::CANCELED))
+    let answer = gate.write_all(&[0]).and_then(|()| gate.read_exact(&mut [0]));
+    answer.map_err(|_given_up| failed("copy", "files that are still changing")(Errno::CANCELED))
 }
 
 /// `<part>/upper` of a new tree.
