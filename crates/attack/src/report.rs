@@ -8,7 +8,6 @@ use serde_json::Value;
 /// Breaches reported one by one; the rest are only counted.
 const MAX_TOLD: usize = 8;
 
-/// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {

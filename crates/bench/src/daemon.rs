@@ -254,7 +254,6 @@ async fn json_of(body: Incoming) -> Result<Value> {
     Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
 }
 
-/// A text in an answer.
 pub(crate) fn text(answer: &Value, pointer: &str) -> Result<String> {
     let found = answer.pointer(pointer).and_then(Value::as_str);
     found.map(str::to_owned).with_context(|| format!("no {pointer} in {answer}"))

@@ -30,7 +30,6 @@ pub(crate) struct Instead {
     pub(crate) base: base::HeldBase,
 }
 
-/// The result of one attempt.
 pub(crate) enum Attempt {
     Made(Arc<Shared>),
     /// The invented name was taken, or the sandbox of the same request was removed meanwhile.

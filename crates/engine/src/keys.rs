@@ -41,7 +41,6 @@ impl fmt::Debug for NewKey {
     }
 }
 
-/// Every key.
 #[derive(Debug)]
 pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,

@@ -41,7 +41,6 @@ const OUTPUT: u8 = b'o';
 const BY_KEY: u8 = b'k';
 const BY_NO_KEY: u8 = b'-';
 
-/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkTarget {
     File { path: String },

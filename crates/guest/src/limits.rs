@@ -22,7 +22,6 @@ pub(crate) const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
 pub(crate) const READ_AHEAD_BYTES: usize = 512 * 1024;
 /// Size of `/etc/passwd` and `/etc/group` up to which we read them.
 pub(crate) const MAX_USER_FILE_BYTES: u64 = 1024 * 1024;
-/// Longest id of an exec.
 pub(crate) const MAX_EXEC_ID_BYTES: usize = 128;
 /// Threads for work that blocks, and how long an idle one stays.
 pub(crate) const MAX_BLOCKING_THREADS: usize = 4;
@@ -51,7 +50,6 @@ pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(50);
 /// Contexts of one sandbox at once, each with an interpreter.
 pub(crate) const MAX_CONTEXTS: usize = 64;
-/// Longest name of a context.
 pub(crate) const MAX_CONTEXT_NAME_BYTES: usize = 128;
 /// Most waiting cells of one context.
 pub(crate) const MAX_QUEUED_CELLS: usize = 64;

@@ -13,7 +13,6 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 const MAX_LABEL_KEY_BYTES: usize = 128;
 const MAX_LABEL_VALUE_BYTES: usize = 1024;
 
-/// The kinds of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Sandbox,

@@ -29,7 +29,6 @@ const MAX_DEPTH: usize = 4096;
 /// Most bytes of paths in one answer.
 const MAX_PATHS_BYTES: usize = 8 * 1024 * 1024;
 
-/// One overlay.
 #[derive(Debug, Clone)]
 pub struct Overlay<'a> {
     /// Its mount point; empty for `/`.

@@ -155,7 +155,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// An entry of a directory.
 #[derive(Debug)]
 pub(crate) enum DirectoryEntry {
     Directory(OwnedFd, Stat),

@@ -18,7 +18,6 @@ use sandbox::FileIdentity;
 /// The kernel accepts one page of options; this leaves room for the keywords in it.
 const MAX_OPTION_BYTES: usize = 4000;
 
-/// One overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Overlay {
     /// Directories, the topmost first.

@@ -94,7 +94,6 @@ pub(crate) enum Command {
         into: SnapshotId,
         reply: Reply<Captured>,
     },
-    /// Rename it.
     Rename {
         name: SandboxName,
         /// The earlier name is released, not just lent.

@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an abandoned errand is followed.
 const CLEAR_WITHIN: Duration = Duration::from_secs(60);
 
-/// The output of an errand.
 #[derive(Debug, Default)]
 pub(super) struct ErrandOutput {
     pub(super) stdout: Vec<u8>,

@@ -8,7 +8,6 @@ use store::Store;
 use super::{Snapshot, disk};
 use crate::{Engine, Principal, Scope, disk::may_block, error};
 
-/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reindexed {
     /// Known now, to the caller.

@@ -6,7 +6,6 @@ use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarte
 
 use super::support::{EntryKind, World, in_time, text};
 
-/// The one exec of the sandbox.
 async fn only_exec(world: &World, which: &SandboxRef) -> engine::ExecView {
     in_time(async {
         loop {

@@ -79,7 +79,6 @@ impl fmt::Display for Subject {
 pub enum Limit {
     /// Sandboxes of the whole daemon.
     Sandboxes,
-    /// Sandboxes of a key.
     KeySandboxes,
     /// Memory of all sandboxes of a key, in bytes.
     KeyMemory,
