@@ -1,4 +1,4 @@
-//! Small ways of trying something.
+//! Small helpers for attempts.
 
 use std::{
     ffi::{CString, c_long},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::sys::{Argument, call};
 
-/// The name of an error, as manuals have it.
+/// The name of an error, as in the manuals.
 pub(crate) fn errno_name(number: i32) -> String {
     let name = match number {
         libc::EPERM => "EPERM",
@@ -34,17 +34,17 @@ pub(crate) fn errno_name(number: i32) -> String {
     name.to_owned()
 }
 
-/// Opens for writing and does no more: what matters is whether it is let in.
+/// Opens for writing and does nothing else: only the permission matters.
 pub(crate) fn open_to_write(path: impl AsRef<Path>) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// Text for the kernel, with its end.
+/// Text for the kernel, NUL-terminated.
 pub(crate) fn text(text: &str) -> Vec<u8> {
     CString::new(text).unwrap_or_default().into_bytes_with_nul()
 }
 
-/// A call with plain numbers.
+/// A call with plain integer arguments.
 pub(crate) fn numbers<const N: usize>(number: c_long, values: [i64; N]) -> Result<i64, i32> {
     let mut words = [0; 6];
     words[..N].copy_from_slice(&values);

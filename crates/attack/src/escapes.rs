@@ -1,4 +1,4 @@
-//! Ways out that worked elsewhere: the classes of public escape benchmarks and of runc's CVEs.
+//! Escapes that worked elsewhere: the classes of public escape benchmarks and of runc's CVEs.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub(crate) fn descriptors() -> Report {
     for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let number: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        // The listing itself is one more.
+        // The listing's own descriptor.
         let is_listing = target.starts_with("/proc");
         report.must(format!("descriptor {number}"), number <= 2 || is_listing, target.display());
     }
@@ -45,7 +45,7 @@ pub(crate) fn working_directory(arguments: &[String]) -> Report {
     report
 }
 
-/// Sockets of programs that do as they are told.
+/// Sockets of container engines, which obey any client.
 pub(crate) fn engine_sockets() -> Report {
     let mut report = Report::new();
     for path in [
@@ -70,7 +70,7 @@ pub(crate) fn engine_sockets() -> Report {
     report
 }
 
-/// `host-mounts DIRECTORY…`: no mount names a directory of the host, but for the labels of overlays.
+/// `host-mounts DIRECTORY…`: no mount names a host directory, except in the labels of overlays.
 pub(crate) fn host_mounts(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -84,7 +84,7 @@ pub(crate) fn host_mounts(arguments: &[String]) -> Report {
     report
 }
 
-/// `read-only-mount DIRECTORY`: a directory of the host, mounted read-only, with a file that everybody may write to.
+/// `read-only-mount DIRECTORY`: a host directory, mounted read-only, with a file that everybody may write to.
 pub(crate) fn read_only_mount(arguments: &[String]) -> Report {
     let Some(directory) = arguments.first().map(Path::new) else { return Report::skip("no directory") };
     let file = directory.join("file");
@@ -104,8 +104,8 @@ pub(crate) fn read_only_mount(arguments: &[String]) -> Report {
     report
 }
 
-/// CVE-2022-0847: a pipe whose pages may be merged takes a page of the file, and what is written next lands in that page. The
-/// calls are all allowed; whether the file changed, the other side sees.
+/// CVE-2022-0847: a pipe whose pages may be merged takes a page of the file, and the next write lands in that page. The
+/// calls are all allowed; the other side checks whether the file changed.
 fn write_through_pipe(file: &fs::File) {
     const PIPE_BYTES: usize = 65536;
     let Ok((mut reader, mut writer)) = std::io::pipe() else { return };
@@ -119,7 +119,7 @@ fn write_through_pipe(file: &fs::File) {
     }
 }
 
-/// Files by handle, past every directory (the "shocker" of CAP_DAC_READ_SEARCH).
+/// Opens files by handle, bypassing every directory (the "shocker" of CAP_DAC_READ_SEARCH).
 pub(crate) fn file_handles() -> Report {
     let mut report = Report::new();
     for inode in [2_u8, 1, 128] {
@@ -144,7 +144,7 @@ pub(crate) fn kernel_modules() -> Report {
     report
 }
 
-/// A handler on the host that a crash inside would start.
+/// A host handler that a crash inside would start.
 pub(crate) fn core_pattern() -> Report {
     writes_refused(&[
         "/proc/sys/kernel/core_pattern",
@@ -165,7 +165,7 @@ fn writes_refused(paths: &[&str]) -> Report {
     report
 }
 
-/// A program on the host that the end of a cgroup would start.
+/// A host program that the end of a cgroup would start.
 pub(crate) fn release_agent() -> Report {
     let mut report = writes_refused(&[
         "/sys/fs/cgroup/release_agent",
@@ -193,7 +193,7 @@ pub(crate) fn binfmt_misc() -> Report {
     writes_refused(&["/proc/sys/fs/binfmt_misc/register", "/proc/sys/fs/binfmt_misc/status"])
 }
 
-/// Nodes that a sandbox has.
+/// The nodes of an ordinary sandbox.
 const USUAL_NODES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"];
 
 pub(crate) fn device_nodes() -> Report {
@@ -228,7 +228,7 @@ pub(crate) fn device_nodes() -> Report {
     report
 }
 
-/// The tree of cgroups, in which limits could be changed and processes moved.
+/// Writes to the cgroup tree, which could change limits and move processes.
 pub(crate) fn cgroup_writes() -> Report {
     let mut report = Report::new();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -263,7 +263,7 @@ pub(crate) fn kernel_log() -> Report {
     report
 }
 
-/// A set-user-id bit must mean nothing wherever a program can put one.
+/// A set-user-id bit must have no effect wherever a program can set one.
 pub(crate) fn set_user_id() -> Report {
     let mut report = Report::new();
     for path in ["/", "/root", "/tmp", "/usr/bin", "/dev/shm", "/run", "/home"] {
@@ -273,7 +273,7 @@ pub(crate) fn set_user_id() -> Report {
     report
 }
 
-/// Characters pushed into a terminal as if somebody had typed them.
+/// Injects characters into a terminal as if somebody had typed them.
 pub(crate) fn terminal_input() -> Report {
     let mut report = Report::new();
     let Ok(terminal) = open_to_write("/dev/ptmx") else { return Report::skip("no terminals") };
@@ -284,7 +284,7 @@ pub(crate) fn terminal_input() -> Report {
         Argument::Memory(&mut character),
     ];
     report.must_fail("TIOCSTI", call(libc::SYS_ioctl, padded(words)));
-    // A link in place of the console (CVE-2025-52565) leads nowhere: /dev cannot be changed.
+    // A link in place of the console (CVE-2025-52565) has no effect: /dev cannot be changed.
     report.must_fail("replace /dev/console", symlink("/proc/sys/kernel/core_pattern", "/dev/console"));
     report
 }

@@ -1,5 +1,5 @@
-//! The binary that the guest runs from, reached by `/proc/self/exe` (CVE-2019-5736). Nothing here changes it where the wall is
-//! open: modes and times are set to what they are.
+//! The guest's own binary, reached by `/proc/self/exe` (CVE-2019-5736). Even where the wall is open, nothing here
+//! changes it: modes and times are set to their current values.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use crate::{attempts::open_to_write, report::Report};
 const SELF: &str = "/proc/self/exe";
 const MARK: &str = "user.warren-attack";
 
-/// Runs as the binary itself: whoever asked used a link to `/proc/self/exe` as the program.
+/// Runs as the binary itself: the caller used a link to `/proc/self/exe` as the program.
 pub(crate) fn of_guest() -> Report {
     let mut report = Report::new();
     let (Ok(exe), Ok(found)) = (File::open(SELF), fs::metadata(SELF)) else {
@@ -24,7 +24,7 @@ pub(crate) fn of_guest() -> Report {
     };
     report.fact("inode", found.ino());
     report.fact("device", found.dev());
-    // The kernel asks for permission first: "text file busy" means that it was given.
+    // The kernel checks permission first: "text file busy" means that it was granted.
     match open_to_write(SELF) {
         Err(error) if error.raw_os_error() != Some(libc::ETXTBSY) => report.held(),
         Err(_busy) => report.breach("open to write", "permitted, and only busy now"),
@@ -39,7 +39,7 @@ pub(crate) fn of_guest() -> Report {
     report.must_fail("futimens", rustix::fs::futimens(&exe, &times));
     let owner = (Uid::from_raw(found.uid()), Gid::from_raw(found.gid()));
     match rustix::fs::fchown(&exe, Some(owner.0), Some(owner.1)) {
-        // Without an id of ours on it the kernel refuses by another word.
+        // Without an id mapping for it, the kernel refuses with another error.
         Err(_) => report.held(),
         Ok(()) => report.breach("fchown", "done"),
     }

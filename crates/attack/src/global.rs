@@ -1,4 +1,4 @@
-//! Five of each thing that the whole machine shares, held while the other side looks at what they cost the host.
+//! Five of each resource that the whole machine shares, held while the other side measures their cost on the host.
 
 use std::{
     fs::{self, File},
@@ -15,9 +15,10 @@ use crate::{
     sys::{self, Argument, NONSENSE, call},
 };
 
-/// Of each.
+/// How many of each.
 const FEW: usize = 5;
-/// Open files come and go on every machine, so a few would not be seen. No machine has less than some tens of thousands.
+/// The number of open files changes all the time on every machine, so a few would not be noticed. Every machine allows
+/// tens of thousands.
 const FILES: usize = 200;
 
 fn number_in(path: &str) -> Option<u64> {
@@ -43,7 +44,7 @@ pub(crate) fn inotify(arguments: &[String]) -> Report {
     report
 }
 
-/// Contexts of asynchronous I/O, of which the machine has 65,536 events in all.
+/// Contexts of asynchronous I/O; the whole machine has 65,536 events.
 pub(crate) fn aio(arguments: &[String]) -> Report {
     let mut report = Report::new();
     for _ in 0..FEW {
@@ -55,7 +56,7 @@ pub(crate) fn aio(arguments: &[String]) -> Report {
     report
 }
 
-/// Terminals, of which the machine has some thousands in all: the sandbox's own file system of them must have a limit.
+/// Terminals; the whole machine has a few thousand, so the sandbox's own devpts must have a limit.
 pub(crate) fn ptys(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let kept: Vec<_> = (0..FEW).filter_map(|_| open_to_write("/dev/ptmx").ok()).collect();
@@ -100,7 +101,7 @@ pub(crate) fn open_queue(name: &str, flags: i32) -> Result<i64, i32> {
     call(libc::SYS_mq_open, padded(words))
 }
 
-/// Whether the user who asks can still make a queue. Nothing of it stays.
+/// Whether the calling user can still make a queue. It is removed again.
 pub fn can_make_queue() -> bool {
     let name = format!("warren-attack-{}", std::process::id());
     let Ok(queue) = open_queue(&name, NEW_QUEUE) else { return false };
@@ -176,7 +177,7 @@ fn attach_filter(socket: &UnixDatagram, option: i64) -> Result<i64, i32> {
     call(libc::SYS_setsockopt, padded(words))
 }
 
-/// Whether whoever asks can still have the kernel compile a socket filter.
+/// Whether the caller can still make the kernel compile a socket filter.
 pub fn can_attach_filter() -> bool {
     UnixDatagram::unbound().is_ok_and(|socket| attach_filter(&socket, libc::SO_ATTACH_FILTER.into()).is_ok())
 }
@@ -188,7 +189,7 @@ pub(crate) fn user_namespaces(arguments: &[String]) -> Report {
             sys::in_child(|| i32::from(numbers(libc::SYS_unshare, [libc::CLONE_NEWUSER.into()]).is_err()));
         report.must("unshare", ended.is_ok_and(|ended| ended != sys::Ended::Exited(0)), "done");
     }
-    // What is limited by being counted must not be made at all.
+    // Creation must be forbidden altogether, not just limited by a count.
     for name in ["max_user_namespaces", "max_mnt_namespaces", "max_net_namespaces"] {
         report.fact(name, number_in(&format!("/proc/sys/user/{name}")));
     }
@@ -196,7 +197,7 @@ pub(crate) fn user_namespaces(arguments: &[String]) -> Report {
     report
 }
 
-/// Other ways to have the kernel watch things.
+/// Other ways to make the kernel watch things.
 pub(crate) fn watchers() -> Report {
     let mut report = Report::new();
     report.must_fail("fanotify_init", numbers(libc::SYS_fanotify_init, [0, 0]));

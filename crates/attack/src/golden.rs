@@ -1,9 +1,9 @@
-//! The system calls that a workload may make. The sweep holds the filter against this list and asks for nothing on it, so
-//! that a call which slips into the filter is found, whatever the filter's own tests say.
+//! The system calls that a workload may make. The sweep checks the filter against this list, so that a call that slips
+//! into the filter is found, whatever the filter's own tests say.
 
 use libc::*;
 
-/// On every architecture; some of them with their arguments checked, which probes of their own look at.
+/// Allowed on every architecture; some with checked arguments, which have probes of their own.
 const ALLOWED: &[c_long] = &[
     SYS_accept,
     SYS_accept4,
@@ -248,7 +248,7 @@ const ALLOWED: &[c_long] = &[
     SYS_writev,
 ];
 
-/// Newer than the libc crate knows: cachestat, map_shadow_stack, futex_wake, futex_wait, futex_requeue.
+/// Newer than the libc crate: cachestat, map_shadow_stack, futex_wake, futex_wait, futex_requeue.
 const ALLOWED_NEW: &[c_long] = &[451, 453, 454, 455, 456];
 
 #[cfg(target_arch = "x86_64")]

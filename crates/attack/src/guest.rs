@@ -1,4 +1,4 @@
-//! Our own program inside, process 1, as a target: it has the workload's user.
+//! Our own program inside, process 1, as a target: it runs as the workload's user.
 
 use std::{fs, io};
 
@@ -83,7 +83,7 @@ pub(crate) fn trace() -> Report {
     report
 }
 
-/// Signals that end or stop a process. Whether it still serves, the other side sees.
+/// Signals that end or stop a process. The other side checks that the guest still serves.
 pub(crate) fn signals() -> Report {
     let mut report = Report::new();
     for signal in [libc::SIGSTOP, libc::SIGTERM, libc::SIGSEGV, libc::SIGKILL] {
@@ -94,7 +94,7 @@ pub(crate) fn signals() -> Report {
     report
 }
 
-/// Limits and the share of the machine that the guest has.
+/// The guest's limits and its share of the machine.
 pub(crate) fn limits() -> Report {
     let mut report = Report::new();
     let tasks = fs::read_dir("/proc/1/task").into_iter().flatten().flatten();

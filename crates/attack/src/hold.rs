@@ -1,11 +1,11 @@
-//! Holding something while the other side looks: a file says that it is held, another that it may be let go.
+//! Holds something while the other side looks: one file says that it is held, another that it may be released.
 
 use std::{
     fs, thread,
     time::{Duration, Instant},
 };
 
-/// Longest that anything is held, should nobody come.
+/// Longest time that anything is held if nobody comes.
 const MAX_HELD: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

@@ -1,5 +1,5 @@
-//! Hostile trees: what a snapshot's archive, an image or a directory may hold where a sandbox's own mounts belong. The property
-//! tests of the back end and `warren doctor --attack` plant the same ones.
+//! Hostile trees: what a snapshot's archive, an image or a directory may contain where a sandbox's own mounts belong.
+//! The property tests of the back end and `warren doctor --attack` plant the same ones.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// What lies at a place of a hostile tree.
+/// One entry of a hostile tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
     Directory,
@@ -22,7 +22,7 @@ pub enum Plant {
 /// A tree, in the order in which it is planted.
 pub type HostileTree = Vec<(&'static str, Plant)>;
 
-/// Where cages mount, mask, set or write something, and what lies on the way.
+/// Paths that cages mount, mask, set or write, and their parents.
 const PLACES: [&str; 24] = [
     "dev",
     "dev/null",
@@ -69,7 +69,7 @@ const TARGETS: [&str; 15] = [
 /// Most plants of a random tree.
 const MAX_PLANTS: u64 = 7;
 
-/// The plant that a random number stands for. Links are the most dangerous, so there are more of them.
+/// The plant for a random number. Links are the most dangerous, so there are more of them.
 pub fn plant_of(number: u64) -> (&'static str, Plant) {
     let [place, kind, target, ..] = number.to_le_bytes().map(usize::from);
     let plant = match kind % 11 {
@@ -81,13 +81,13 @@ pub fn plant_of(number: u64) -> (&'static str, Plant) {
     (PLACES[place % PLACES.len()], plant)
 }
 
-/// The tree that a seed stands for.
+/// The tree for a seed.
 pub fn random_tree(seed: u64) -> HostileTree {
     let numbers = |n: u64| scrambled(seed.wrapping_mul(MAX_PLANTS + 1).wrapping_add(n));
     (1..=1 + numbers(0) % MAX_PLANTS).map(|n| plant_of(numbers(n))).collect()
 }
 
-/// SplitMix64: neighbouring numbers come out unlike each other.
+/// SplitMix64: neighbouring numbers give unrelated results.
 fn scrambled(number: u64) -> u64 {
     let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -95,8 +95,8 @@ fn scrambled(number: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Plants a tree beneath `top`, in place of what is there. A plant whose way leads through another one's link or file is left
-/// out: whoever plants must not be led outside.
+/// Plants a tree below `top`, replacing what is there. A plant whose path leads through another one's link or file is
+/// left out, because planting must not be led outside.
 pub fn lay_tree(top: &Path, tree: &[(&'static str, Plant)], outside: &Path) -> io::Result<()> {
     tree.iter().try_for_each(|(place, plant)| lay_plant(top, place, *plant, outside))
 }
@@ -117,7 +117,7 @@ fn lay_plant(top: &Path, place: &str, plant: Plant, outside: &Path) -> io::Resul
     }
 }
 
-/// The full path, with all directories on the way; none where something else is in the way.
+/// The full path, with all directories on the way; none if something else is in the way.
 fn way_to(top: &Path, place: &str) -> io::Result<Option<PathBuf>> {
     let (parents, name) = place.rsplit_once('/').unwrap_or(("", place));
     let mut here = top.to_owned();

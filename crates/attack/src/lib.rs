@@ -1,5 +1,5 @@
-//! What a hostile program inside a sandbox tries. `warren probe NAME` runs one of these in a throw-away sandbox and prints
-//! what came of it; `warren doctor --attack` holds that against what the host saw.
+//! The attempts of a hostile program inside a sandbox. `warren probe NAME` runs one of these in a throw-away sandbox
+//! and prints the result; `warren doctor --attack` compares that with the host's view.
 //!
 //! Everything here is bounded: five of a global resource, 50 MB of memory, calls whose arguments no kernel accepts.
 
@@ -23,7 +23,7 @@ pub use global::{can_attach_filter, can_make_queue};
 pub use report::{Attempt, Report};
 pub use sys::owner_of_namespace;
 
-/// One thing to try inside, by the name that the command line has for it.
+/// One attempt, by its name on the command line.
 pub struct Inside {
     pub name: &'static str,
     run: fn(&[String]) -> Report,
@@ -39,7 +39,7 @@ const fn inside(name: &'static str, run: fn(&[String]) -> Report) -> Inside {
     Inside { name, run }
 }
 
-/// Everything that can be tried inside.
+/// Every attempt.
 pub const INSIDE: &[Inside] = &[
     inside("syscall-sweep", |_| syscalls::sweep()),
     inside("syscall-x32", |_| syscalls::x32()),
@@ -106,7 +106,7 @@ pub const INSIDE: &[Inside] = &[
     inside("secrets-files", secrets::files),
 ];
 
-/// Tries one thing. None if there is none of that name.
+/// Runs one attempt. None if the name is unknown.
 pub fn run(name: &str, arguments: &[String]) -> Option<Report> {
     let probe = INSIDE.iter().find(|probe| probe.name == name)?;
     Some((probe.run)(arguments))

@@ -1,4 +1,5 @@
-//! Memory of every kind that a program can make the kernel hold. Asked for more than the sandbox's limit, it must be stopped.
+//! Every kind of memory that a program can make the kernel hold. An attempt to take more than the sandbox's limit must
+//! be stopped.
 
 use std::{
     fs::File,
@@ -20,10 +21,10 @@ use crate::{
 const PIECE: usize = 64 * 1024;
 const PAGE: usize = 4096;
 
-/// `memory KIND BYTES`: takes that much, or as much as it is given, and tells how much it was.
+/// `memory KIND BYTES`: takes that much, or as much as it gets, and reports how much that was.
 pub(crate) fn take(arguments: &[String]) -> Report {
     let [kind, bytes] = arguments else { return Report::skip("memory KIND BYTES") };
-    let Ok(most) = bytes.parse::<u64>() else { return Report::skip("BYTES is no number") };
+    let Ok(most) = bytes.parse::<u64>() else { return Report::skip("BYTES is not a number") };
     sys::raise_open_files();
     let mut report = Report::new();
     let taken = match kind.as_str() {
@@ -58,13 +59,13 @@ pub(crate) fn take(arguments: &[String]) -> Report {
     report
 }
 
-/// Writes until it is refused.
+/// Writes until refused.
 fn fill_file(file: io::Result<File>, most: u64) -> io::Result<u64> {
     let (mut file, piece, mut taken) = (file?, [1; PIECE], 0);
     while taken < most && file.write_all(&piece).is_ok() {
         taken += PIECE as u64;
     }
-    // Counted while it is held; the name goes with the sandbox's next look.
+    // Counted while it is held; the file goes with the sandbox.
     Ok(taken)
 }
 
@@ -87,7 +88,7 @@ fn pipes(most: u64) -> u64 {
     taken
 }
 
-/// Writes without waiting until nothing more fits.
+/// Writes without blocking until nothing more fits.
 fn fill(descriptor: BorrowedFd<'_>, most: u64) -> u64 {
     let piece = [1; PIECE];
     rustix::fs::fcntl_setfl(descriptor, rustix::fs::OFlags::NONBLOCK).ok();
@@ -129,7 +130,7 @@ fn tcp(most: u64) -> io::Result<u64> {
     Ok(taken)
 }
 
-/// What a server has received before it accepts belongs to nobody yet.
+/// Data that a server has received before it accepts the connection belongs to nobody yet.
 fn tcp_unaccepted(most: u64) -> io::Result<u64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     // The standard library's backlog is short.
@@ -161,10 +162,10 @@ fn udp_unsent(most: u64) -> io::Result<u64> {
     Ok(taken)
 }
 
-/// Each holds less than a socket that receives.
+/// Each holds less than a receiving socket.
 const MAX_UNSENT: usize = 900;
 
-/// Sockets of one kind that are enough for what is asked, and not for more.
+/// Enough sockets of one kind for the requested memory.
 const MAX_SOCKETS: usize = 600;
 
 fn udp(most: u64) -> io::Result<u64> {
@@ -252,7 +253,7 @@ fn messages(most: u64) -> u64 {
 }
 
 fn semaphores(most: u64) -> u64 {
-    /// Of one set, each of which takes a line of the processor's cache.
+    /// Semaphores of one set, each of which takes a cache line.
     const SET: i64 = 16_000;
     let mut taken = 0;
     while taken < most {

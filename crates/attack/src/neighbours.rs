@@ -1,4 +1,4 @@
-//! Other sandboxes and the host, through what might be shared.
+//! Other sandboxes and the host, through resources that might be shared.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -23,7 +23,7 @@ use crate::{
 
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Locks on device nodes, held while the host tries the same on its own.
+/// Locks on device nodes, held while the host locks its own.
 pub(crate) fn device_locks(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let mut kept = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn device_watches(arguments: &[String]) -> Report {
     report
 }
 
-/// Sets modes of device nodes to what they are. Which nodes these are, the other side compares with its own.
+/// Sets modes of device nodes to their current values. The other side compares the nodes with its own.
 pub(crate) fn device_changes() -> Report {
     let mut report = Report::new();
     let mut changed = Vec::new();
@@ -118,7 +118,7 @@ const MAX_PROCESSES: usize = 64;
 pub(crate) fn processes(pids: &[String]) -> Report {
     let mut report = Report::new();
     for pid in pids.iter().filter_map(|pid| pid.parse::<i64>().ok()) {
-        // A small number may be one of our own.
+        // A small number may be one of our own processes.
         if pid > 1000 {
             report.must(format!("/proc/{pid}"), fs::metadata(format!("/proc/{pid}")).is_err(), "there");
             report.must_fail(format!("signal 0 to {pid}"), numbers(libc::SYS_kill, [pid, 0]));
@@ -133,7 +133,7 @@ pub(crate) fn processes(pids: &[String]) -> Report {
 const KEY: i64 = 0x5741_5252;
 const NAME: &str = "attack-shared";
 
-/// Named things, for a neighbour to find.
+/// Named IPC objects, for a neighbour to find.
 pub(crate) fn ipc_make(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let flags = i64::from(libc::IPC_CREAT | 0o666);
@@ -164,7 +164,7 @@ pub(crate) fn ipc_look(_: &[String]) -> Report {
     report
 }
 
-/// `hostname HOST`: the host's own name is neither told nor to be changed.
+/// `hostname HOST`: the host's own name is neither visible nor changeable.
 pub(crate) fn hostname(arguments: &[String]) -> Report {
     let mut report = Report::new();
     let mut name = text("attacked");
@@ -177,7 +177,7 @@ pub(crate) fn hostname(arguments: &[String]) -> Report {
 
 const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 
-/// `namespaces NAME…`: those of the host and of neighbours, none of which may be ours. Ours are a fact.
+/// `namespaces NAME…`: those of the host and of neighbours, none of which may be ours. Ours are reported as facts.
 pub(crate) fn namespaces(others: &[String]) -> Report {
     let mut report = Report::new();
     let mut own = Vec::new();

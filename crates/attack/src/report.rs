@@ -1,35 +1,34 @@
-//! What a probe saw, as it crosses the wall: the orchestrator outside decides what it means.
+//! A probe's findings, as they leave the sandbox: the orchestrator outside decides what they mean.
 
 use std::{collections::BTreeMap, fmt::Display};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Breaches that are told one by one; the rest is only counted.
+/// Breaches reported one by one; the rest are only counted.
 const MAX_TOLD: usize = 8;
 
-/// One thing that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
     pub what: String,
-    /// The error's name, or what came back.
+    /// The error's name, or the result.
     pub answer: String,
 }
 
-/// All that one probe tried.
+/// All attempts of one probe.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Attempts that the walls answered as they should.
+    /// Attempts that the walls stopped.
     pub n_held: usize,
     pub n_breached: usize,
     /// The first breaches.
     pub breaches: Vec<Attempt>,
-    /// Why nothing could be tried, where that is so.
+    /// Why nothing could be tried, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What the other side compares with what it sees.
+    /// Values that the other side compares with its own view.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, Value>,
 }
@@ -39,7 +38,7 @@ impl Report {
         Self::default()
     }
 
-    /// Something that must not happen did.
+    /// Records something that must not happen.
     pub(crate) fn breach(&mut self, what: impl Into<String>, answer: impl Display) {
         self.n_breached += 1;
         if self.breaches.len() < MAX_TOLD {

@@ -1,13 +1,13 @@
-//! What the host keeps to itself: variables, files, keys.
+//! The host's secrets: variables, files, keys.
 
 use std::{fs, path::PathBuf};
 
 use crate::report::Report;
 
-/// Characters that are handed over to be searched.
+/// Most characters returned for the search.
 const MAX_TEXT: usize = 256 * 1024;
 
-/// All variables and command lines that can be read, for the other side to search: what is looked for must not come in here.
+/// All readable variables and command lines, for the other side to search: the secret itself must not come in here.
 pub(crate) fn environment() -> Report {
     let mut report = Report::new();
     let mut text = String::new();
@@ -24,10 +24,10 @@ pub(crate) fn environment() -> Report {
     report
 }
 
-/// Most files that are looked at.
+/// Most files examined.
 const MAX_FILES: usize = 400_000;
 
-/// `secrets-files NAME`: no file of that name anywhere, and none of a host's private places.
+/// `secrets-files NAME`: no file of that name anywhere, and none of a host's private paths.
 pub(crate) fn files(arguments: &[String]) -> Report {
     let mut report = Report::new();
     for path in

@@ -1,4 +1,4 @@
-//! What the sandbox was given, looked at from inside: masks, read-only mounts, capabilities, flags.
+//! The sandbox's settings, seen from inside: masks, read-only mounts, capabilities, flags.
 
 use std::{
     fs, io,
@@ -14,7 +14,7 @@ use crate::{
     sys::{Argument, call},
 };
 
-/// What tells of the host or changes it. Absent, empty or a stand-in is right.
+/// Paths that reveal the host or change it. They must be absent, empty or covered.
 const MASKED: &[&str] = &[
     "/proc/kcore",
     "/proc/keys",
@@ -48,7 +48,7 @@ pub(crate) fn masks() -> Report {
     report
 }
 
-/// Bytes or entries that can be read there, few or many.
+/// Bytes or entries that can be read there, up to a limit.
 fn contents(path: &Path) -> io::Result<usize> {
     use std::io::Read as _;
     let found = fs::metadata(path)?;
@@ -61,7 +61,7 @@ fn contents(path: &Path) -> io::Result<usize> {
     (&file).read(&mut first)
 }
 
-/// Largest number of files looked at beneath one place.
+/// Most files examined below one path.
 const MAX_LOOKED_AT: usize = 60_000;
 
 pub(crate) fn proc_writes() -> Report {
@@ -83,7 +83,7 @@ pub(crate) fn sys_writes() -> Report {
     report
 }
 
-/// Nothing beneath a place may be opened for writing. Links are not followed; nothing is written.
+/// No file below a path may be opened for writing. Links are not followed; nothing is written.
 fn no_writes(report: &mut Report, root: PathBuf) {
     let mut left = vec![root];
     let mut n_looked_at = 0;
@@ -103,12 +103,12 @@ fn no_writes(report: &mut Report, root: PathBuf) {
     }
 }
 
-/// Whether this is `/dev/null`, which covers what is masked.
+/// Whether this is `/dev/null`, which covers masked files.
 fn is_stand_in(found: &fs::Metadata) -> bool {
     found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3)
 }
 
-/// Every trigger written to these files is a piece of kernel work that outlives whoever asked. Opened, never written.
+/// Every trigger written to these files creates kernel work that outlives the writer. Opened, never written.
 pub(crate) fn pressure() -> Report {
     let mut report = Report::new();
     for name in ["cpu", "io", "memory", "irq"] {
@@ -187,7 +187,7 @@ pub(crate) fn mount_flags() -> Report {
     report
 }
 
-/// CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE: what SECURITY.md says.
+/// CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE, as SECURITY.md says.
 const CAPABILITIES: u64 = 0x4fb;
 
 fn capability_set(name: &str) -> u64 {
@@ -225,13 +225,13 @@ pub(crate) fn seccomp_mode() -> Report {
     let mut report = Report::new();
     for pid in ["self", "1"] {
         let found = status_field(pid, "Seccomp").unwrap_or_default();
-        // The guest itself may run without: it is the wall's own program.
+        // The guest itself may run without a filter: it is part of the wall.
         report.must(format!("Seccomp of {pid}"), found == "2" || pid == "1", &found);
     }
     report
 }
 
-/// Whoever lowers its score makes the kernel kill somebody else first.
+/// A process that lowers its score makes the kernel kill another one first.
 pub(crate) fn out_of_memory_score() -> Report {
     let mut report = Report::new();
     report.must_fail("oom_score_adj -1000", fs::write("/proc/self/oom_score_adj", "-1000"));
@@ -239,7 +239,7 @@ pub(crate) fn out_of_memory_score() -> Report {
     report
 }
 
-/// A crash must not start the host's handler of core dumps. The limit of 1 byte is what keeps a pipe handler from starting.
+/// A crash must not start the host's handler of core dumps. A limit of 1 byte keeps a pipe handler from starting.
 pub(crate) fn core_dumps() -> Report {
     let mut report = Report::new();
     let limit = crate::sys::hard_limit(libc::RLIMIT_CORE);

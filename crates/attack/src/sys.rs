@@ -1,4 +1,4 @@
-//! The system calls that a program with bad intent makes by hand. Each function is one call with its argument.
+//! System calls that a hostile program makes by hand. Each function is one call with its argument.
 
 use std::{
     ffi::{c_int, c_long},
@@ -14,19 +14,19 @@ pub(crate) enum Argument<'a> {
     Memory(&'a mut [u8]),
 }
 
-/// An argument that no call can use: no descriptor, no address, no known flag.
+/// An argument that no call accepts: no descriptor, no address, no known flag.
 pub(crate) const NONSENSE: i64 = -1;
 
-/// Any system call by number. Returns the error's number where it fails.
+/// Any system call by number. Returns the error's number if it fails.
 ///
-/// For calls that the walls must refuse. Whoever asks for one that changes this process's own memory does so in a child.
+/// For calls that the walls must refuse. A call that would change this process's own memory is made in a child.
 pub(crate) fn call(number: c_long, mut arguments: [Argument<'_>; 6]) -> Result<i64, i32> {
     let words = arguments.each_mut().map(|argument| match argument {
         Argument::Number(number) => *number,
         Argument::Memory(bytes) => bytes.as_mut_ptr() as i64,
     });
-    // SAFETY: memory that is handed over is borrowed mutably until the call returns, and large enough for what the callers ask;
-    // numbers are either nonsense, which the kernel checks, or plain values.
+    // SAFETY: memory that is handed over is borrowed mutably until the call returns, and large enough for what the
+    // callers ask; numbers are either nonsense, which the kernel checks, or plain values.
     let rc = unsafe { libc::syscall(number, words[0], words[1], words[2], words[3], words[4], words[5]) };
     if rc == -1 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(rc) }
 }
@@ -47,7 +47,7 @@ pub(crate) enum Ended {
 /// Seconds that a child may take; then its alarm ends it.
 const CHILD_SECONDS: u32 = 3;
 
-/// Does something in a child, whose exit code is what comes of it. This process must have one thread.
+/// Runs `work` in a child and returns its exit code. This process must have one thread.
 pub(crate) fn in_child(work: impl FnOnce() -> i32) -> io::Result<Ended> {
     // SAFETY: this process has one thread, so the child's copy of memory is consistent.
     let pid = unsafe { libc::fork() };
@@ -78,12 +78,12 @@ fn wait(pid: c_int) -> io::Result<Ended> {
     }
 }
 
-/// `getpid` through the door for 32-bit programs. Does not come back where the filter kills.
+/// `getpid` through the interface for 32-bit programs. Does not return if the filter kills.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn getpid_by_int80() -> i64 {
     let answer: i64;
-    // SAFETY: call 20 of the 32-bit table takes no argument and touches no memory; the registers that the kernel may change
-    // are named.
+    // SAFETY: call 20 of the 32-bit table takes no argument and touches no memory; the registers that the kernel may
+    // change are named.
     unsafe {
         std::arch::asm!(
             "int 0x80",
@@ -94,7 +94,7 @@ pub(crate) fn getpid_by_int80() -> i64 {
     answer
 }
 
-/// Maps fresh memory of this process's own. `reserve`: only addresses, which are read and never written.
+/// Maps fresh private memory. `reserve`: only addresses, which are read and never written.
 fn map(bytes: usize, reserve: bool) -> io::Result<*mut u8> {
     let (protection, extra) = match reserve {
         true => (libc::PROT_READ, libc::MAP_NORESERVE),
@@ -106,7 +106,7 @@ fn map(bytes: usize, reserve: bool) -> io::Result<*mut u8> {
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
 }
 
-/// Takes memory and writes to every page of it. It is never given back.
+/// Takes memory and writes to every page of it. It is never freed.
 pub(crate) fn take_anonymous(bytes: usize) -> io::Result<()> {
     let at = map(bytes, false)?;
     fill(at, bytes);
@@ -118,10 +118,10 @@ fn fill(at: *mut u8, bytes: usize) {
     unsafe { ptr::write_bytes(at, 1, bytes) };
 }
 
-/// What one page of page tables maps.
+/// Bytes that one page of page tables maps.
 const TABLE_SPAN: usize = 2 << 20;
 
-/// Reads one byte of every 2 MiB of a large mapping: each costs a page of page tables and no memory else.
+/// Reads one byte of every 2 MiB of a large mapping: each costs a page of page tables and no other memory.
 pub(crate) fn take_page_tables(tables: usize) -> io::Result<()> {
     let bytes = tables * TABLE_SPAN;
     let at = map(bytes, true)?;
@@ -136,7 +136,7 @@ pub(crate) fn take_page_tables(tables: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a System V segment and writes to every page of it. It goes with this process.
+/// Makes a System V segment and writes to every page of it. It ends with this process.
 pub(crate) fn take_shared_segment(bytes: usize) -> io::Result<()> {
     // SAFETY: takes integers.
     let id = unsafe { libc::shmget(libc::IPC_PRIVATE, bytes, libc::IPC_CREAT | 0o600) };
@@ -154,7 +154,7 @@ pub(crate) fn take_shared_segment(bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// `SK_MEMINFO_RMEM_ALLOC`, `SK_MEMINFO_WMEM_ALLOC`, `SK_MEMINFO_WMEM_QUEUED`: places in what `SO_MEMINFO` tells.
+/// `SK_MEMINFO_RMEM_ALLOC`, `SK_MEMINFO_WMEM_ALLOC`, `SK_MEMINFO_WMEM_QUEUED`: indexes into the result of `SO_MEMINFO`.
 const RECEIVED: usize = 0;
 const SENT: usize = 2;
 const QUEUED: usize = 5;
@@ -170,7 +170,7 @@ pub(crate) fn socket_memory(socket: BorrowedFd<'_>) -> u64 {
     if rc < 0 { 0 } else { u64::from(words[RECEIVED]) + u64::from(words[SENT].max(words[QUEUED])) }
 }
 
-/// The host's user who owns a user namespace: whom the kernel charges for what is made in it.
+/// The host user who owns a user namespace and is charged for everything made in it.
 pub fn owner_of_namespace(namespace: BorrowedFd<'_>) -> io::Result<u32> {
     const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
     let mut uid: libc::uid_t = 0;
@@ -187,7 +187,7 @@ pub(crate) fn hard_limit(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_max
 }
 
-/// As many descriptors as the hard limit allows.
+/// Raises the limit of descriptors to the hard limit.
 pub(crate) fn raise_open_files() {
     let most = hard_limit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };

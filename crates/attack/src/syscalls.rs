@@ -1,4 +1,5 @@
-//! The door itself: which calls get through, by number, by argument, and by the doors for other kinds of programs.
+//! The syscall interface: which calls get through, by number, by argument, and by the interfaces for other kinds of
+//! programs.
 
 use crate::{
     attempts::{errno_name, numbers},
@@ -7,14 +8,15 @@ use crate::{
     sys::{self, Argument, Ended, NONSENSE},
 };
 
-/// One past the last call that a kernel may know for some years.
+/// One past the last call that kernels may have for some years.
 const LAST: i64 = 512;
-/// `uretprobe` and `uprobe` of x86-64: the kernel never shows them to a filter, and refuses whoever calls them by hand.
+/// `uretprobe` and `uprobe` of x86-64: the kernel never shows them to a filter, and refuses programs that call them by
+/// hand.
 const NOT_FILTERED: [i64; 2] = [335, 336];
 /// The first of the x32 calls.
 const X32: i64 = 0x4000_0000;
 
-/// Every call that is not on the list, each in a child, with arguments that nothing can be done with.
+/// Every call that is not on the list, each in a child, with useless arguments.
 pub(crate) fn sweep() -> Report {
     let mut report = Report::new();
     let is_exempt = |number| cfg!(target_arch = "x86_64") && NOT_FILTERED.contains(&number);
@@ -24,7 +26,7 @@ pub(crate) fn sweep() -> Report {
     report
 }
 
-/// The calls numbered for the x32 interface, which a filter that compares numbers alone would let through.
+/// The calls numbered for the x32 interface, which a filter that compares only numbers would let through.
 pub(crate) fn x32() -> Report {
     if cfg!(not(target_arch = "x86_64")) {
         return Report::skip("only x86-64 has such calls");
@@ -36,7 +38,7 @@ pub(crate) fn x32() -> Report {
     report
 }
 
-/// The call must be refused by the filter: not known, not permitted, or deadly.
+/// The filter must refuse the call: unknown, not permitted, or deadly.
 fn expect_refusal(report: &mut Report, number: i64) {
     let ended = sys::in_child(|| {
         let nonsense = [0; 6].map(|_: i32| Argument::Number(NONSENSE));
@@ -58,7 +60,7 @@ fn expect_refusal(report: &mut Report, number: i64) {
     }
 }
 
-/// The door for 32-bit programs, whose calls have other numbers.
+/// The interface for 32-bit programs, whose calls have other numbers.
 pub(crate) fn int80() -> Report {
     #[cfg(target_arch = "x86_64")]
     {
@@ -110,7 +112,7 @@ pub(crate) fn arguments() -> Report {
     report
 }
 
-/// Kinds of sockets for which the kernel would load rarely used code.
+/// Socket families for which the kernel would load rarely used code.
 pub(crate) fn socket_families() -> Report {
     let mut report = Report::new();
     let (stream, raw, packet) = (libc::SOCK_STREAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET);

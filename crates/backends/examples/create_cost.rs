@@ -1,4 +1,4 @@
-//! Prints what each part of making a sandbox takes here: `cargo run -p backends --example create_cost [runs]`.
+//! Prints the cost of each part of making a sandbox here: `cargo run -p backends --example create_cost [runs]`.
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a tool for people at a terminal")]
 
 #[path = "../tests/support/guest.rs"]

@@ -25,9 +25,9 @@ use crate::namespace::{
     watched,
 };
 
-/// How long a guest may take from its start to its first word. A runtime on a busy machine takes seconds.
+/// How long a guest may take from its start to its first answer. A runtime on a busy machine takes seconds.
 const GREETING_TIME: Duration = Duration::from_secs(60);
-/// Between two looks for a socket that the guest makes itself: nothing tells when it is there.
+/// Pause between two checks for a socket that the guest makes itself: there is no event for it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl GuestProcess {
         socket::connect(&self.id, &self.names.socket()).await
     }
 
-    /// Returns once the guest answers; fails when it ends first or stays silent.
+    /// Returns once the guest answers; fails if it ends first or stays silent.
     pub(crate) async fn answers(&self) -> Result<(), BackendError> {
         let greeted = async {
             loop {
@@ -92,7 +92,7 @@ impl GuestProcess {
     }
 }
 
-/// Writes the pid file of a process that somebody else started, with its start time: the number alone may be given again.
+/// Writes the pid file of a process that another one started, with its start time: the number alone may be reused.
 pub(crate) fn write_pid(pid: i32, file: &Path) -> io::Result<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, start_time) = jail::parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -110,7 +110,7 @@ pub(crate) fn listen(names: &PlaceNames) -> io::Result<OwnedFd> {
     Ok(UnixListener::bind(reach.path())?.into())
 }
 
-/// A guest that an earlier daemon started, with what it wrote down of it. `None`: it is gone, or it does not answer.
+/// A guest of an earlier daemon, with its recorded isolation. `None`: it is gone, or it does not answer.
 pub(crate) async fn adopt(id: &SandboxId, names: &PlaceNames) -> Option<(GuestProcess, Isolation)> {
     let record = Record::read(names).ok()?;
     let guest = GuestProcess::find(id, names)?;
@@ -133,7 +133,7 @@ pub(crate) async fn remove_files(id: &SandboxId, directory: PathBuf) -> Result<(
     removed.map_err(|error| error::from_io(format!("could not remove the files of {id}"), error))
 }
 
-/// Deletes the files of all sandboxes that are not `kept` and have a directory `own`, which is this back end's mark.
+/// Deletes the files of all sandboxes that are not `kept` and have a directory `own`, this back end's mark.
 pub(crate) async fn remove_strangers(
     sandboxes: &Path,
     own: &str,
@@ -150,7 +150,7 @@ pub(crate) async fn remove_strangers(
     Ok(removed)
 }
 
-/// Bytes on disk of everything in a directory, links not followed. What disappears meanwhile is not counted.
+/// Disk usage of everything in a directory, without following links. Files that vanish meanwhile are not counted.
 pub(crate) fn disk_usage(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let (mut bytes, mut waiting) = (0, vec![directory.to_owned()]);

@@ -1,4 +1,4 @@
-//! Ways to make sandboxes: implementations of `sandbox::Backend`.
+//! Implementations of `sandbox::Backend`: the ways to make sandboxes.
 #![forbid(unsafe_code)]
 
 pub mod fake;

@@ -1,4 +1,4 @@
-//! The simulated guest keeps to the protocol as a real one does; the engine's tests stand on that.
+//! The simulated guest follows the protocol like a real one; the engine's tests rely on that.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -101,7 +101,7 @@ impl Client {
         self.io.write_all(&bytes).await.unwrap();
     }
 
-    /// `None` when the guest closed; an error when it sent what is no frame.
+    /// `None` if the guest closed; an error if it sent something that is not a frame.
     async fn receive(&mut self) -> Result<Option<Frame>, guest_protocol::ProtocolError> {
         loop {
             if let Some(frame) = Decoder::default().decode(&mut self.buffer)? {

@@ -1,4 +1,4 @@
-//! A daemon of the bench's own, in a directory that goes with it, and a client for its Unix socket.
+//! The bench's own daemon, in a temporary directory, and a client for its Unix socket.
 
 use std::{
     cell::RefCell,
@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::report::Report;
 
-/// How long the daemon may take to come and to leave.
+/// How long the daemon may take to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 const JSON: &str = "application/json";
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ pub(crate) struct Daemon {
     program: PathBuf,
     process: Child,
     directory: TempDir,
-    /// Connections for the next request.
+    /// Idle connections.
     kept: RefCell<Vec<SendRequest<Body>>>,
 }
 
@@ -61,7 +61,7 @@ impl Daemon {
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(daemon.socket()).await.is_err() {
             if let Some(status) = daemon.process.try_wait()? {
-                bail!("the daemon ended ({status}); `warren doctor` tells what this host lacks");
+                bail!("the daemon ended ({status}); `warren doctor` shows what this host lacks");
             }
             if Instant::now() > deadline {
                 bail!("the daemon is not ready after {PATIENCE:?}");
@@ -71,7 +71,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Ends it and takes its directory away. Sandboxes outlive their daemon, so those of a run that failed go first.
+    /// Stops it and removes its directory. Sandboxes outlive their daemon, so those of a failed run are removed first.
     pub(crate) async fn stop(mut self) {
         let left = self.get("/sandboxes").await.unwrap_or_default();
         for sandbox in left["sandboxes"].as_array().into_iter().flatten() {
@@ -88,7 +88,7 @@ impl Daemon {
         command(&self.program, &self.directory)
     }
 
-    /// For files that go with the bench.
+    /// A directory for files that are removed with the bench.
     pub(crate) fn scratch(&self) -> &Path {
         self.directory.path()
     }
@@ -105,7 +105,7 @@ impl Daemon {
         self.run_directory().join("warren.sock")
     }
 
-    /// Where it listens on TCP, if it was told to. It writes that down after its socket is there.
+    /// Its TCP address, if it was told to listen. The daemon writes it down after its socket exists.
     pub(crate) async fn address(&self) -> Result<SocketAddr> {
         let path = self.run_directory().join("http.json");
         let deadline = Instant::now() + PATIENCE;
@@ -127,7 +127,7 @@ impl Daemon {
         kib_field(&status, "VmRSS:")
     }
 
-    /// What only the guest of that sandbox has in memory.
+    /// Memory that only the guest of that sandbox uses.
     pub(crate) fn guest_private_bytes(&self, sandbox: &str) -> Option<u64> {
         let pid = fs::read_to_string(self.run_directory().join(sandbox).join("pid")).ok()?;
         let pid: i32 = pid.split_whitespace().next()?.parse().ok()?;
@@ -144,7 +144,7 @@ impl Daemon {
         self.delete(&format!("/sandboxes/{sandbox}?force=true")).await
     }
 
-    /// Runs a command that must succeed and returns what it printed.
+    /// Runs a command that must succeed and returns its output.
     pub(crate) async fn exec(&self, sandbox: &str, command: &[&str]) -> Result<String> {
         let route = format!("/sandboxes/{sandbox}/execs?wait=true");
         let result = self.post(&route, json!({ "command": command })).await?;
@@ -154,7 +154,7 @@ impl Daemon {
         Ok(result.pointer("/stdout/text").and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
-    /// The same by a shell.
+    /// The same through a shell.
     pub(crate) async fn shell(&self, sandbox: &str, script: &str) -> Result<String> {
         self.exec(sandbox, &["/bin/sh", "-c", script]).await
     }
@@ -167,7 +167,7 @@ impl Daemon {
         json_of(self.call(Method::POST, route, JSON, whole(body.to_string())).await?).await
     }
 
-    /// The same where the answer comes in lines of JSON; returns the last one.
+    /// The same for an answer in lines of JSON; returns the last one.
     pub(crate) async fn post_for_last_line(&self, route: &str, body: Value) -> Result<Value> {
         let body = self.call(Method::POST, route, JSON, whole(body.to_string())).await?;
         let bytes = body.collect().await?.to_bytes();
@@ -180,7 +180,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends bytes in one piece after another.
+    /// Sends bytes piece by piece.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -211,7 +211,7 @@ impl Daemon {
         checked(answer, route).await
     }
 
-    /// A kept connection whose last answer was read to its end, or a new one.
+    /// An idle connection whose last answer was read to its end, or a new one.
     async fn connection(&self) -> Result<SendRequest<Body>> {
         // A connection whose answer was just read to its end is free once its task has noticed.
         tokio::task::yield_now().await;
@@ -254,13 +254,12 @@ async fn json_of(body: Incoming) -> Result<Value> {
     Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
 }
 
-/// A text within an answer.
 pub(crate) fn text(answer: &Value, pointer: &str) -> Result<String> {
     let found = answer.pointer(pointer).and_then(Value::as_str);
     found.map(str::to_owned).with_context(|| format!("no {pointer} in {answer}"))
 }
 
-/// What a report begins with.
+/// The beginning of a report.
 pub(crate) fn machine() -> Report {
     Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,7 +1,7 @@
-//! How fast Warren is, beside others on the same machine in the same run: `cargo run --release -p bench`.
+//! How fast Warren is, compared with others on the same machine in the same run: `cargo run --release -p bench`.
 //!
-//! The bench knows the product as any client does: a program that it starts, and what that answers over REST and MCP. Machines
-//! are shared and noisy, so what is compared runs turn by turn, and the ratios are what to read.
+//! The bench uses the product as any client does: it starts the program and talks to it over REST and MCP. Machines are
+//! shared and noisy, so compared jobs run in turns, and the ratios are what to read.
 #![forbid(unsafe_code)]
 
 mod code;
@@ -21,10 +21,10 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-/// Measure how fast sandboxes are on this machine, beside its peers
+/// Measure how fast sandboxes are on this machine, compared with its peers
 ///
-/// Uses a daemon and directories of its own. bwrap, runc and docker take part where they are installed. What is compared
-/// runs turn by turn, so read the ratios: the first of each group is 1.
+/// Uses a daemon and directories of its own. bwrap, runc and docker take part if they are installed. Compared jobs run
+/// in turns, so read the ratios: the first of each group is 1.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     let program = program
         .canonicalize()
         .with_context(|| format!("{}: build it first (make build)", program.display()))?;
-    // One thread: the kernel's floor is measured by a process that clones itself.
+    // One thread: the process that measures the kernel's floor clones itself.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         match &arguments.suite {
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }
 
-/// Shows how far long work is, on a terminal only, each time on the same line.
+/// Shows the progress of long work, on a terminal only, always on the same line.
 fn progress(what: &str, done: usize, of: usize) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {

@@ -1,4 +1,4 @@
-//! The same small job done by others on the same machine: a new place, `echo` in it, the place gone.
+//! The same small job done by others on the same machine: create a sandbox, run `echo` in it, remove it.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What every peer runs, so that they can be compared.
+/// The program that every peer runs, so that they can be compared.
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "echo ready"];
 
 /// One way to do the job.
@@ -19,7 +19,7 @@ pub(crate) struct Peer {
 
 #[derive(Debug)]
 enum Kind {
-    /// fork and exec, no walls: what nobody can be faster than.
+    /// fork and exec without isolation: the lower bound.
     Bare,
     Bwrap,
     Runc {
@@ -31,7 +31,7 @@ enum Kind {
 }
 
 impl Peer {
-    /// The peers that work here. `scratch` holds what they need for as long as they are used.
+    /// The peers that work here. `scratch` holds their files for as long as they are used.
     pub(crate) fn installed(scratch: &Path) -> Vec<Self> {
         let mut peers = vec![Self { name: "fork+exec", kind: Kind::Bare }];
         let candidates = [
@@ -47,7 +47,7 @@ impl Peer {
         ];
         for (is_installed, peer) in candidates {
             match peer {
-                // Tried once: a peer that is there and does not work here is left out, not reported as fast.
+                // Tried once: a peer that is installed but does not work here is left out, not reported as fast.
                 Ok(peer) if is_installed && peer.run().is_ok() => peers.push(peer),
                 Ok(_) | Err(_) => {}
             }
@@ -55,7 +55,7 @@ impl Peer {
         peers
     }
 
-    /// Does the job once; returns how long it took from start to end.
+    /// Does the job once; returns how long it took.
     pub(crate) fn run(&self) -> io::Result<Duration> {
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(Stdio::null());
@@ -118,7 +118,7 @@ fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// `/bin` and its kin, where they are links into `/usr`.
+/// `/bin` and the like, if they are links into `/usr`.
 fn merged_links() -> Vec<(String, PathBuf)> {
     let names = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
     names
@@ -127,7 +127,7 @@ fn merged_links() -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// A root with nothing but links into `/usr` and the places where things are mounted.
+/// A root with nothing but links into `/usr` and the mount points.
 fn skeleton(root: &Path) -> io::Result<()> {
     for directory in ["usr", "proc", "dev", "sys", "tmp", "etc"] {
         fs::create_dir_all(root.join(directory))?;
@@ -156,7 +156,7 @@ fn runc_bundle(scratch: &Path) -> io::Result<PathBuf> {
     Ok(bundle)
 }
 
-/// An image with nothing in it: the host's `/usr` is mounted, as for the others.
+/// An empty image: the host's `/usr` is mounted, as for the others.
 fn docker_image(scratch: &Path) -> io::Result<String> {
     let root = scratch.join("docker");
     skeleton(&root)?;

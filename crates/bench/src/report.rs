@@ -1,4 +1,4 @@
-//! What was measured, as people and programs read it.
+//! The measurements, for people and programs.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     pub(crate) facts: Vec<Fact>,
 }
 
-/// One thing that was done many times.
+/// One thing that was measured many times.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) who: String,
     #[serde(flatten)]
     pub(crate) times: Summary,
-    /// Median over the median of the first of the same `what`.
+    /// Median divided by the median of the first row of the same `what`.
     pub(crate) ratio: f64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Fact {
 }
 
 impl Report {
-    /// Adds those who did the same thing. The first is what the others are compared with.
+    /// Adds several ways to do the same thing. The others are compared with the first.
     pub(crate) fn compare(&mut self, what: &str, who: Vec<(String, Samples)>) {
         let mut base = None;
         for (who, samples) in who {
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// A heading, rows, columns set apart by spaces.
+/// A heading and rows, with columns separated by spaces.
 fn render_table<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(heading).add_rows(rows);

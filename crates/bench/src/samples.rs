@@ -1,14 +1,14 @@
-//! Times measured one after another, and what they say together.
+//! Repeated measurements and their summary.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Times of the same thing done again and again.
+/// Times of the same thing done repeatedly.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Samples(Vec<Duration>);
 
-/// What is printed of them, in milliseconds.
+/// The printed values, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
@@ -30,7 +30,7 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// `None` when nothing was measured.
+    /// `None` if nothing was measured.
     pub(crate) fn summary(&self) -> Option<Summary> {
         let mut sorted = self.0.clone();
         sorted.sort();

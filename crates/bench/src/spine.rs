@@ -1,4 +1,4 @@
-//! What every sandbox does: it is made, runs a command, takes and gives files, alone and among many.
+//! The life of every sandbox: it is created, runs a command, receives and returns files, alone and among many.
 
 use std::{
     cell::Cell,
@@ -80,7 +80,7 @@ impl Spine<'_> {
         Ok(())
     }
 
-    /// From nothing to the first command's output, turn by turn with the kernel's floor and the peers.
+    /// From nothing to the first command's output, in turns with the kernel's floor and the peers.
     async fn first_output(&mut self) -> Result<()> {
         let scratch = self.daemon.scratch().join("peers");
         fs::create_dir_all(&scratch)?;
@@ -132,7 +132,7 @@ impl Spine<'_> {
         Ok(sandbox)
     }
 
-    /// A command in a sandbox that is there, beside the same command with no sandbox.
+    /// A command in an existing sandbox, compared with the same command without a sandbox.
     async fn warm_exec(&mut self) -> Result<()> {
         let sandbox = self.daemon.create(json!({})).await?;
         let (mut bare, mut ours) = (Samples::default(), Samples::default());
@@ -179,7 +179,7 @@ impl Spine<'_> {
         self.daemon.remove(&sandbox).await
     }
 
-    /// Many at once: each made, its first command run.
+    /// Many at once: each is created and runs its first command.
     async fn burst(&mut self) -> Result<()> {
         let start = Instant::now();
         let each_one = (0..self.options.burst).map(async |_| {
@@ -211,7 +211,7 @@ impl Spine<'_> {
         self.remove_all(ids).await
     }
 
-    /// Creation again with many alive, turn by turn compared with creation alone before.
+    /// Creation again with many sandboxes alive, compared in turns with creation alone.
     async fn crowded(&mut self) -> Result<()> {
         let alone = self.create_again().await?;
         let ids = self.create_many(self.options.alive as usize).await?;
@@ -252,7 +252,7 @@ fn available_memory() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
-/// The least that the kernel asks for such a place: the same namespaces, an overlay, an exec, no daemon.
+/// The kernel's minimum for a sandbox: the same namespaces, an overlay, an exec, no daemon.
 struct Floor {
     scratch: PathBuf,
     runs: Cell<u32>,

@@ -1,19 +1,19 @@
-//! Who may see and touch what. Front ends authenticate; only this file refuses.
+//! Access rules. Front ends authenticate; only this file refuses.
 
 use images::Reach;
 use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result};
 
-/// Who asks, as a front end found out.
+/// The caller, as authenticated by a front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// For the log, the events and the audit.
     pub name: String,
     pub scope: Scope,
-    /// The key it came with, if any.
+    /// The key it used, if any.
     pub key: Option<KeyId>,
     pub access: Access,
     pub quota: Quota,
-    /// Runs the daemon, and alone manages its keys.
+    /// Runs the daemon, and is the only one to manage its keys.
     pub is_owner: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Principal {
 pub enum Scope {
     /// Every namespace.
     All,
-    /// One, as if there were no other.
+    /// One namespace, as if there were no other.
     One(Namespace),
 }
 
@@ -29,26 +29,26 @@ pub enum Scope {
 pub enum Access {
     #[default]
     ReadWrite,
-    /// May look at everything in its scope and change nothing.
+    /// May read everything in its scope and change nothing.
     ReadOnly,
 }
 
-/// What a key may have at the same time. It counts what the key itself made and still exists.
+/// What a key may have at the same time. Counts the existing sandboxes that the key itself made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     pub sandboxes: Option<u32>,
-    /// Memory of all its sandboxes together, with their swap.
+    /// Memory and swap of all its sandboxes together.
     pub memory: Option<ByteSize>,
 }
 
 impl Principal {
-    /// Whoever runs the daemon: may do everything.
+    /// The user who runs the daemon: may do everything.
     pub fn operator(name: impl Into<String>) -> Self {
         Self { is_owner: true, ..Self::without_key(name.into(), Scope::All) }
     }
 
-    /// Someone let in without a key, while the operator tries things out: may do everything with sandboxes, and leaves
-    /// nothing behind that would let them in later.
+    /// A caller admitted without a key, while the operator tries things out: may do everything with sandboxes, but
+    /// cannot create lasting access.
     pub fn developer(name: impl Into<String>) -> Self {
         Self::without_key(name.into(), Scope::All)
     }
@@ -81,7 +81,7 @@ impl Principal {
         }
     }
 
-    /// Where a name is looked up when the caller did not say.
+    /// The namespace for names without one.
     pub fn home_namespace(&self) -> Namespace {
         match &self.scope {
             Scope::All => Namespace::default(),
@@ -89,7 +89,7 @@ impl Principal {
         }
     }
 
-    /// Where pulls for this principal may lead: only whoever runs the daemon gets into its own network.
+    /// Where pulls for this principal may connect: only the user who runs the daemon reaches its own network.
     pub(crate) fn reach(&self) -> Reach {
         if self.is_owner { Reach::Everywhere } else { Reach::Public }
     }
@@ -104,7 +104,7 @@ impl Principal {
         Err(Error::new(ErrorKind::Denied, message).with_hint(format!("Use the namespace {own}.")))
     }
 
-    /// Refuses who may only look. For what a front end itself changes; the engine asks for everything of its own.
+    /// Refuses read-only callers. For changes made by a front end itself; the engine checks its own.
     pub fn may_change(&self) -> Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
@@ -115,8 +115,8 @@ impl Principal {
         }
     }
 
-    /// Keys are made and revoked by the daemon's owner, never by means of another key: one that leaked must not be able
-    /// to make itself a successor.
+    /// Only the daemon's owner makes and revokes keys, never a key: a leaked one must not be able to make itself a
+    /// successor.
     pub(crate) fn may_manage_keys(&self) -> Result<()> {
         self.may_change()?;
         if self.is_owner {

@@ -1,4 +1,4 @@
-//! Taking up where an earlier daemon stopped: what lives is adopted, what is lost is written down, what is left is swept.
+//! Takes over from an earlier daemon: living sandboxes are adopted, lost ones are recorded, leftovers are swept.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -33,9 +33,9 @@ use crate::{
     snapshots, volumes,
 };
 
-/// Sandboxes taken up at the same time. A silent guest takes one of these places for its whole deadline.
+/// Sandboxes adopted at the same time. A silent guest occupies one slot for its whole deadline.
 const ADOPT_AT_ONCE: usize = 64;
-/// Between two questions to a back end that does not answer.
+/// Pause before a silent back end is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Times a guest is asked for its execs before they count as lost.
@@ -60,22 +60,23 @@ pub(crate) async fn open(
     }
     let keys = Keys::load(&store).await.map_err(error::from_store)?;
     let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
-    // A sandbox whose record is damaged is nobody's to take away, nor is one whose manifest is.
+    // Nobody may remove a sandbox whose record or manifest is damaged.
     let mut unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
     unreadable.extend(recovery.unknown_ids());
     let closing = CancellationToken::new();
     let core = Core::new(config, store, backends, clock, events, keys, rows.corrupt, recovery, closing);
     let core = Arc::new(core);
-    // At once: whoever lists sandboxes sees them all, as they were recorded.
+    // At once, so that a list shows all sandboxes as recorded.
     let known = |record: &SandboxRecord| was_told(record) && !replaced.contains(&record.id);
-    let found = rows.records.into_iter().map(|record| Found::new(&core, known(&record), record)).collect();
+    let recorded =
+        rows.records.into_iter().map(|record| RecordedSandbox::new(&core, known(&record), record)).collect();
     packages::take_up(&core).await;
     volumes::take_up(&core).await?;
     let leftovers = snapshots::take_up(&core).await?;
     may_block(|| build::sweep(&core.config.home));
-    let taking_up = take_up_all(Arc::clone(&core), found, unreadable, leftovers);
+    let taking_up = take_up_all(Arc::clone(&core), recorded, unreadable, leftovers);
     let closing = core.closing.clone();
-    // In the background: a guest that does not answer holds up only those who ask for its sandbox.
+    // In the background: a silent guest delays only requests for its own sandbox.
     core.drivers.spawn(async move {
         until(&closing, taking_up).await;
     });
@@ -83,13 +84,13 @@ pub(crate) async fn open(
 }
 
 /// A sandbox in the records of an earlier daemon.
-enum Found {
+enum RecordedSandbox {
     Known(Enrolled),
-    /// A create that was cut short, of which nobody was told, or one that another has replaced: nobody sees it.
+    /// A create that was cut short before anybody was told, or a replaced sandbox: nobody sees it.
     Leftover(Box<SandboxRecord>),
 }
 
-impl Found {
+impl RecordedSandbox {
     fn new(core: &Arc<Core>, is_known: bool, record: SandboxRecord) -> Self {
         if is_known { Self::Known(Driver::enrol(core, record)) } else { Self::Leftover(Box::new(record)) }
     }
@@ -110,35 +111,35 @@ fn was_told(record: &SandboxRecord) -> bool {
 
 async fn take_up_all(
     core: Arc<Core>,
-    mut found: Vec<Found>,
+    mut recorded: Vec<RecordedSandbox>,
     unreadable: Vec<SandboxId>,
     leftovers: Vec<SnapshotId>,
 ) {
-    // Those without a place first: they have nobody to wait for.
-    found.sort_by_key(|found| !found.is_at_rest());
-    stream::iter(found).for_each_concurrent(ADOPT_AT_ONCE, |found| take_up(&core, found)).await;
+    // Those without an instance first: they wait for nobody.
+    recorded.sort_by_key(|recorded| !recorded.is_at_rest());
+    stream::iter(recorded).for_each_concurrent(ADOPT_AT_ONCE, |recorded| take_up(&core, recorded)).await;
     sweep(&core, &unreadable).await;
     snapshots::sweep(&core, leftovers).await;
     core.is_settled.send_replace(true);
     images::open_behind(&core).await;
 }
 
-/// What is not adopted and belongs to one of our ids is taken off the host.
+/// Removes host resources that belong to one of our ids and were not adopted.
 async fn sweep(core: &Core, unreadable: &[SandboxId]) {
     if !core.recovery.is_complete {
-        // The database does not know all that is the home's, so nothing that it does not know is a leftover.
+        // The database does not know everything in the home, so an unknown id is not a leftover.
         return;
     }
-    // Until it is done no place is made, so whatever is not known now is a leftover.
+    // No instance is made until this is done, so every unknown id is a leftover.
     let _nothing_is_made = core.making.write().await;
     let all = core.all();
     let ids = |live_only: bool| -> Vec<SandboxId> {
         let wanted = all.iter().filter(|shared| !live_only || shared.state().is_live());
         let wanted = wanted.map(|shared| shared.subject.id.clone()).chain(unreadable.iter().cloned());
-        // Places that show volumes to callers who did not wait for us.
-        wanted.chain(core.volumes.places.ids()).collect()
+        // Instances that show volumes to callers who did not wait for us.
+        wanted.chain(core.volumes.in_use.ids()).collect()
     };
-    // The default last: it takes the directories of all who are not known, and others may still run in theirs.
+    // The default last: it removes the directories of all unknown sandboxes, and others may still run in theirs.
     for backend in core.backends.all().iter().rev() {
         match backend.sweep(&ids(true), &ids(false)).await {
             Ok(swept) if swept.is_empty() => {}
@@ -148,10 +149,10 @@ async fn sweep(core: &Core, unreadable: &[SandboxId]) {
     }
 }
 
-async fn take_up(core: &Arc<Core>, found: Found) {
-    let mut enrolled = match found {
-        Found::Known(enrolled) => enrolled,
-        Found::Leftover(record) => return discard(core, *record).await,
+async fn take_up(core: &Arc<Core>, recorded: RecordedSandbox) {
+    let mut enrolled = match recorded {
+        RecordedSandbox::Known(enrolled) => enrolled,
+        RecordedSandbox::Leftover(record) => return discard(core, *record).await,
     };
     match enrolled.record().state {
         SandboxState::Stopped | SandboxState::Failed => return rest(core, enrolled).await,
@@ -163,19 +164,19 @@ async fn take_up(core: &Arc<Core>, found: Found) {
     }
 }
 
-/// Whether it may live all the same: a back end that does not answer knows nothing of its sandboxes.
+/// Whether it may still be alive: a back end that does not answer knows nothing of its sandboxes.
 fn proves_nothing(error: &BackendError) -> bool {
     use BackendError as E;
     matches!(error, E::Unavailable { .. } | E::TimedOut { .. } | E::Exhausted { .. })
 }
 
-/// Asks until the back end answers, while nobody waits for it. Until then the sandbox is as it was recorded, and unreachable.
+/// Asks until the back end answers, in the background. Until then the sandbox is as recorded, and unreachable.
 fn ask_again_behind(core: &Arc<Core>, mut enrolled: Enrolled, error: BackendError) {
     let (task_core, closing) = (Arc::clone(core), core.closing.clone());
     let asking = async move {
         let (mut pause, mut why) = (FIRST_PAUSE, error);
         let found = loop {
-            tracing::warn!(sandbox = %enrolled.record().id, error = %why, "its back end does not answer; asked again");
+            tracing::warn!(sandbox = %enrolled.record().id, error = %why, "its back end does not answer; will ask again");
             enrolled.shared().status.send_modify(|status| status.unreachable = Some(why.to_string()));
             let shared = Arc::clone(enrolled.shared());
             tokio::select! {
@@ -211,7 +212,7 @@ async fn found_again(
         _ => ENDED_AWAY,
     };
     match found {
-        // Whoever asked for the stop was not told that it failed, so it goes on; of the start nobody was told at all.
+        // The caller was not told that the stop failed, so it continues; nobody was told of the start at all.
         Ok(Some(instance)) if matches!(record.state, SandboxState::Stopping | SandboxState::Creating) => {
             match instance.stop().await {
                 Ok(()) => settle(core, record, SandboxState::Stopped, gone).await,
@@ -224,7 +225,7 @@ async fn found_again(
         Ok(Some(instance)) => return welcome(core, enrolled, instance).await,
         Ok(None) => settle(core, record, SandboxState::Stopped, gone).await,
         Err(error) => {
-            // What is left of it is swept next, so it can be started again from its files.
+            // Its leftovers are swept next, so it can be started again from its files.
             let why = format!("it could not be found again: {error}");
             settle(core, record, SandboxState::Stopped, &why).await;
         }
@@ -238,17 +239,17 @@ async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Ins
     if record.state == SandboxState::Paused
         && let Err(error) = instance.pause().await
     {
-        // The record is written before the freeze, so it may not have been frozen at all.
+        // The record is written before the freeze, so it may never have been frozen.
         tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is paused");
     }
     if record.state == SandboxState::Running
         && core.backends.has(&record.plan, Capability::Pause)
         && let Err(error) = instance.resume().await
     {
-        // The daemon may have died while it held the workload still, to copy its files.
+        // The daemon may have died while it held the workload still for a copy.
         tracing::warn!(sandbox = %record.id, %error, "could not make sure that it is not paused");
     }
-    // Known before anyone may ask for them.
+    // Registered before anyone may ask for them.
     let execs = unfinished(core, enrolled.shared()).await;
     let shared = enrolled.begin(Some(instance));
     let Some(life) = shared.status.borrow().life.clone() else { return };
@@ -260,7 +261,7 @@ async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Ins
     core.emit(&shared.subject, EventKind::SandboxAdopted, None, "").await;
 }
 
-/// A stopped sandbox with no place: only its execs may need an end.
+/// A stopped sandbox without an instance: only its execs may need an end.
 async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
     let shared = Arc::clone(enrolled.shared());
     for exec in unfinished(core, &shared).await {
@@ -269,7 +270,7 @@ async fn rest(core: &Arc<Core>, enrolled: Enrolled) {
     enrolled.begin(None);
 }
 
-/// Nothing of it stays.
+/// Removes everything of it.
 async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
     let subject = subject_of(&record);
     let removed = async {
@@ -282,8 +283,8 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
         Ok::<_, sandbox::Error>(())
     };
     if let Err(error) = removed.await {
-        tracing::warn!(sandbox = %record.id, error = &error as &dyn std::error::Error, "could not clear away");
-        let why = format!("it was to be gone and could not be cleared away: {error}");
+        tracing::warn!(sandbox = %record.id, error = &error as &dyn std::error::Error, "could not remove its remains");
+        let why = format!("it was being removed, and that failed: {error}");
         settle(core, &mut record, SandboxState::Failed, &why).await;
         rest(core, Driver::enrol(core, record)).await;
     }
@@ -299,7 +300,7 @@ async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, re
         record.expires_at = None;
     }
     if let Err(error) = core.store.update_sandbox(record.clone()).await {
-        tracing::error!(sandbox = %record.id, %error, "could not write a state down");
+        tracing::error!(sandbox = %record.id, %error, "could not record a state");
     }
     let kind = match state {
         SandboxState::Failed => EventKind::SandboxFailed,
@@ -312,7 +313,7 @@ fn subject_of(record: &SandboxRecord) -> Subject {
     Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() }
 }
 
-/// Execs that the store does not know the end of. They count as live from here on.
+/// Execs without an end in the store. They count as live from here on.
 async fn unfinished(core: &Core, shared: &Shared) -> Vec<Arc<LiveExec>> {
     let records = match core.store.unfinished_execs(shared.subject.id.clone()).await {
         Ok(records) => records,
@@ -339,9 +340,9 @@ fn open_exec(shared: &Shared, record: ExecRecord) -> Option<Arc<LiveExec>> {
     Some(exec)
 }
 
-/// Asks the guest what it knows, and follows each exec from where the ledger ends.
+/// Asks the guest for its execs, and follows each from where the ledger ends.
 async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, execs: Vec<Arc<LiveExec>>) {
-    // A guest that does not tell counts as one that knows nothing: its execs are lost.
+    // A guest that does not answer counts as one that knows nothing: its execs are lost.
     let known = ask_for_execs(&core, &life).await.unwrap_or_default();
     let mut done_but_open: Vec<_> = known.keys().cloned().collect();
     for exec in execs {
@@ -366,7 +367,7 @@ async fn resume_execs(core: Arc<Core>, shared: Arc<Shared>, life: Arc<Life>, exe
     shared.is_settled.send_replace(true);
 }
 
-/// An exec whose end we know while something inside still holds its output.
+/// An exec with a known end whose output is still held open by a process inside.
 async fn reopen(core: &Arc<Core>, shared: &Arc<Shared>, life: &Arc<Life>, id: &str) {
     let Ok(id) = id.parse() else { return };
     match core.store.exec(id).await {
@@ -387,9 +388,9 @@ async fn ask_for_execs(core: &Core, life: &Life) -> Option<HashMap<String, ExecS
             Ok(Response::Execs { execs }) => {
                 return Some(execs.into_iter().map(|summary| (summary.id.clone(), summary)).collect());
             }
-            Ok(_) => tracing::warn!(sandbox = %life.client.label(), "the guest does not tell its execs"),
+            Ok(_) => tracing::warn!(sandbox = %life.client.label(), "the guest does not report its execs"),
             Err(error) => {
-                tracing::warn!(sandbox = %life.client.label(), %error, "the guest does not tell its execs");
+                tracing::warn!(sandbox = %life.client.label(), %error, "the guest does not report its execs");
             }
         }
         tokio::select! {
@@ -418,7 +419,7 @@ async fn take_end_from_ledger(core: &Core, shared: &Shared, exec: &LiveExec) {
         record.n_lost = exec.n_lost();
     });
     if let Err(error) = core.store.update_exec(record).await {
-        tracing::warn!(exec = %exec.id, %error, "could not write down how an exec ended");
+        tracing::warn!(exec = %exec.id, %error, "could not record how an exec ended");
     }
 }
 
@@ -436,14 +437,14 @@ fn last_end(ledger: &Ledger, exec: &LiveExec) -> Result<Option<(ExitEntry, i64)>
                 end = Some((exit.ok_or_else(unreadable)?, at_ms));
             }
             Ok(None) => return Ok(end),
-            // Told once for each damaged place; the rest can be read.
+            // Reported once for each damaged part; the rest can be read.
             Err(store::LedgerError::Damaged { .. }) => {}
             Err(error) => return Err(error::from_ledger(error)),
         }
     }
 }
 
-/// Ends an exec of a sandbox that has no place any more.
+/// Ends an exec of a sandbox that has no instance any more.
 async fn close_by_ledger(core: &Arc<Core>, shared: &Arc<Shared>, exec: &Arc<LiveExec>) {
     take_end_from_ledger(core, shared, exec).await;
     let mut clerk = Clerk::new(core, shared, exec, &CancellationToken::new());

@@ -1,4 +1,5 @@
-//! Who called what, when, with which outcome. One task stores calls in batches; nothing is lost while the daemon lives.
+//! The audit log: who called what, when, with which outcome. One task stores calls in batches; no call is lost while
+//! the daemon lives.
 
 use std::time::Duration;
 
@@ -13,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Engine, Principal, SandboxRef, Scope, error};
 
-/// Calls on their way to the store; whoever makes one more waits.
+/// Calls queued for the store; further callers wait.
 const MAX_QUEUED_CALLS: usize = 1024;
 /// Calls stored in one transaction.
 const MAX_BATCH: usize = 256;
-/// Longest text of a caller's that is kept in one column, in characters.
+/// Longest caller's text in one column, in characters.
 const MAX_TEXT_CHARS: usize = 256;
-/// Calls listed when the caller does not say how many.
+/// Calls listed if the caller gives no limit.
 const DEFAULT_LIMIT: u32 = 100;
 /// Most calls in one list.
 const MAX_LISTED_CALLS: u32 = 10_000;
-/// The first pause before a store that refused is tried again; each next one is twice as long.
+/// The first pause before a refused write is tried again; each next one is twice as long.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
-/// How long a reader waits for calls on their way to be stored.
+/// How long a reader waits for queued calls to be stored.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(3);
 
 /// One call, as the front end that answered it saw it.
@@ -39,24 +40,24 @@ pub struct CallRecord {
     pub sandbox: Option<String>,
     /// As the caller named it. A principal of one namespace always calls in its own.
     pub namespace: Option<Namespace>,
-    /// The stable code of the error, where it was one.
+    /// The stable code of the error, if there was one.
     pub outcome: Result<(), String>,
     pub duration: Duration,
-    /// Program that the caller says it is.
+    /// The client program, as the caller names it.
     pub client: Option<String>,
 }
 
-/// Which calls to list. Everything given must hold.
+/// Which calls to list. All given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallFilter {
-    /// The first number wanted; without it the last `limit` calls.
+    /// The first number; without it, the last `limit` calls.
     pub from: Option<u64>,
     pub limit: Option<u32>,
     /// Name of the caller, or label or id of its key.
     pub who: Option<String>,
 }
 
-/// Where calls are put.
+/// The queue of calls.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     queue: mpsc::Sender<Message>,
@@ -72,7 +73,7 @@ enum Message {
 }
 
 impl AuditLog {
-    /// Starts the task that stores calls. It ends with this handle. `closing`: what cannot be stored is given up.
+    /// Starts the task that stores calls. It ends with this handle. `closing`: gives up on calls that cannot be stored.
     pub(crate) fn start(store: Store, closing: CancellationToken) -> Self {
         let (queue, inbox) = mpsc::channel(MAX_QUEUED_CALLS);
         tokio::spawn(keep(Keeper { store, closing, batch: Vec::new() }, inbox));
@@ -81,18 +82,18 @@ impl AuditLog {
 
     async fn put(&self, call: NewCall) {
         let Err(TrySendError::Full(message)) = self.queue.try_send(Message::Call(call)) else { return };
-        // In a task of its own: a caller who does not wait any longer must not take its line along.
+        // In a task of its own: the entry must be kept even if the caller stops waiting.
         let queue = self.queue.clone();
         let sent = tokio::spawn(async move { queue.send(message).await.is_ok() });
         sent.await.unwrap_or(false);
     }
 
-    /// Coarse by nature, so it waits for nobody: where the queue is full the next use tells.
+    /// Approximate, so it waits for nobody: if the queue is full, the next use is recorded.
     pub(crate) fn note_use(&self, key: KeyId, at: Timestamp) {
         drop(self.queue.try_send(Message::Used(key, at)));
     }
 
-    /// Returns when what was put before is stored.
+    /// Returns when everything queued before is stored.
     pub(crate) async fn flush(&self) {
         let (reply, flushed) = oneshot::channel();
         drop(self.queue.send(Message::Flush(reply)).await);
@@ -124,7 +125,8 @@ async fn keep(mut keeper: Keeper, mut inbox: mpsc::Receiver<Message>) {
 }
 
 impl Keeper {
-    /// Tries until it is stored. Meanwhile the queue fills up and callers wait: rather that than a gap in the audit.
+    /// Retries until it is stored. Meanwhile the queue fills up and callers wait: that is better than a gap in the
+    /// audit.
     async fn write_batch(&mut self) {
         let calls = std::mem::take(&mut self.batch);
         if calls.is_empty() {
@@ -137,7 +139,7 @@ impl Keeper {
                 Err(error) => error,
             };
             if matches!(error, StoreError::Closed) || self.closing.is_cancelled() {
-                tracing::error!(n_lost = calls.len(), %error, "calls are missing in the audit");
+                tracing::error!(n_lost = calls.len(), %error, "calls are missing from the audit");
                 return;
             }
             tracing::error!(error = &error as &dyn std::error::Error, "the audit waits for the store");
@@ -151,13 +153,13 @@ impl Keeper {
 
     async fn write_use(&self, key: KeyId, at: Timestamp) {
         if let Err(error) = self.store.touch_key(key.clone(), at).await {
-            tracing::warn!(%key, %error, "could not write down that a key was used");
+            tracing::warn!(%key, %error, "could not record that a key was used");
         }
     }
 }
 
 impl Engine {
-    /// Writes a call into the audit; the front end that answered it tells. Waits only while very many are on their way.
+    /// Records a call; the front end that answered it calls this. Waits only while very many are queued.
     pub async fn record_call(&self, who: &Principal, call: CallRecord) {
         let core = self.core();
         let mut new = new_call(call, core.clock.now());
@@ -170,7 +172,7 @@ impl Engine {
         core.audit.put(new).await;
     }
 
-    /// Writes down that someone was refused of whom nothing is known.
+    /// Records the refusal of an unidentified caller.
     pub async fn record_unknown_call(&self, call: CallRecord) {
         let core = self.core();
         core.audit.put(new_call(call, core.clock.now())).await;
@@ -180,7 +182,7 @@ impl Engine {
     pub async fn calls(&self, who: &Principal, filter: CallFilter) -> Result<Vec<Call>> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
-        // Whoever asks sees what it did before; where the store takes nothing now, what it has can still be read.
+        // Callers see their own earlier calls; if the store accepts nothing now, the stored ones can still be read.
         drop(timeout(FLUSHED_WITHIN, core.audit.flush()).await);
         let namespace = match &who.scope {
             Scope::All => None,
@@ -213,7 +215,7 @@ fn new_call(call: CallRecord, at: Timestamp) -> NewCall {
     }
 }
 
-/// Text of a caller's may be as long as a request.
+/// A caller's text may be as long as a request.
 fn cut(text: String) -> String {
     match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((end, _)) => text[..end].to_owned(),

@@ -1,4 +1,4 @@
-//! The back ends of one daemon, the default first, with what each of them can do here.
+//! The back ends of one daemon, the default first, with their capabilities here.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Finds out what each can do. One that cannot be used is left out, unless it is the only one.
+    /// Probes each back end. An unusable one is left out, unless it is the only one.
     pub(crate) async fn probe(backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
         let (mut all, mut capabilities, mut failed) = (Vec::new(), Vec::new(), None);
         for backend in backends {
@@ -39,7 +39,7 @@ impl Backends {
         Ok(Self { all, capabilities })
     }
 
-    /// What each can do, the default first.
+    /// The capabilities of each, the default first.
     pub(crate) fn capabilities(&self) -> &[Capabilities] {
         &self.capabilities
     }
@@ -48,7 +48,7 @@ impl Backends {
         &self.all
     }
 
-    /// The one that a plan names. A daemon may have been started without it: then its sandboxes are unreachable.
+    /// The back end that a plan names. A daemon may have been started without it: then its sandboxes are unreachable.
     pub(crate) fn of(&self, plan: &SandboxPlan) -> Result<&dyn Backend, BackendError> {
         let found = self.all.iter().find(|backend| backend.kind() == plan.backend);
         let missing =
@@ -73,13 +73,13 @@ impl Backends {
         self.capabilities.first().map(|found| found.backend).unwrap_or_default()
     }
 
-    /// Volumes are kept by the first that keeps any.
+    /// The first back end that supports volumes keeps them.
     pub(crate) fn volumes(&self) -> Result<&dyn BackendVolumes> {
         let found = self.all.iter().find_map(|backend| backend.volumes());
         found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Volumes))
     }
 
-    /// So are snapshots.
+    /// The first back end that supports snapshots keeps them.
     pub(crate) fn snapshots(&self) -> Result<&dyn BackendSnapshots> {
         let found = self.all.iter().find_map(|backend| backend.snapshots());
         found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Snapshots))

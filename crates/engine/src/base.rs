@@ -1,4 +1,4 @@
-//! What a new sandbox is made on: from a name to layers on disk.
+//! The base of a new sandbox: from a name to layers on disk.
 
 mod stand_in;
 
@@ -13,46 +13,45 @@ use tokio::task::spawn_blocking;
 
 use crate::{Principal, Progress, core::Core, images::from_images, mounts, snapshots};
 
-/// Where execs begin in an image that does not say.
+/// Working directory in an image that sets none.
 const DEFAULT_CWD: &str = "/";
-/// Most bytes that an image says about how it is run: the record of every sandbox on it holds them, and honest images need a
-/// hundredth of it.
+/// Most bytes of an image's configuration: the record of every sandbox on it contains them, and honest images need a
+/// hundredth of this.
 const MAX_CONFIG_BYTES: usize = 256 * 1024;
 /// Longest path, by the kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// What was found, held until the sandbox that is made on it is known to use it.
+/// A base, held until the new sandbox is known to use it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct HeldBase {
     pub(crate) base: Base,
-    /// While this exists nothing of the image is collected.
+    /// While this exists, nothing of the image is collected.
     _image: Option<Image>,
 }
 
-impl Found {
+impl HeldBase {
     pub(crate) fn new(base: Base, image: Option<Image>) -> Self {
         Self { base, _image: image }
     }
 }
 
-impl From<Base> for Found {
+impl From<Base> for HeldBase {
     fn from(base: Base) -> Self {
         Self { base, _image: None }
     }
 }
 
-/// Finds the volumes, and the image, the snapshot, the directory or the disk that was asked for; gets the image where it is
-/// missing.
+/// Finds the volumes and the requested image, snapshot, directory or disk; pulls a missing image.
 pub(crate) async fn find(
     core: &Arc<Core>,
     who: &Principal,
     spec: &SandboxSpec,
     progress: &Progress,
-) -> Result<Found> {
+) -> Result<HeldBase> {
     let volumes = mounts::find(core, who, spec).await?;
-    let mut found = find_rootfs(core, who, spec, progress).await?;
-    found.base.volumes = volumes;
-    Ok(found)
+    let mut held = find_rootfs(core, who, spec, progress).await?;
+    held.base.volumes = volumes;
+    Ok(held)
 }
 
 async fn find_rootfs(
@@ -60,7 +59,7 @@ async fn find_rootfs(
     who: &Principal,
     spec: &SandboxSpec,
     progress: &Progress,
-) -> Result<Found> {
+) -> Result<HeldBase> {
     match &spec.rootfs {
         None if spec.image.is_host() => Ok(Base::host().into()),
         None => find_image(core, who, spec, progress).await,
@@ -88,7 +87,7 @@ async fn find_image(
     who: &Principal,
     spec: &SandboxSpec,
     progress: &Progress,
-) -> Result<Found> {
+) -> Result<HeldBase> {
     let stand_in = stand_in::find(spec.image.as_str());
     if let (Some(stand_in), false) = (&stand_in, core.keeps_images()) {
         return Ok(stand_in.base("this daemon keeps no images").into());
@@ -127,7 +126,7 @@ async fn find_image(
     }
 }
 
-fn on_image(core: &Core, image: Image) -> Result<Found> {
+fn on_image(core: &Core, image: Image) -> Result<HeldBase> {
     let architecture = &image.platform.architecture;
     if image.platform.os != "linux" || *architecture != images::Platform::host().architecture {
         let message = format!("the image is for {}/{architecture}, not for this machine", image.platform.os);
@@ -149,10 +148,10 @@ fn on_image(core: &Core, image: Image) -> Result<Found> {
         config: config_of(&image.config, &core.config.defaults.user),
         ..Base::host()
     };
-    Ok(Found { base, _image: Some(image) })
+    Ok(HeldBase { base, _image: Some(image) })
 }
 
-/// What the image says, as sandboxes are told. It may say nonsense: then it counts as if it had said nothing.
+/// The image's configuration as sandboxes see it. Invalid values count as absent.
 fn config_of(config: &ImageConfig, default_user: &str) -> BaseConfig {
     let env = config.env.iter().filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
@@ -183,12 +182,12 @@ fn bytes_in(config: &ImageConfig) -> usize {
     lists.chain(labels).chain(words).sum()
 }
 
-fn on_host_path(rootfs: RootfsPlan) -> Found {
+fn on_host_path(rootfs: RootfsPlan) -> HeldBase {
     let config = BaseConfig { cwd: Some(DEFAULT_CWD.to_owned()), ..BaseConfig::default() };
     Base { rootfs, config, ..Base::host() }.into()
 }
 
-/// The owner of the daemon may name any path of the host; for others a front end with a policy must have allowed it.
+/// The daemon's owner may name any host path; for others a front end's policy must have allowed it.
 fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Result<()> {
     if !who.is_owner && allowed.is_none() {
         let message = format!("{} may not use paths of the host", who.name);
@@ -202,7 +201,7 @@ fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) 
     Ok(())
 }
 
-/// The same for a path that a sandbox was made on before.
+/// The same for a path that an existing sandbox was made on.
 pub(crate) async fn check_again(core: &Arc<Core>, who: &Principal, rootfs: &RootfsPlan) -> Result<()> {
     let (path, allowed, kind) = match rootfs {
         RootfsPlan::Directory { path, identity } => (path, *identity, Kind::Directory),
@@ -219,7 +218,7 @@ enum Kind {
     File,
 }
 
-/// And nothing of the daemon's own.
+/// Checks that the path is of this kind, and nothing of the daemon's own.
 async fn check_kind(core: &Arc<Core>, path: &Path, kind: Kind) -> Result<()> {
     let (core, path) = (Arc::clone(core), path.to_owned());
     let checked = spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Whoever writes down what an exec did: in the ledger, in the store, in the events.
+//! The clerk: records an exec's events in the ledger, the store and the event log.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -22,31 +22,31 @@ use crate::{
 
 /// The first pause before the store is tried again; each next one is twice as long, up to `Deadlines::retry`.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
-/// How often a full disk is looked at again.
+/// How often a full disk is checked again.
 const RETRY_FULL_DISK: Duration = Duration::from_millis(250);
-/// Bytes of output between two looks at what the ledger's cap took away.
+/// Bytes of output between two checks for trimmed ledgers.
 const LOOK_FOR_TRIMS_EVERY: usize = 1024 * 1024;
 
 /// Execs of one sandbox whose record and output are kept.
 const MAX_KEPT_EXECS: u32 = 4096;
-/// Old ones are looked for after so many ended.
+/// Old execs are cleared after this many have ended.
 const CLEAR_AFTER_EXECS: usize = 256;
 
 pub(crate) struct Clerk {
     pub(crate) core: Arc<Core>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) exec: Arc<LiveExec>,
-    /// Nobody waits any longer: what cannot be written now is left to the next daemon.
+    /// Nobody waits any longer: whatever cannot be written now is left to the next daemon.
     given_up: CancellationToken,
     pub(crate) running_recorded: bool,
     bytes_since_trim: usize,
-    /// An end that could not be written down before everybody gave up.
+    /// An end that could not be recorded before everybody gave up.
     unwritten: Option<Unwritten>,
 }
 
-/// What is left to write of an end.
+/// The parts of an end that are still to be written.
 struct Unwritten {
-    /// The ledger's entry, with the number of the guest's event, where it is missing there too.
+    /// The ledger's entry, with the number of the guest's event, if it is missing there too.
     entry: Option<(u64, Bytes)>,
 }
 
@@ -68,7 +68,7 @@ impl Clerk {
         }
     }
 
-    /// Appends, waiting for space where the disk is full: what is not written is not acknowledged, so the process inside
+    /// Appends, waiting for space if the disk is full: unwritten output is not acknowledged, so the process inside
     /// waits too, and nothing is lost. Gives up only with the sandbox. Returns whether it is written.
     pub(crate) async fn append(&self, kind: EntryKind, number: u64, data: &[u8]) -> bool {
         if self.unwritten.as_ref().is_some_and(|unwritten| unwritten.entry.is_some()) {
@@ -109,14 +109,14 @@ impl Clerk {
         self.given_up.is_cancelled() || self.is_sandbox_gone()
     }
 
-    /// An end that the guest did not tell: the entry is ours.
+    /// An end that the guest did not report: the entry is ours.
     pub(crate) async fn settle(&mut self, outcome: ExecOutcome) {
         let entry = ExitEntry { report: None, outcome };
         self.end(self.exec.last_guest_event(), entry).await;
         self.leave().await;
     }
 
-    /// The place took the exec along, or the guest has forgotten it.
+    /// The exec was lost with its instance, or the guest has forgotten it.
     pub(crate) async fn lose(&mut self, reason: KillReason) {
         let record = self.exec.record();
         if record.state == ExecState::Done {
@@ -132,8 +132,8 @@ impl Clerk {
         self.settle(outcome).await;
     }
 
-    /// Writes an end to the ledger and makes it known: to who waits, to the store, to the events. `number`: of the guest's
-    /// event.
+    /// Writes an end to the ledger and publishes it: to waiting callers, the store and the events. `number`: of the
+    /// guest's event.
     pub(crate) async fn end(&mut self, number: u64, entry: ExitEntry) {
         let data = json(&entry);
         let is_in_ledger = self.append(EntryKind::Exited, number, &data).await;
@@ -162,8 +162,8 @@ impl Clerk {
     pub(crate) async fn record_running(&mut self) {
         self.running_recorded = true;
         if let Err(error) = self.core.store.update_exec(self.exec.record()).await {
-            // The ledger knows better, and so does the record of its end.
-            tracing::warn!(exec = %self.exec.id, %error, "could not write down that an exec runs");
+            // The ledger has it, and so will the record of its end.
+            tracing::warn!(exec = %self.exec.id, %error, "could not record that an exec runs");
         }
     }
 
@@ -171,14 +171,14 @@ impl Clerk {
         self.core.emit(&self.shared.subject, kind, Some(&self.exec.id), detail).await;
     }
 
-    /// Writes the record of an end; tries again while it can. Returns whether it is written, or there is none any more.
+    /// Writes the record of an end; retries while it can. Returns whether it is written, or no longer exists.
     async fn store(&self, record: ExecRecord) -> bool {
         let mut pause = FIRST_RETRY;
         loop {
             match self.core.store.update_exec(record.clone()).await {
                 Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => return true,
                 Err(error) => {
-                    tracing::warn!(exec = %self.exec.id, %error, "could not write down how an exec ended");
+                    tracing::warn!(exec = %self.exec.id, %error, "could not record how an exec ended");
                 }
             }
             if self.has_given_up() {
@@ -189,12 +189,13 @@ impl Clerk {
         }
     }
 
-    /// The ledger is complete. Where an end could not be written, the exec is kept in memory, and told from there, until it can.
+    /// The ledger is complete. If an end could not be written, the exec is kept in memory, and read from there, until
+    /// it can.
     pub(crate) async fn leave(&mut self) {
         let Some(unwritten) = self.unwritten.take().filter(|_| !self.is_sandbox_gone()) else {
             return self.let_go().await;
         };
-        tracing::warn!(exec = %self.exec.id, "the end of an exec waits to be written down");
+        tracing::warn!(exec = %self.exec.id, "the end of an exec waits to be recorded");
         let mut later = Self::new(&self.core, &self.shared, &self.exec, &CancellationToken::new());
         let closing = self.core.closing.clone();
         self.core.drivers.spawn(async move { until(&closing, later.write_end(unwritten)).await });
@@ -227,11 +228,11 @@ impl Clerk {
         }
     }
 
-    /// However short their logs are, there is an end to how many execs are kept.
+    /// Bounds the number of kept execs, however short their logs are.
     async fn clear_old_execs(&self) {
         let surplus = self.core.store.surplus_execs(self.shared.subject.id.clone(), MAX_KEPT_EXECS).await;
         let (Ok(surplus), Ok(ledger)) = (surplus, self.shared.ledger()) else { return };
-        // One with output still open is busy and stays for the next time.
+        // An exec whose output is still open is busy and stays for the next time.
         let gone: Vec<_> = may_block(|| surplus.into_iter().filter(|id| ledger.remove(id).is_ok()).collect());
         if gone.is_empty() {
             return;
@@ -249,7 +250,7 @@ impl Clerk {
         self.shared.exec_ended.notify_one();
     }
 
-    /// Execs whose ledger went whole have no record any more; the rest is told as an event.
+    /// Removes the records of execs whose whole ledger was trimmed; other trims become events.
     pub(crate) async fn look_for_trims(&mut self, n_bytes: usize) {
         self.bytes_since_trim = self.bytes_since_trim.saturating_add(n_bytes);
         if self.bytes_since_trim < LOOK_FOR_TRIMS_EVERY {

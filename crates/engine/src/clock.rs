@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
-    /// Returns once `now()` has reached `at`, however the clock got there.
+    /// Returns once `now()` has reached `at`, whether by passing time or by a jump.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 
@@ -18,7 +18,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// A wall clock can be set while we sleep, and a machine can be suspended; look at it again this often.
+/// A wall clock can be set while we sleep, and a machine can be suspended; it is checked again this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 impl Clock for SystemClock {
@@ -39,7 +39,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves when told to: for tests of lifetimes.
+/// A clock that tests move by hand.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Timestamp>>,
@@ -70,7 +70,7 @@ impl Clock for ManualClock {
         let mut now = self.now.subscribe();
         Box::pin(async move {
             if now.wait_for(|now| *now >= at).await.is_err() {
-                // The clock is gone; time stands still for ever.
+                // The clock is gone; time stands still forever.
                 std::future::pending::<()>().await;
             }
         })

@@ -1,5 +1,5 @@
-//! Contexts: interpreters kept alive inside a sandbox. A cell itself is an exec (`ExecSpec::cell`), with everything that an
-//! exec has: an id, a ledger, signals, a time limit.
+//! Contexts: interpreters kept alive inside a sandbox. A cell itself is an exec (`ExecSpec::cell`), with everything
+//! that an exec has: an id, a ledger, signals, a time limit.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Principal, SandboxRef, files::Answer, names};
 
-/// Most contexts or languages that a guest may tell of.
+/// Most contexts or languages that a guest may report.
 const MAX_TOLD: usize = 1024;
 
-/// What was asked of a new context.
+/// The request for a new context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContextSpec {
-    /// Made up when absent.
+    /// Invented when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ContextName>,
     pub language: Language,
@@ -49,7 +49,7 @@ pub struct ContextView {
     pub memory_bytes: u64,
 }
 
-/// A context that was made, and what its maker should know, as sentences.
+/// A new context, with sentences for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     pub context: ContextView,
@@ -61,13 +61,13 @@ pub struct Made {
 #[serde(rename_all = "camelCase")]
 pub struct LanguageView {
     pub name: String,
-    /// What runs it.
+    /// The program that runs it.
     pub program: String,
     /// Whether cells share variables.
     pub stateful: bool,
 }
 
-/// A context is run as an exec is, so what no exec may ask for is refused here too.
+/// A context runs like an exec, so the same requests are refused.
 fn check(spec: &ContextSpec) -> Result<()> {
     let ContextSpec { env, cwd, user, .. } = spec.clone();
     let exec = ExecSpec { env, cwd, user, ..ExecSpec::argv(["interpreter"]) };
@@ -125,7 +125,7 @@ impl Engine {
         made(self.ask_guest(who, which, &request).await?)
     }
 
-    /// Ends the context with whatever runs in it.
+    /// Ends the context and every cell in it.
     pub async fn remove_context(
         &self,
         who: &Principal,
@@ -135,8 +135,8 @@ impl Engine {
         self.order(who, which, Request::ContextRemove { name: name.to_string() }).await
     }
 
-    /// Branches a live context: both go on with the same variables and then apart. `force`: in spite of what would be
-    /// refused (threads, shared descriptors), which then comes back as warnings.
+    /// Branches a live context: both start with the same variables and then diverge. `force`: despite hazards (threads,
+    /// shared descriptors), which then become warnings.
     pub async fn fork_context(
         &self,
         who: &Principal,
@@ -153,7 +153,7 @@ impl Engine {
         made(self.ask_guest(who, which, &request).await?)
     }
 
-    /// The languages whose programs are there.
+    /// The languages whose programs exist inside.
     pub async fn languages(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<LanguageView>> {
         let plan = self.core().find_to_look(who, which).await?.status.borrow().record.plan.clone();
         let path = plan.env.get("PATH").cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the engine is told when it opens.
+//! The engine's configuration.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,41 +7,41 @@ use store::LedgerLimits;
 
 use crate::{PackageGateway, VolumeLimits};
 
-/// Sandboxes that one daemon keeps records of, running or not, unless the operator says otherwise.
+/// Sandboxes that one daemon keeps records of, running or not, unless the operator sets another limit.
 const DEFAULT_MAX_SANDBOXES: usize = 4096;
-/// Snapshots that one daemon keeps, and those of one key, unless the operator says otherwise.
+/// Snapshots of one daemon, and of one key, unless the operator sets another limit.
 const DEFAULT_MAX_SNAPSHOTS: usize = 4096;
 const DEFAULT_MAX_SNAPSHOTS_EACH: usize = 512;
-/// Most bytes that an archive of snapshots may unpack to, unless the operator says otherwise.
+/// Most bytes that an archive of snapshots may unpack to, unless the operator sets another limit.
 const DEFAULT_MAX_SNAPSHOT_BYTES: u64 = 256 * 1024 * 1024 * 1024;
 /// How long a stop waits for the workload to end by itself.
 const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// The longest grace that a stop may ask for. A later stop can shorten it, never lengthen it.
+/// The longest grace of a stop. A later stop can shorten it, never lengthen it.
 pub const MAX_STOP_GRACE: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// `$WARREN_HOME`.
     pub home: PathBuf,
-    /// Where the daemon's sockets and those of the guests are: as private as `home`, to every sandbox.
+    /// Directory of the daemon's and the guests' sockets: like `home`, no sandbox may see it.
     pub run: Option<PathBuf>,
-    /// What a sandbox gets where nothing was asked.
+    /// What a sandbox gets for everything not requested.
     pub defaults: Defaults,
     pub ledger: LedgerLimits,
     pub max_sandboxes: usize,
     pub max_snapshots: usize,
-    /// Those made with one key.
+    /// Most snapshots made with one key.
     pub max_snapshots_each: usize,
-    /// What one archive of snapshots may unpack to.
+    /// Most bytes that one archive of snapshots may unpack to.
     pub max_snapshot_bytes: u64,
     pub volumes: VolumeLimits,
-    /// Between the guest's SIGTERM and its SIGKILL when a stop does not say.
+    /// Time between the guest's SIGTERM and its SIGKILL if a stop does not set it.
     pub stop_grace: Duration,
     pub deadlines: Deadlines,
-    /// The way to package indexes; without one nothing can be installed.
+    /// The connection to package indexes; without one nothing can be installed.
     pub packages: Option<Arc<dyn PackageGateway>>,
-    /// How images are kept, below `home`; the engine itself fills in who uses them. Without, there is only image `host`.
+    /// Options of the image store below `home`; the engine itself adds the users. Without, there is only image `host`.
     pub images: Option<images::Options>,
 }
 
@@ -74,11 +74,11 @@ impl EngineConfig {
 pub struct Deadlines {
     /// Opening a stream, and the guest's first frame on it.
     pub hello: Duration,
-    /// The answer to a request that touches one thing.
+    /// For requests that touch one thing.
     pub answer: Duration,
-    /// The answer to a request that walks a tree, unpacks one or waits for an interpreter.
+    /// For requests that walk a tree, unpack one or wait for an interpreter.
     pub long_answer: Duration,
-    /// After the grace of a stop, before the place is taken away by force; and again for the last output to arrive.
+    /// Time after the grace of a stop before force is used; and again for the last output to arrive.
     pub last_words: Duration,
     /// The longest pause between two tries to reach a guest again.
     pub retry: Duration,

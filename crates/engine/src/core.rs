@@ -1,4 +1,4 @@
-//! What every driver and every use case shares.
+//! The state that every driver and every use case shares.
 
 use std::{
     collections::HashMap,
@@ -50,18 +50,18 @@ pub(crate) struct Core {
     pub(crate) volumes: Volumes,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) images: ImageStore,
-    /// True once every sandbox of an earlier daemon is taken up, and what was left of others is swept.
+    /// True once every sandbox of an earlier daemon is adopted, and leftovers are swept.
     pub(crate) is_settled: watch::Sender<bool>,
-    /// Held to read by whoever makes a place, to write by whoever sweeps: what is being made is no leftover.
+    /// Held for reading by makers of instances, for writing by the sweep: an instance in the making is not a leftover.
     pub(crate) making: RwLock<()>,
     /// Names whose sandbox is being replaced.
     pub(crate) replacing: Turns<(Namespace, Option<SandboxName>)>,
-    /// One at a time makes the sandbox of a request.
+    /// Serializes creates with the same request id.
     pub(crate) requests: Turns<(Namespace, RequestId)>,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
-    /// What was found in the home when the engine opened.
+    /// What the engine found in the home when it opened.
     pub(crate) recovery: Recovery,
     /// Ends every task of the engine, as the death of the daemon would; sandboxes live on.
     pub(crate) closing: CancellationToken,
@@ -71,12 +71,12 @@ pub(crate) struct Core {
 /// Every sandbox there is, by id and by name.
 #[derive(Debug, Default)]
 struct Registry {
-    by_id: HashMap<SandboxId, Place>,
+    by_id: HashMap<SandboxId, Registered>,
     by_name: HashMap<(Namespace, SandboxName), SandboxId>,
 }
 
 impl Registry {
-    /// Whether there is room for one more, and for `who` to have it, as if `without` were gone.
+    /// Whether there is room for one more sandbox of `who`, as if `without` were gone.
     fn check_room(
         &self,
         limit: usize,
@@ -94,20 +94,20 @@ impl Registry {
     }
 
     fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
-        let mut all = self.by_id.values().map(|place| &place.shared);
+        let mut all = self.by_id.values().map(|entry| &entry.shared);
         let found = all.find(|shared| {
             shared.subject.namespace == *namespace && shared.request_id.as_ref() == Some(request)
         });
         found.map(Arc::clone)
     }
 
-    /// Whether what this key made leaves room for one more. Stopped sandboxes count, and those that are just being made.
+    /// Whether this key's quota leaves room for one more. Stopped sandboxes count, and those in the making.
     fn check_quota(&self, who: &Principal, memory: ByteSize, without: Option<&SandboxId>) -> Result<()> {
         let Some(key) = who.key.as_ref().filter(|_| who.quota != Quota::default()) else { return Ok(()) };
-        let others = self.by_id.iter().filter(|(id, _)| Some(*id) != without).map(|(_, place)| place);
-        let places = others.filter(|place| place.shared.owner.as_ref() == Some(key));
-        let (n_has, has) = places.fold((0_u32, 0_u64), |(n, sum), place| {
-            (n.saturating_add(1), sum.saturating_add(place.shared.memory.bytes()))
+        let others = self.by_id.iter().filter(|(id, _)| Some(*id) != without).map(|(_, entry)| entry);
+        let own = others.filter(|entry| entry.shared.owner.as_ref() == Some(key));
+        let (n_has, has) = own.fold((0_u32, 0_u64), |(n, sum), entry| {
+            (n.saturating_add(1), sum.saturating_add(entry.shared.memory.bytes()))
         });
         let refused = |message: String, limit: Limit, most: u64, asked: u64| {
             Err(Error::new(ErrorKind::LimitReached, message)
@@ -136,8 +136,8 @@ impl Registry {
     }
 }
 
-/// A sandbox that this caller may change. Whatever changes one asks for this, so that nothing can forget to find out:
-/// it is made by [`Core::find_to_change`] alone.
+/// A sandbox that this caller may change. Every change requires it, so that none can forget the check: only
+/// [`Core::find_to_change`] makes one.
 #[derive(Debug, Clone)]
 pub(crate) struct Changeable(Arc<Shared>);
 
@@ -150,9 +150,9 @@ impl Deref for Changeable {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Registered {
     shared: Arc<Shared>,
-    /// False until its record stands in the store: only then its name is its own.
+    /// False until its record is in the store: only then its name is its own.
     is_recorded: bool,
 }
 
@@ -198,9 +198,9 @@ impl Core {
         }
     }
 
-    /// Takes one of the places that `max_sandboxes` and the caller's quota allow: counted and taken in one step. Returns
-    /// the sandbox of the same request instead where it has one already, or is about to: that needs no second place.
-    /// `instead_of`: one that goes for its sake, and does not count.
+    /// Takes one of the slots that `max_sandboxes` and the caller's quota allow: counted and taken in one step. Returns
+    /// the sandbox of the same request instead if there is one, or will be: that needs no second slot. `instead_of`: a
+    /// sandbox that will be replaced, and does not count.
     pub(crate) fn reserve(
         &self,
         who: &Principal,
@@ -214,14 +214,13 @@ impl Core {
             return Ok(Some(known));
         }
         registry.check_room(self.config.max_sandboxes, who, shared.memory, instead_of)?;
-        // With the registry locked: whoever removes a snapshot looks for its users in here afterwards.
+        // With the registry locked: the removal of a snapshot looks for its users here afterwards.
         self.snapshots.check_usable(&shared.status.borrow().record.plan.above)?;
-        registry.by_id.insert(shared.subject.id.clone(), Place { shared, is_recorded: false });
+        registry.by_id.insert(shared.subject.id.clone(), Registered { shared, is_recorded: false });
         Ok(None)
     }
 
-    /// What a sandbox counts against its owner's quota of memory. Where no memory limit holds the sum, what may be in its
-    /// tmpfs mounts comes on top.
+    /// The memory that counts against the owner's quota. If no memory limit covers the sum, the tmpfs mounts are added.
     pub(crate) fn claimed_memory(&self, plan: &SandboxPlan) -> ByteSize {
         let tmpfs_is_memory = self.backends.has(plan, Capability::MemoryLimit);
         let claimed = plan.limits.claimed_memory(tmpfs_is_memory);
@@ -232,7 +231,7 @@ impl Core {
         ByteSize(mounts.fold(claimed.bytes(), u64::saturating_add))
     }
 
-    /// Whether [`Core::reserve`] would find a place if `without` were gone. Takes none.
+    /// Whether [`Core::reserve`] would find a slot if `without` were gone. Takes none.
     pub(crate) fn check_room(
         &self,
         who: &Principal,
@@ -242,8 +241,8 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
-    /// Takes away all of a sandbox but its record. By force also when its back end does not answer: what that back end
-    /// still holds is swept by the first daemon that has it again.
+    /// Removes everything of a sandbox but its record. By force also when its back end does not answer: whatever the
+    /// back end still holds is swept by the first daemon that has it again.
     pub(crate) async fn remove_files(&self, plan: &SandboxPlan, label: &Subject, force: Force) -> Result<()> {
         match self.backends.remove(plan).await {
             Err(error) if force == Force::Yes && is_unavailable(&error) => {
@@ -258,13 +257,13 @@ impl Core {
         remove_directory(&self.config.sandbox_directory(&plan.id)).await
     }
 
-    /// Makes a sandbox findable; its record stands in the store.
+    /// Makes a sandbox findable; its record is in the store.
     pub(crate) fn publish(&self, shared: &Arc<Shared>) {
         let subject = shared.subject.clone();
         let name = shared.status.borrow().record.name.clone();
         let mut registry = self.registry();
         registry.by_name.insert((subject.namespace, name), subject.id.clone());
-        registry.by_id.insert(subject.id, Place { shared: Arc::clone(shared), is_recorded: true });
+        registry.by_id.insert(subject.id, Registered { shared: Arc::clone(shared), is_recorded: true });
     }
 
     /// Forgets a sandbox whose record is gone.
@@ -273,13 +272,13 @@ impl Core {
         let mut registry = self.registry();
         registry.by_id.remove(&subject.id);
         let key = (subject.namespace.clone(), shared.status.borrow().record.name.clone());
-        // The name may be another's by now.
+        // The name may belong to another sandbox by now.
         if registry.by_name.get(&key) == Some(&subject.id) {
             registry.by_name.remove(&key);
         }
     }
 
-    /// Its record has another name now.
+    /// Updates the registry after a rename in the record.
     pub(crate) fn renamed(&self, shared: &Shared, before: &SandboxName, after: &SandboxName) {
         let (namespace, id) = (&shared.subject.namespace, &shared.subject.id);
         let mut registry = self.registry();
@@ -290,7 +289,7 @@ impl Core {
         registry.by_name.insert((namespace.clone(), after.clone()), id.clone());
     }
 
-    /// Returns when everything of an earlier daemon is adopted or cleared away.
+    /// Returns when everything of an earlier daemon is adopted or removed.
     pub(crate) async fn settled(&self) {
         let mut is_settled = self.is_settled.subscribe();
         tokio::select! {
@@ -306,7 +305,7 @@ impl Core {
 
     /// The sandbox of that id, recorded or about to be.
     pub(crate) fn reserved(&self, id: &SandboxId) -> Option<Arc<Shared>> {
-        self.registry().by_id.get(id).map(|place| Arc::clone(&place.shared))
+        self.registry().by_id.get(id).map(|entry| Arc::clone(&entry.shared))
     }
 
     /// The sandbox that this request made, or is making.
@@ -317,8 +316,8 @@ impl Core {
     /// All sandboxes, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
         let registry = self.registry();
-        let recorded = registry.by_id.values().filter(|place| place.is_recorded);
-        let mut all: Vec<_> = recorded.map(|place| Arc::clone(&place.shared)).collect();
+        let recorded = registry.by_id.values().filter(|entry| entry.is_recorded);
+        let mut all: Vec<_> = recorded.map(|entry| Arc::clone(&entry.shared)).collect();
         drop(registry);
         all.sort_by_cached_key(|shared| {
             (shared.status.borrow().record.created_at, shared.subject.id.clone())
@@ -341,7 +340,7 @@ impl Core {
         users
     }
 
-    /// Which sandboxes use which snapshots, also those that are just being made.
+    /// Which sandboxes use which snapshots, including sandboxes in the making.
     pub(crate) fn tree_users(&self) -> TreeUsers {
         let mut users = TreeUsers::new();
         self.each(|shared| {
@@ -352,17 +351,17 @@ impl Core {
         users
     }
 
-    /// Calls `look` with every sandbox, also those that are just being made.
+    /// Calls `look` with every sandbox, including those in the making.
     pub(crate) fn each(&self, mut look: impl FnMut(&Shared)) {
-        self.registry().by_id.values().for_each(|place| look(&place.shared));
+        self.registry().by_id.values().for_each(|entry| look(&entry.shared));
     }
 
-    /// Whether a sandbox is being made that has no record yet.
+    /// Whether a sandbox in the making has no record yet.
     pub(crate) fn has_unrecorded(&self) -> bool {
-        self.registry().by_id.values().any(|place| !place.is_recorded)
+        self.registry().by_id.values().any(|entry| !entry.is_recorded)
     }
 
-    /// The sandbox that `who` means; what they may not see does not exist for them.
+    /// The sandbox that `who` means; an invisible one does not exist for them.
     pub(crate) fn find(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
         self.keys.admit(who, self.clock.now())?;
         let registry = self.registry();
@@ -373,9 +372,9 @@ impl Core {
                 registry.by_name.get(&(namespace, name.clone()))
             }
         };
-        let found = id.and_then(|id| registry.by_id.get(id)).filter(|place| place.is_recorded);
-        if let Some(place) = found.filter(|place| who.sees(&place.shared.subject.namespace)) {
-            return Ok(Arc::clone(&place.shared));
+        let found = id.and_then(|id| registry.by_id.get(id)).filter(|entry| entry.is_recorded);
+        if let Some(entry) = found.filter(|entry| who.sees(&entry.shared.subject.namespace)) {
+            return Ok(Arc::clone(&entry.shared));
         }
         drop(registry);
         match self.corrupt_row(who, which) {
@@ -389,13 +388,13 @@ impl Core {
         }
     }
 
-    /// As [`Core::find`], for whatever changes it.
+    /// Like [`Core::find`], for changes.
     pub(crate) async fn find_to_change(&self, who: &Principal, which: &SandboxRef) -> Result<Changeable> {
         who.may_change()?;
         self.find_to_look(who, which).await.map(Changeable)
     }
 
-    /// As [`Core::find_to_change`], for a forced removal: gives a sandbox up whose back end does not answer.
+    /// Like [`Core::find_to_change`], for removals: by force, gives up a sandbox whose back end does not answer.
     pub(crate) async fn find_to_remove(
         &self,
         who: &Principal,
@@ -420,7 +419,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::find`], for whatever looks inside: waits while it is being taken up from an earlier daemon.
+    /// Like [`Core::find`], for requests that look inside: waits while it is being adopted from an earlier daemon.
     pub(crate) async fn find_to_look(&self, who: &Principal, which: &SandboxRef) -> Result<Arc<Shared>> {
         let shared = self.find(who, which)?;
         tokio::select! {
@@ -430,7 +429,7 @@ impl Core {
         Ok(shared)
     }
 
-    /// A record that cannot be read, for someone who may see every namespace: it does not tell which one is its own.
+    /// An unreadable record, for callers who see every namespace: it does not say which namespace it belongs to.
     pub(crate) fn corrupt_row(&self, who: &Principal, which: &SandboxRef) -> Option<(SandboxId, CorruptRow)> {
         let Which::Id(id) = &which.0 else { return None };
         let row = self.corrupt().iter().find(|row| row.id == id.as_str()).cloned()?;
@@ -445,13 +444,13 @@ impl Core {
         self.corrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the records tell of every sandbox. Where they do not, any image or snapshot may be in use.
+    /// Whether the records are complete. If not, any image or snapshot may be in use.
     pub(crate) fn knows_all_sandboxes(&self) -> bool {
         self.corrupt().is_empty() && self.recovery.unknown.is_empty()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Every change in there is one insert or remove; a panic elsewhere leaves it whole.
+        // Every change in there is one insert or remove; a panic elsewhere leaves it consistent.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Making a sandbox: a name, a plan, a record, a place. In this order.
+//! Making a sandbox: a name, a plan, a record, an instance. In this order.
 
 use std::{
     borrow::Cow, fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration,
@@ -19,29 +19,28 @@ use crate::{
     shared::{Gone, Shared},
 };
 
-/// Tries to find a name that is free, or to find the sandbox of the same request before it is gone again.
+/// Attempts to find a free name, or to find the sandbox of the same request before it is removed again.
 const MAX_TRIES: usize = 16;
 
-/// What a new sandbox takes the place of, and what was found for it when that was still there. A registry is not asked again
-/// while neither of the two runs.
+/// The sandbox to replace, and the base found while it still existed. A registry is not asked again while neither of
+/// the two runs.
 #[derive(Debug)]
 pub(crate) struct Instead {
     pub(crate) of: SandboxId,
-    pub(crate) found: base::Found,
+    pub(crate) base: base::HeldBase,
 }
 
-/// How one try ended.
 pub(crate) enum Attempt {
     Made(Arc<Shared>),
-    /// The made-up name was taken, or the sandbox of the same request went away meanwhile.
+    /// The invented name was taken, or the sandbox of the same request was removed meanwhile.
     Again,
 }
 
 impl Engine {
-    /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. The same
-    /// `requestId` again returns the sandbox of the first request, waiting for it where it is not ready.
+    /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. A repeated
+    /// `requestId` returns the sandbox of the first request, waiting until it is ready.
     ///
-    /// A caller who goes away in the middle leaves a whole sandbox or none.
+    /// A caller who goes away in the middle leaves a complete sandbox or none.
     pub async fn create_sandbox(
         &self,
         who: &Principal,
@@ -50,7 +49,7 @@ impl Engine {
         self.create_sandbox_with(who, request, Progress::none()).await
     }
 
-    /// As [`Engine::create_sandbox`], and tells how the pull of its image goes on, where there is one.
+    /// Like [`Engine::create_sandbox`], and reports the progress of its image's pull, if there is one.
     pub async fn create_sandbox_with(
         &self,
         who: &Principal,
@@ -62,7 +61,7 @@ impl Engine {
         self.create_any(who, request, progress, None).await
     }
 
-    /// The same for a build too, whose sandboxes carry a label that nobody else may give.
+    /// The same for builds too, whose sandboxes carry a reserved label.
     pub(crate) async fn create_any(
         &self,
         who: &Principal,
@@ -73,11 +72,11 @@ impl Engine {
         self.check_caller(who, &request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
         let spec = request.spec;
-        let (replaces, mut found) = instead.map(|instead| (instead.of, instead.found)).unzip();
+        let (replaces, mut base) = instead.map(|instead| (instead.of, instead.base)).unzip();
         for _ in 0..MAX_TRIES {
-            // What was found before is as good as what would be found now, once.
-            let found = found.take();
-            match attempt(self.core(), who, &spec, &pending, &progress, replaces.as_ref(), found).await? {
+            // A base found earlier is used once.
+            let base = base.take();
+            match attempt(self.core(), who, &spec, &pending, &progress, replaces.as_ref(), base).await? {
                 Attempt::Made(shared) => return Ok(shared.view()),
                 Attempt::Again => {}
             }
@@ -85,10 +84,10 @@ impl Engine {
         Err(gave_up(&spec))
     }
 
-    /// Whether this sandbox could be made now if `instead_of` were gone: to ask before that one is removed for its sake.
-    /// Returns the one that would have to go, if it is there.
+    /// Whether this sandbox could be made now if `instead_of` were gone: checked before that one is removed for it.
+    /// Returns the sandbox to remove, if it exists.
     ///
-    /// Making it asks again. Who else takes the place in between can still make it fail.
+    /// The create checks again. It can still fail if another caller takes the slot in between.
     pub(crate) async fn check_create(
         &self,
         who: &Principal,
@@ -98,33 +97,33 @@ impl Engine {
     ) -> Result<Option<Instead>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let found = base::find(core, who, spec, progress).await?;
-        let planned = new_record(core, who, spec, &found.base)?;
+        let base = base::find(core, who, spec, progress).await?;
+        let planned = new_record(core, who, spec, &base.base)?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         core.check_room(who, core.claimed_memory(&planned.plan), replaced.as_ref())?;
-        Ok(replaced.map(|of| Instead { of, found }))
+        Ok(replaced.map(|of| Instead { of, base }))
     }
 
     fn check_caller(&self, who: &Principal, spec: &SandboxSpec) -> Result<()> {
         who.may_create_in(&spec.namespace)?;
         self.core().keys.admit(who, self.core().clock.now())?;
         check_lifetime(&spec.lifetime)?;
-        // Before anything is pulled, or goes to make room.
+        // Before anything is pulled, or removed to make room.
         let core = self.core();
         sandbox::check_spec(spec, &defaults_for(core, spec), core.backends.capabilities()).map(drop)
     }
 }
 
-/// After [`MAX_TRIES`]: either all made-up names were taken, or each sandbox of the same request went away again.
+/// After [`MAX_TRIES`]: either all invented names were taken, or each sandbox of the same request was removed again.
 fn gave_up(spec: &SandboxSpec) -> Error {
     let error = |message| Error::new(ErrorKind::Unavailable, message);
     match &spec.request_id {
         Some(request) => error(format!(
-            "the sandbox of request {request} went away again and again while it was waited for"
+            "the sandbox of request {request} kept being removed while this request waited for it"
         ))
         .with_hint("Try again."),
         None => error("no free name was found".to_owned()).with_hint("Give the sandbox a name."),
@@ -138,27 +137,27 @@ async fn attempt(
     pending: &Pending,
     progress: &Progress,
     replaces: Option<&SandboxId>,
-    found: Option<base::Found>,
+    base: Option<base::HeldBase>,
 ) -> Result<Attempt> {
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }
-    // Holds on to the image until the sandbox is known to use it.
-    let found = match found {
-        Some(found) => found,
+    // Holds the image until the sandbox is known to use it.
+    let base = match base {
+        Some(base) => base,
         None => base::find(core, who, spec, progress).await?,
     };
-    let mut record = new_record(core, who, spec, &found.base)?;
+    let mut record = new_record(core, who, spec, &base.base)?;
     record.replaces = replaces.cloned();
-    // Asked first: what is in the way may be cleared away before we are told of it.
+    // Read first: the obstacle may be removed before we learn of it.
     let was_settled = *core.is_settled.borrow();
     let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
-    drop(found);
+    drop(base);
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
@@ -172,7 +171,7 @@ async fn attempt(
         Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
             Some(shared) => earlier(core, &shared).await,
             None => {
-                // A create that an earlier daemon did not finish, and that is being cleared away.
+                // An unfinished create of an earlier daemon that is being cleaned up.
                 core.settled().await;
                 Ok(Attempt::Again)
             }
@@ -181,8 +180,8 @@ async fn attempt(
     }
 }
 
-/// Whether a name was asked for that nobody can see in use: a create that an earlier daemon did not finish has it until that is
-/// cleared away.
+/// Whether the requested name is in use by something invisible: an earlier daemon's unfinished create has it until it
+/// is cleaned up.
 fn is_unseen(core: &Core, spec: &SandboxSpec) -> bool {
     spec.name.as_ref().is_some_and(|name| !core.is_name_known(&spec.namespace, name))
 }
@@ -246,7 +245,7 @@ pub(crate) fn check_lifetime(lifetime: &Lifetime) -> Result<()> {
     Ok(())
 }
 
-/// Makes `sandboxes/<id>` with its `logs`. The home itself is not made: where it is gone, something is wrong that a new
+/// Makes `sandboxes/<id>` with its `logs`. The home itself is not made: if it is gone, something is wrong that a new
 /// directory would hide.
 pub(crate) fn make_directory(directory: &Path) -> Result<()> {
     if let Some(all) = directory.parent() {
@@ -261,7 +260,7 @@ pub(crate) fn make_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes back what [`make_directory`] made, while nobody has put anything into it.
+/// Removes the directories of [`make_directory`], while they are empty.
 pub(crate) fn unmake_directory(directory: &Path) {
     for directory in [&directory.join("logs"), directory] {
         if let Err(error) = std::fs::remove_dir(directory) {
@@ -274,7 +273,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(directory)
 }
 
-/// A stopped sandbox is started from its files.
+/// Checks the files from which a stopped sandbox is started.
 pub(crate) fn check_directory(directory: &Path, label: &Subject) -> Result<()> {
     if directory.is_dir() {
         return Ok(());

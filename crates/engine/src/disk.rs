@@ -1,9 +1,9 @@
-//! Files written from tasks, without a slow disk holding up everyone else.
+//! Writes files from tasks, without a slow disk blocking everyone else.
 //!
-//! A write to the page cache takes microseconds, until something dirties pages faster than the disk takes them; then the
-//! kernel makes every writer wait, for tens of milliseconds at a time. The daemon has few threads for its tasks: a few
-//! writers that wait on them would stop it all. So what is small is written at once, for as long as that is fast; the rest
-//! gives up its thread's other tasks first.
+//! A write to the page cache takes microseconds, until something dirties pages faster than the disk takes them; then
+//! the kernel makes every writer wait, for tens of milliseconds at a time. The daemon has few threads for its tasks: a
+//! few waiting writers would stop it. So small writes are done at once, for as long as that is fast; for the others the
+//! thread's other tasks move to another thread first.
 
 use std::{
     io,
@@ -21,16 +21,16 @@ use tokio::{
 
 use crate::error;
 
-/// Up to here a write is done at once; handing over the thread would cost more.
+/// Up to this size a write is done at once; handing over the thread would cost more.
 const SMALL_BYTES: usize = 16 * 1024;
-/// A write that takes longer than this met a slow disk…
+/// A slower write than this has met a slow disk…
 const SLOW: Duration = Duration::from_millis(2);
-/// …and for so long after it nothing is done at once.
+/// …and for this long after it nothing is written at once.
 const SLOW_FOR: Duration = Duration::from_secs(1);
-/// Writers that may wait for the disk at the same time, each with a thread of its own; more wait for their turn.
+/// Writers that may wait for the disk at the same time, each with a thread of its own; others wait for their turn.
 const MAX_BLOCKED_WRITERS: usize = 8;
 
-/// Takes away what the daemon itself keeps in `directory`, where the back end has not done so already.
+/// Removes the daemon's own files in `directory`, if the back end has not done so.
 pub(crate) async fn remove_directory(directory: &Path) -> Result<()> {
     match tokio::fs::remove_dir_all(directory).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -54,8 +54,8 @@ impl Disk {
         Self { opened_at: Instant::now(), slow_until: AtomicU64::new(0), turns }
     }
 
-    /// Does something with files that writes about `n_bytes`. Whoever stops waiting for it stops before it or after it,
-    /// never within.
+    /// Runs file operations that write about `n_bytes`. A caller that stops waiting stops before or after them, never
+    /// within.
     pub(crate) async fn write<T>(&self, n_bytes: usize, work: impl FnOnce() -> T) -> T {
         if n_bytes <= SMALL_BYTES && !self.is_slow() {
             return self.timed(work);
@@ -79,7 +79,7 @@ impl Disk {
     }
 }
 
-/// Does what may block. Where there are several threads, another one takes over this one's tasks.
+/// Runs blocking work. With several threads, another one takes over this one's tasks.
 pub(crate) fn may_block<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => block_in_place(work),
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that runs on the one thread goes on while a writer waits for the disk.
+    /// All other tasks of the only thread continue while a writer waits for the disk.
     async fn check_writer_stops_nobody(disk: &'static Disk, n_bytes: usize) {
         let (thaw, frozen) = mpsc::channel::<()>();
         let (begun, begins) = tokio::sync::oneshot::channel();
@@ -109,7 +109,7 @@ mod tests {
             .await;
         });
         begins.await.unwrap();
-        // Served by the runtime's only worker, which the writer does not hold any more.
+        // Runs on the runtime's only worker, which the writer does not hold any more.
         tokio::spawn(async {}).await.unwrap();
         thaw.send(()).unwrap();
         writer.await.unwrap();
@@ -125,7 +125,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn once_the_disk_is_slow_small_writes_stop_nobody_either() {
         let disk: &Disk = Box::leak(Box::new(Disk::new()));
-        // The sleep is the slow disk.
+        // The sleep simulates the slow disk.
         disk.write(1, || thread::sleep(2 * SLOW)).await;
         assert!(disk.is_slow());
         tokio::spawn(check_writer_stops_nobody(disk, 1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The engine as front ends hold it: opening, closing, looking around.
+//! The engine as front ends use it: opening, closing, listing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     driver::Command,
 };
 
-/// How long closing waits for work that is under way, such as a stop, before it leaves it to the next daemon.
+/// How long closing waits for work in progress, such as a stop, before it leaves it to the next daemon.
 const CLOSE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Decides what happens to sandboxes. Clones share everything; when the last one goes the engine's tasks end, as if the
-/// daemon had died, and the sandboxes live on.
+/// Decides what happens to sandboxes. Clones share everything; when the last one is dropped the engine's tasks end, as
+/// if the daemon had died, and the sandboxes live on.
 #[derive(Debug, Clone)]
 pub struct Engine {
     core: Arc<Core>,
@@ -26,12 +26,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Finds out what works here and begins to take up the sandboxes of an earlier daemon; see [`Engine::settled`].
+    /// Probes the back end and begins to adopt the sandboxes of an earlier daemon; see [`Engine::settled`].
     pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
         Self::open_all(config, store, vec![backend], Arc::new(SystemClock)).await
     }
 
-    /// As [`Engine::open`], with time under someone else's hand.
+    /// Like [`Engine::open`], with another clock.
     pub async fn open_with_clock(
         config: EngineConfig,
         store: Store,
@@ -41,7 +41,7 @@ impl Engine {
         Self::open_all(config, store, vec![backend], clock).await
     }
 
-    /// As [`Engine::open_with_clock`], over several back ends, the default first.
+    /// Like [`Engine::open_with_clock`], over several back ends, the default first.
     pub async fn open_all(
         config: EngineConfig,
         store: Store,
@@ -53,7 +53,7 @@ impl Engine {
         Ok(Self { core, _ends_tasks: Some(ends_tasks) })
     }
 
-    /// For a task of the engine itself, which must not be what keeps the engine going.
+    /// For a task of the engine itself, which must not keep the engine alive.
     pub(crate) fn for_task(&self) -> Self {
         Self { core: Arc::clone(&self.core), _ends_tasks: None }
     }
@@ -62,18 +62,18 @@ impl Engine {
         &self.core
     }
 
-    /// What each back end can do here, the default first. There is at least one.
+    /// The capabilities of each back end, the default first. There is at least one.
     pub fn backends(&self) -> &[Capabilities] {
         self.core.backends.capabilities()
     }
 
-    /// What the default back end can do here.
+    /// The capabilities of the default back end.
     pub fn capabilities(&self) -> &Capabilities {
         &self.backends()[0]
     }
 
-    /// What an operator should know: records that cannot be read or were missing. Nobody can tell in which namespace those are, so who
-    /// may see only one is not told.
+    /// Warnings for an operator: records that cannot be read or were missing. Their namespaces are unknown, so a caller
+    /// of one namespace gets none.
     pub fn warnings(&self, who: &Principal) -> Vec<String> {
         if who.scope != Scope::All {
             return Vec::new();
@@ -85,10 +85,10 @@ impl Engine {
         unreadable.chain(self.core.recovery.warnings()).collect()
     }
 
-    /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.
+    /// Finishes work in progress, releases every sandbox and closes the store. The sandboxes live on.
     pub async fn close(&self) {
         let drivers: Vec<_> = self.core.all();
-        // One that is still being taken up has begun nothing that a next daemon could not do.
+        // A sandbox still being adopted has begun nothing that the next daemon could not do.
         let begun = drivers.iter().filter(|shared| !shared.status.borrow().adopting);
         let closed = begun.map(|shared| async {
             let (reply, closed) = oneshot::channel();
@@ -98,10 +98,10 @@ impl Engine {
         });
         let is_late = timeout(CLOSE_WITHIN, futures_util::future::join_all(closed)).await.is_err();
         if is_late {
-            tracing::warn!("closing does not wait any longer for work under way");
+            tracing::warn!("closing no longer waits for work in progress");
         }
-        // Nobody would end them until the next daemon comes.
-        self.core.volumes.places.close_all().await;
+        // Nobody would end them until the next daemon starts.
+        self.core.volumes.in_use.close_all().await;
         self.core.closing.cancel();
         self.core.drivers.close();
         self.core.drivers.wait().await;
@@ -111,10 +111,10 @@ impl Engine {
                 (status.life.clone(), status.record.state)
             };
             if let Some(life) = life {
-                // One that was held for a copy is not to stand still until the next daemon comes.
+                // A sandbox held for a copy must not stand still until the next daemon starts.
                 if is_late && state == SandboxState::Running {
                     life.instance.resume().await.unwrap_or_else(|error| {
-                        tracing::warn!(sandbox = %shared.label(), %error, "it may stand still");
+                        tracing::warn!(sandbox = %shared.label(), %error, "it may remain paused");
                     });
                 }
                 life.pumps.close();
@@ -126,13 +126,13 @@ impl Engine {
         self.core.store.close().await;
     }
 
-    /// Returns when every sandbox of an earlier daemon is taken up and what was left of others is swept; until then they
-    /// are listed as they were recorded, and requests to one of them wait for it.
+    /// Returns when every sandbox of an earlier daemon is adopted and leftovers are swept; until then they are listed
+    /// as recorded, and requests to one of them wait for it.
     pub async fn settled(&self) {
         self.core.settled().await;
     }
 
-    /// Whether nothing is alive and nothing is being done.
+    /// Whether nothing is alive and no work is in progress.
     pub async fn is_idle(&self) -> bool {
         let is_at_rest = |shared: &Arc<crate::shared::Shared>| {
             let status = shared.status.borrow();

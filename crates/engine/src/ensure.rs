@@ -1,4 +1,4 @@
-//! Making sure that a sandbox exists, and that it runs, before something is done in it.
+//! Makes sure that a sandbox exists and runs, before something is done in it.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::{
     create::{Attempt, earlier},
 };
 
-/// How often an exec is tried in a sandbox that others stop again and again.
+/// How often an exec is tried in a sandbox that others keep stopping.
 const MAX_ATTEMPTS: usize = 3;
-/// How long a stop that is under way may take before its sandbox can be started again.
+/// How long a stop in progress may take before its sandbox can be started again.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a sandbox that another caller is making may take.
 const CREATE_PATIENCE: Duration = Duration::from_secs(30);
@@ -20,9 +20,9 @@ const CREATE_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default)]
 pub struct SandboxIdentity {
     pub namespace: Namespace,
-    /// Whichever has this name or id.
+    /// The sandbox of this name or id.
     pub which: Option<SandboxRef>,
-    /// The one that this request made.
+    /// The sandbox that this request made.
     pub request_id: Option<RequestId>,
 }
 
@@ -41,7 +41,8 @@ impl Ensured {
 }
 
 impl Engine {
-    /// Finds a sandbox, or awaits `make`. Callers with the same request id take turns, so that only the first one makes it.
+    /// Finds a sandbox, or awaits `make`. Callers with the same request id take turns, so that only the first one makes
+    /// it.
     pub async fn ensure_exists<E: From<Error>>(
         &self,
         who: &Principal,
@@ -62,7 +63,7 @@ impl Engine {
         }
         match make.await {
             Ok(made) => Ok(made),
-            // Another caller may have made it meanwhile, which is as good.
+            // Another caller may have made it meanwhile, which is just as good.
             Err(error) => self.made(who, identity).await?.map(Ensured::found).ok_or(error),
         }
     }
@@ -82,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// The sandbox of the wanted name. One that another caller is making is waited for.
+    /// The sandbox of the requested name. Waits for one that another caller is making.
     async fn made(&self, who: &Principal, identity: &SandboxIdentity) -> Result<Option<SandboxView>> {
         let Some(which) = &identity.which else { return Ok(None) };
         match self.sandbox(who, which).await {
@@ -95,15 +96,15 @@ impl Engine {
         }
     }
 
-    /// Starts a sandbox that is stopped; `None` if there was nothing to start. A stop that is under way is waited for: an
-    /// earlier call may have been answered before the sandbox that was started for it is down again.
+    /// Starts a stopped sandbox; `None` if there was nothing to start. Waits for a stop in progress: an earlier call
+    /// may have been answered before the sandbox that was started for it is down again.
     pub async fn ensure_running(&self, who: &Principal, which: &SandboxRef) -> Result<Option<SandboxView>> {
         let view = self.core().find_to_change(who, which).await?.view();
         let is_stopping = match view.state {
             SandboxState::Stopped => false,
             SandboxState::Stopping => true,
             SandboxState::Running if view.draining && view.n_running_execs == 0 => true,
-            // Whatever is wrong with the others, the exec says it.
+            // In other states the exec itself reports the problem.
             _ => return Ok(None),
         };
         if is_stopping {
@@ -112,7 +113,7 @@ impl Engine {
         self.start_sandbox(who, which).await.map(Some)
     }
 
-    /// As [`Engine::exec`], in a sandbox that is started first if it is stopped. Returns the sandbox if it was started.
+    /// Like [`Engine::exec`], but starts a stopped sandbox first. Returns the sandbox if it was started.
     pub async fn exec_ensuring_running(
         &self,
         who: &Principal,

@@ -16,7 +16,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Whether a reader stays for what is still to come.
+/// Whether a reader waits for further entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     No,
@@ -29,20 +29,20 @@ struct Cursor {
     shared: Arc<Shared>,
     exec: ExecId,
     follow: Follow,
-    /// Present while it is not over.
+    /// Present until it is done.
     live: Option<Arc<LiveExec>>,
-    /// Pieces of output that never came into the ledger, as its record tells; and how many of them were told.
+    /// Pieces of output that never reached the ledger, according to its record, and how many of them were reported.
     n_lost: u64,
     n_told: u64,
     is_over: bool,
 }
 
 impl Engine {
-    /// Entries of an exec from number `from` on (1 is the first). What was trimmed is told; what is missing otherwise is an
+    /// Entries of an exec from number `from` on (1 is the first). Trimmed entries are reported; an unreadable one is an
     /// error in its place, and the rest follows.
     ///
-    /// A follower's stream ends after `Exited`. Output that processes left behind may still write after it is read by
-    /// asking again from the next number; that stream ends when nothing more can come.
+    /// A follower's stream ends after `Exited`. Later output of processes left behind is read by asking again from the
+    /// next number; that stream ends when nothing more can come.
     pub async fn exec_entries(
         &self,
         who: &Principal,
@@ -83,7 +83,7 @@ impl Cursor {
                     self.is_over = self.follow == Follow::Yes && entry.is_end();
                     return Some((Ok(entry), self));
                 }
-                // Told, and the reader goes on behind it when asked again.
+                // Reported; the reader continues behind it when asked again.
                 Err(error) => {
                     self.is_over = !matches!(error, store::LedgerError::Damaged { .. });
                     return Some((Err(error::from_ledger(error)), self));
@@ -106,9 +106,9 @@ impl Cursor {
 
     fn news(&self) -> News {
         let is_settled = self.shared.is_settled.subscribe();
-        // Looked at before all else: once it holds, an exec that is open is found below.
+        // Read first: once it is true, an open exec is found below.
         let was_settled = *is_settled.borrow();
-        // Asked for first: opening and closing the ledger are told there.
+        // Subscribed first: it reports the opening and closing of the ledger.
         let progress = self.shared.execs.get(&self.exec).map(|exec| exec.progress.subscribe());
         match (self.ledger.subscribe(&self.exec), progress) {
             (Some(last), _) => News::Growing(last),
@@ -119,12 +119,12 @@ impl Cursor {
     }
 }
 
-/// How more could come.
+/// Where further entries may come from.
 enum News {
     Growing(watch::Receiver<u64>),
-    /// The ledger is about to be opened, or was closed just now.
+    /// The ledger is about to be opened, or was just closed.
     NotOpen(watch::Receiver<Progress>),
-    /// Whether it is open is known only to the guest, which is being asked.
+    /// Only the guest knows whether it is open, and it is being asked.
     NotSettled(watch::Receiver<bool>),
     Over,
 }

@@ -1,5 +1,5 @@
-//! An entry of an exec's ledger, decoded. The bytes that stand for one, in the ledger and in REST's frames, are made and
-//! read in this file and nowhere else.
+//! An entry of an exec's ledger, decoded. Only this file encodes and decodes entries, for the ledger and for REST's
+//! frames.
 
 use bytes::Bytes;
 use guest_protocol::ExitReport;
@@ -10,28 +10,28 @@ use store::{EntryKind, Item};
 /// The code of `Trimmed` in frames. The ledger has no such entries, and no kind with this code.
 const TRIMMED_CODE: u8 = 0;
 
-/// One thing that an exec did, or that was done to it.
+/// One event of an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// From 1, without gaps; of `Trimmed` the last number that is gone.
+    /// From 1, without gaps; for `Trimmed` the last missing number.
     pub number: u64,
-    /// Milliseconds since 1970; 0 of `Trimmed`.
+    /// Milliseconds since 1970; 0 for `Trimmed`.
     pub at_ms: i64,
     pub body: EntryBody,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryBody {
-    /// Without a pid where the ledger's word about it cannot be read.
+    /// Without a pid if the ledger's entry cannot be read.
     Started {
         pid: Option<i32>,
     },
     Stdin(Bytes),
     Stdout(Bytes),
     Stderr(Bytes),
-    /// A piece of what a cell showed besides its output, for a [`crate::RichReader`].
+    /// A piece of a cell's results besides its output, for a [`crate::RichReader`].
     Rich(Bytes),
-    /// `None` where the ledger's word about the end cannot be read.
+    /// `None` if the ledger's entry cannot be read.
     Exited(Option<ExitEntry>),
     /// No process holds the output any more; nothing follows.
     Closed,
@@ -69,7 +69,7 @@ pub(crate) struct StartEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitEntry {
-    /// The guest's report; absent if the guest could not report any more.
+    /// The guest's report; absent if the guest could no longer report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ExitReport>,
     pub outcome: ExecOutcome,
@@ -83,7 +83,7 @@ struct TrimmedEntry {
 }
 
 impl Entry {
-    /// What the command printed, and where.
+    /// The command's output, and its stream.
     pub fn output(&self) -> Option<(OutputStream, &Bytes)> {
         match &self.body {
             EntryBody::Stdout(bytes) => Some((OutputStream::Stdout, bytes)),
@@ -100,7 +100,7 @@ impl Entry {
         }
     }
 
-    /// Whether a follower has seen the last of it.
+    /// Whether it is the last entry for a follower.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self.body, EntryBody::Exited(_) | EntryBody::Closed)
     }
@@ -127,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// Reads what [`Entry::encode`] made; `None` if there is no kind with this code.
+    /// Decodes the result of [`Entry::encode`]; `None` if no kind has this code.
     pub fn decode(number: u64, at_ms: i64, code: u8, data: Bytes) -> Option<Self> {
         let body = match EntryKind::from_code(code) {
             Some(kind) => decode_body(kind, data),
@@ -139,7 +139,7 @@ impl Entry {
         Some(Self { number, at_ms, body })
     }
 
-    /// The facts of an entry that is not a piece of a stream, as JSON.
+    /// The content of an entry that is not a piece of a stream, as JSON.
     pub fn facts(&self) -> Option<serde_json::Value> {
         match self.body {
             EntryBody::Started { .. } | EntryBody::Exited(_) | EntryBody::Trimmed { .. } => {

@@ -1,4 +1,4 @@
-//! From what went wrong below to what a caller is told: one table for each neighbour.
+//! Maps lower-level errors to callers' errors: one table for each neighbour.
 
 use std::{fmt::Display, path::Path};
 
@@ -10,7 +10,7 @@ use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
 
-/// Longest text of a guest's that is shown to a caller. Guests are hostile; their messages are for people.
+/// Longest guest's text shown to a caller. Guests are hostile; their messages are for people.
 const MAX_GUEST_MESSAGE_CHARS: usize = 1024;
 
 pub(crate) fn from_store(error: StoreError) -> Error {
@@ -50,7 +50,7 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
     Error::new(kind, error.to_string()).with_next(hint.map(Next::Advice)).with_source(error)
 }
 
-/// Not all that an exec printed came into its ledger.
+/// Some of an exec's output did not reach its ledger.
 pub(crate) fn lost_output(exec: &sandbox::ExecId, n_lost: u64) -> Error {
     let message =
         format!("{n_lost} pieces of what exec {exec} printed are lost: they could not be written down");
@@ -71,7 +71,7 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
     Error::new(kind, format!("{subject}: {error}")).with_next(next).with_source(error)
 }
 
-/// What a back end does without.
+/// The back end lacks this capability.
 pub(crate) fn not_had(backend: BackendKind, what: Capability) -> Error {
     Error::new(ErrorKind::Unsupported, format!("the back end {backend} has no {what}"))
         .about(Thing::Backend, backend.as_str())
@@ -89,7 +89,7 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
         GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
             Error::new(ErrorKind::Unavailable, format!("{subject} does not answer: {error}"))
-                .with_hint(format!("Look at {subject} and restart it if it stays silent."))
+                .with_hint(format!("Inspect {subject}, and restart it if it stays silent."))
                 .with_source(error)
         }
         GuestError::Foreign(_) | GuestError::TooOld { .. } => Error::new(
@@ -118,17 +118,19 @@ fn from_failure(failure: Failure, subject: &Subject) -> Error {
         FailureKind::Internal => ErrorKind::Internal,
     };
     let next = (failure.kind == FailureKind::LimitReached).then(|| {
-        Next::Advice(format!("Free what is used up inside {subject}, or create one with higher limits."))
+        Next::Advice(format!(
+            "Free the exhausted resource inside {subject}, or create one with higher limits."
+        ))
     });
     Error::new(kind, readable(&failure.message)).with_next(next).with_source(failure)
 }
 
-/// Text from a guest, fit to be shown: no control characters, not endless.
+/// Text from a guest, made safe to show: bounded, without control characters.
 pub(crate) fn readable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_GUEST_MESSAGE_CHARS).collect()
 }
 
-/// Refuses an action that the lifecycle does not allow now, and says what would.
+/// Refuses an action in the wrong state, and names the next step.
 pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action) -> Error {
     let name = sandbox.name.clone();
     let next = match (state, action) {
@@ -161,12 +163,13 @@ pub(crate) fn no_such_exec(exec: impl Display, sandbox: &Subject) -> Error {
     no_such_session(&exec).reworded(|words| format!("{words} in {sandbox}"))
 }
 
-/// As [`no_such_exec`], where the caller named no sandbox: the same words whether it never was or is someone else's.
+/// Like [`no_such_exec`], for a caller who named no sandbox: the same words whether it never existed or is someone
+/// else's.
 pub(crate) fn no_such_session(exec: impl Display) -> Error {
     Error::no_such(Thing::Exec, exec.to_string())
 }
 
-/// Our own files on the host.
+/// Errors of our own files on the host.
 pub(crate) fn from_io(what: &str, path: &Path, source: std::io::Error) -> Error {
     let hint = match source.kind() {
         std::io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! Facts in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
+//! Events in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
 
 use futures_util::{StreamExt, stream};
 use sandbox::{Event, EventKind, ExecId, Namespace, Result, SandboxId, SandboxName};
@@ -7,12 +7,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{Engine, Follow, Principal, core::Core, error};
 
-/// Events on their way to the store; whoever makes one more waits.
+/// Events queued for the store; further senders wait.
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Events read at once for one reader.
 const EVENTS_PER_READ: u32 = 256;
 
-/// Where events are put. Clones share one queue.
+/// The queue of events. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct EventLog {
     queue: mpsc::Sender<Message>,
@@ -27,7 +27,7 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// About which sandbox an event is.
+/// The sandbox that an event is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) id: SandboxId,
@@ -46,11 +46,11 @@ impl EventLog {
     }
 
     pub(crate) async fn emit(&self, event: NewEvent) {
-        // Fails only once the engine is closing, when nobody could store it.
+        // Fails only while the engine is closing, when nobody could store it.
         drop(self.queue.send(Message::Event(event)).await);
     }
 
-    /// Returns when what was emitted before is stored.
+    /// Returns when everything emitted before is stored.
     pub(crate) async fn flush(&self) {
         let (reply, flushed) = oneshot::channel();
         drop(self.queue.send(Message::Flush(reply)).await);
@@ -77,7 +77,7 @@ async fn keep(store: Store, mut inbox: mpsc::Receiver<Message>, tell: watch::Sen
     }
 }
 
-/// Numbers only grow, so the last one is found by asking, as in a dictionary, whether there is one from here on.
+/// Finds the last number by bisection, since numbers only grow.
 async fn last_number(store: &Store) -> Result<u64, StoreError> {
     let Some(first) = store.events(0, 1).await?.first().map(|event| event.number) else { return Ok(0) };
     let (mut known, mut step) = (first, 1_u64);
@@ -122,7 +122,7 @@ struct Reader {
 }
 
 impl Engine {
-    /// Facts from number `from` on, without gaps; `None`: only what comes from now on.
+    /// Events from number `from` on, without gaps; `None`: only future ones.
     pub async fn events(
         &self,
         who: &Principal,
@@ -152,10 +152,10 @@ impl Engine {
 }
 
 impl Reader {
-    /// The next events, waiting for one where the reader follows.
+    /// The next events; a follower waits for one.
     async fn step(mut self) -> Result<Option<(Vec<Event>, Self)>> {
         loop {
-            // Marked as seen before reading, so that what is stored meanwhile wakes us again.
+            // Marked as seen before reading, so that an event stored meanwhile wakes us again.
             self.last.borrow_and_update();
             let events = self.store.events(self.next, EVENTS_PER_READ).await.map_err(error::from_store)?;
             if let Some(event) = events.last() {

@@ -23,12 +23,12 @@ use crate::{
 
 /// Highest signal number of Linux.
 const MAX_SIGNAL: i32 = 64;
-/// As much of a cell's first line as stands in lists.
+/// How much of a cell's first line lists show.
 const MAX_SHOWN_CODE_CHARS: usize = 80;
 
 impl Engine {
-    /// Starts a command and returns as soon as it runs, or has turned out not to start (state `Done`, outcome
-    /// `NotStarted`). The same `requestId` again returns the exec of the first request.
+    /// Starts a command and returns as soon as it runs, or has failed to start (state `Done`, outcome `NotStarted`). A
+    /// repeated `requestId` returns the exec of the first request.
     pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
         spec.check().map_err(Error::from)?;
         let shared = self.core().find_to_change(who, which).await?;
@@ -43,7 +43,7 @@ impl Engine {
         let stored = self.core().store.execs(shared.subject.id.clone()).await.map_err(error::from_store)?;
         let newest = |record: ExecRecord| shared.execs.get(&record.id).map_or(record, |exec| exec.record());
         let records: Vec<_> = stored.into_iter().map(newest).collect();
-        // The last entry of old ones is read from their files.
+        // The last entry of an old exec is read from its file.
         let views = tokio::task::spawn_blocking(move || {
             records.into_iter().map(|record| view_of(&shared, record)).collect()
         });
@@ -58,17 +58,17 @@ impl Engine {
         Ok(view_of(&shared, record))
     }
 
-    /// The sandbox that an exec belongs to, for callers who know only the exec. Ids are unique over all sandboxes; an exec
-    /// in a sandbox that `who` may not see does not exist.
+    /// The sandbox of an exec, for callers who know only the exec. Ids are unique over all sandboxes; an exec in an
+    /// invisible sandbox does not exist.
     pub async fn exec_sandbox(&self, who: &Principal, exec: &ExecId) -> Result<SandboxId> {
-        // The record stands in the store before the exec begins.
+        // The record is stored before the exec begins.
         let record = self.core().store.exec(exec.clone()).await.map_err(error::from_store)?;
         let sandbox = record.map(|record| record.sandbox);
         let is_seen = |id: &SandboxId| self.core().find(who, &SandboxRef::from(id)).is_ok();
         sandbox.filter(is_seen).ok_or_else(|| error::no_such_session(exec))
     }
 
-    /// Returns when the exec is done, or as it is when `time` has passed.
+    /// Returns when the exec is done, or its current state when `time` has passed.
     pub async fn wait_exec(
         &self,
         who: &Principal,
@@ -92,9 +92,9 @@ impl Engine {
         Ok(view_of(&shared, record))
     }
 
-    /// Writes to the exec's stdin, and ends it where `close`. Returns the bytes that went in.
+    /// Writes to the exec's stdin, and closes it if `close`. Returns the number of bytes written.
     ///
-    /// What is written is in the ledger too. A caller who goes away stops the rest.
+    /// The bytes are recorded in the ledger too. A caller who goes away stops the rest.
     pub async fn exec_stdin(
         &self,
         who: &Principal,
@@ -175,7 +175,7 @@ impl Engine {
             .ok_or_else(|| error::no_such_exec(exec, &shared.label()))
     }
 
-    /// An exec that has not ended, with the place that it runs in.
+    /// An exec that has not ended, with its instance.
     async fn running(
         &self,
         shared: &Changeable,
@@ -204,7 +204,7 @@ impl Engine {
     }
 }
 
-/// Bytes for stdin, written to the ledger before they go in.
+/// Bytes for stdin, recorded in the ledger before they are sent.
 fn recorded(bytes: ByteStream, exec: &Arc<LiveExec>, core: &Arc<Core>) -> ByteStream {
     let (exec, core) = (Arc::clone(exec), Arc::clone(core));
     bytes
@@ -238,7 +238,7 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
         id: record.id,
         sandbox: record.sandbox,
         command: shown_command(&record.spec),
-        // Its end is known before the store has it; never show one without the other.
+        // Its end is known before the store has it; the two are always shown together.
         state: if record.outcome.is_some() { ExecState::Done } else { record.state },
         outcome: record.outcome,
         pid: record.pid,
@@ -253,7 +253,7 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
     }
 }
 
-/// The command; for a cell its language and the first line of its code.
+/// The command; for a cell, its language and the first line of its code.
 fn shown_command(spec: &ExecSpec) -> Vec<String> {
     let Some(cell) = &spec.cell else { return spec.command.clone() };
     let line = cell.code.lines().find(|line| !line.trim().is_empty()).unwrap_or("");

@@ -1,5 +1,5 @@
-//! Files of sandboxes and volumes, watching, and ports: asked of a guest, which a pause leaves awake. A volume has a guest of its
-//! own that sees the volume as its root and nothing else, so links lead nowhere but into the volume.
+//! Files of sandboxes and volumes, watching, and ports: requests to a guest, which stays awake during a pause. A volume
+//! has a guest of its own whose root is the volume, so links lead only into the volume.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::{
     volumes::{Held, Room},
 };
 
-/// Longest path that the kernel takes, without its NUL.
+/// Longest path that the kernel accepts, without its NUL.
 const MAX_PATH_BYTES: usize = 4095;
 const MAX_PATTERN_BYTES: usize = 4096;
-/// Most that one listing, glob or grep may ask for: the answer is one frame.
+/// Most results of one listing, glob or grep: the answer is one frame.
 const MAX_RESULTS: u32 = 10_000;
-/// All permission bits there are.
+/// All permission bits.
 const MAX_MODE: u32 = 0o7777;
 
-/// Whose files are meant.
+/// The owner of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilesOf<'a> {
     Sandbox(&'a SandboxRef),
@@ -68,7 +68,7 @@ pub struct GrepQuery {
     /// A glob that file names must match.
     pub include: Option<String>,
     pub ignore_case: bool,
-    /// The pattern is text, not a regular expression.
+    /// The pattern is plain text, not a regular expression.
     pub literal: bool,
     pub limit: u32,
 }
@@ -93,7 +93,7 @@ impl Engine {
         entry(self.ask_guest(who, which.into(), &stat_request(path, follow)?).await?)
     }
 
-    /// Entries of a directory, or of all beneath it, sorted; at most `limit`.
+    /// Entries of a directory, or of its whole tree, sorted; at most `limit`.
     pub async fn list(
         &self,
         who: &Principal,
@@ -165,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// Writes a file and returns its bytes. Replacing is whole or not at all, also when the caller goes away or a volume's quota
-    /// is passed in the middle.
+    /// Writes a file and returns its size. Replacing is whole or not at all, even if the caller goes away or a volume's
+    /// quota is exceeded in the middle.
     pub async fn write_file(
         &self,
         who: &Principal,
@@ -286,8 +286,8 @@ impl Engine {
         }
     }
 
-    /// Unpacks a tar stream into the directory `path`; returns the bytes it read. Under a volume's quota that is only measured,
-    /// the stream's own bytes count, each header as a whole block, and what is unpacked by then stays.
+    /// Unpacks a tar stream into the directory `path`; returns the bytes read. Under a volume's measured quota, the
+    /// stream's own bytes count, each header as a whole block, and the files unpacked by then stay.
     pub async fn unpack(
         &self,
         who: &Principal,
@@ -300,7 +300,7 @@ impl Engine {
         self.upload(who, which.into(), &request, bytes, self.core().config.deadlines.long_answer).await
     }
 
-    /// Changes beneath `path`, until the stream is dropped or the sandbox stops.
+    /// Changes below `path`, until the stream is dropped or the sandbox stops.
     pub async fn watch(
         &self,
         who: &Principal,
@@ -338,7 +338,7 @@ impl Engine {
         Ok(stream.hold(entered))
     }
 
-    /// The guest that this request may be sent to.
+    /// The guest for this request, if the caller may use it.
     async fn enter(&self, who: &Principal, which: FilesOf<'_>, request: &Request) -> Result<Entered> {
         let properties = request.properties();
         if properties.changes {
@@ -372,7 +372,7 @@ impl Engine {
         self.enter(who, which.into(), request).await?.ask(request).await
     }
 
-    /// A request that is done or refused, with nothing to tell.
+    /// A request without a result.
     pub(crate) async fn order(
         &self,
         who: &Principal,
@@ -422,7 +422,7 @@ impl Engine {
     }
 }
 
-/// A guest that stays for as long as this is held.
+/// A guest that is kept while this is held.
 #[derive(Debug)]
 enum Entered {
     Sandbox { life: Arc<Life>, _guard: ActivityGuard },
@@ -441,7 +441,7 @@ impl Entered {
         ask(self.client(), request).await
     }
 
-    /// What is sent to a volume with a measured quota breaks off where it would pass it.
+    /// Ends an upload that would exceed a volume's measured quota.
     fn bounded(&mut self, request: &Request, bytes: ByteStream) -> ByteStream {
         match self {
             Self::Volume { room, .. } => match room.take() {
@@ -503,7 +503,7 @@ pub(crate) fn listing(answer: Answer, limit: u32) -> Result<Listing> {
     }
 }
 
-/// What the guest said, and whose guest it is.
+/// The guest's answer, and the sandbox or volume it belongs to.
 pub(crate) struct Answer(pub(crate) Response, pub(crate) Subject);
 
 impl Answer {
@@ -512,7 +512,7 @@ impl Answer {
     }
 }
 
-/// The guest stays, and it counts as work, until the stream is dropped.
+/// Keeps the guest, and counts as work, until the stream is dropped.
 fn held(bytes: ByteStream, entered: Entered) -> ByteStream {
     bytes
         .inspect(move |_| {

@@ -1,7 +1,7 @@
-//! Images, for callers: who may do what with them, and what went wrong in words for people.
+//! Images, for callers: permissions, and errors in words for people.
 //!
-//! Images are the host's: every namespace sees them, and only who may do everything names or removes them. Else one tenant
-//! could put an image of theirs under the name that another one uses.
+//! Images belong to the host: every namespace sees them, and only callers with full access name or remove them.
+//! Otherwise one tenant could put its own image under a name that another one uses.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -37,7 +37,8 @@ impl Engine {
         Ok(image)
     }
 
-    /// Gets what `reference` stands for in its registry now. Dropping the future gives it up; what was downloaded is kept.
+    /// Pulls the image that `reference` names in its registry now. Dropping the future cancels it; downloaded data is
+    /// kept.
     pub async fn pull_image(
         &self,
         who: &Principal,
@@ -45,7 +46,7 @@ impl Engine {
         options: PullOptions,
         progress: Progress,
     ) -> Result<ImageDetail> {
-        // Whoever sits between us and such a registry decides what all namespaces get under this name.
+        // An attacker between us and such a registry would decide what all namespaces get under this name.
         let images = if options.insecure {
             self.core().images_to_name(who).await?
         } else {
@@ -68,7 +69,7 @@ impl Engine {
         let loaded = images.load(archive, platform).await.map_err(from_images)?;
         let mut details: Vec<ImageDetail> = Vec::with_capacity(loaded.len());
         for image in &loaded {
-            // One with several names may come once for each.
+            // An image with several names may come once for each.
             if details.iter().all(|known| known.summary.digest != image.digest) {
                 details.push(detail(images, image).await?);
             }
@@ -76,7 +77,7 @@ impl Engine {
         Ok(details)
     }
 
-    /// An image of one layer from the tar of a root file system.
+    /// Makes an image of one layer from the tar of a root file system.
     pub async fn import_image(
         &self,
         who: &Principal,
@@ -105,7 +106,8 @@ impl Engine {
         self.core().images_to_name(who).await?.tag(name, further).await.map_err(from_images)
     }
 
-    /// Takes a name away, and with its last one the image. By force also while it is used: then it goes with its last user.
+    /// Removes a name, and with the last name the image. By force even while it is in use: then it goes with its last
+    /// user.
     pub async fn remove_image(&self, who: &Principal, name: &str, force: Force) -> Result<Freed> {
         let in_use = match force {
             Force::Yes => InUse::Untag,
@@ -124,7 +126,7 @@ impl Engine {
     }
 }
 
-/// Who uses an image is nobody's business who is of one namespace.
+/// Hides an image's users from callers of one namespace.
 fn hide_strangers(who: &Principal, image: &mut ImageSummary) {
     if who.scope != Scope::All {
         image.used_by.clear();
@@ -135,16 +137,16 @@ async fn detail(images: &Images, image: &Image) -> Result<ImageDetail> {
     images.inspect(image.digest.as_str()).await.map_err(from_images)
 }
 
-/// How long a registry that was out of reach is not asked again for an image that the host can stand in for.
+/// How long an unreachable registry is not asked again for an image that the host can stand in for.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
-/// Most registries that are remembered as out of reach.
+/// Most registries remembered as unreachable.
 const MAX_UNREACHABLE: usize = 16;
 
-/// The store of images, opened by the first who needs it.
+/// The image store, opened on first use.
 #[derive(Debug, Default)]
 pub(crate) struct ImageStore {
     opened: OnceCell<Images>,
-    /// Registries that were out of reach lately: since when, and why.
+    /// Recently unreachable registries: since when, and why.
     unreachable: Mutex<HashMap<String, (Instant, String)>>,
 }
 
@@ -165,36 +167,37 @@ impl ImageStore {
     }
 }
 
-/// Tells the store of images who uses them, from the engine's records.
+/// Reports the users of images, from the engine's records, to the image store.
 #[derive(Debug)]
 struct Records(Weak<Core>);
 
 impl Users for Records {
     fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
-        // Without the engine, or while a sandbox is not known, nobody can tell.
+        // Without the engine, or while a sandbox is unknown, the users are unknown.
         let core = self.0.upgrade()?;
         core.knows_all_sandboxes().then(|| core.image_users())
     }
 }
 
-/// Takes away what an earlier daemon left half-made. Only when every sandbox is known: nothing that one uses may be taken.
+/// Removes images that an earlier daemon left half-made. Only when every sandbox is known, so that nothing in use is
+/// removed.
 pub(crate) async fn open_behind(core: &Arc<Core>) {
     if core.config.images.is_none() || !core.config.home.join("images").exists() {
         return;
     }
     if let Err(error) = core.images().await {
-        tracing::warn!(%error, "the images cannot be opened; tried again when they are needed");
+        tracing::warn!(%error, "the images cannot be opened; will retry when they are needed");
     }
 }
 
-/// An image that has lost its names goes with its last user. Behind: nobody who removes a sandbox waits for that.
+/// Removes an unnamed image with its last user, in the background: the removal of a sandbox does not wait for that.
 pub(crate) fn user_gone(core: &Arc<Core>, shared: &Shared) {
     if shared.image_digest.is_some() {
         collect_behind(core);
     }
 }
 
-/// Takes away whatever has no name and no user any more, while nobody waits for it.
+/// Removes every image without a name and a user, in the background.
 pub(crate) fn collect_behind(core: &Arc<Core>) {
     let Some(images) = core.images.opened.get().cloned() else { return };
     let closing = core.closing.clone();
@@ -226,12 +229,12 @@ impl Core {
         self.images.opened.get_or_try_init(open).await.map_err(from_images)
     }
 
-    /// The image with exactly this manifest, if it is here.
+    /// The image with exactly this manifest, if it is stored here.
     pub(crate) async fn image_by_digest(self: &Arc<Self>, digest: &str) -> Result<Image> {
         self.images().await?.get(digest).await.map_err(from_images)
     }
 
-    /// Writes the image with this digest for a snapshot that is made on it, which brings along what it is called.
+    /// Writes the image with this digest, and its name, for a snapshot made on it.
     pub(crate) async fn save_image_to(
         self: &Arc<Self>,
         digest: &str,
@@ -242,7 +245,7 @@ impl Core {
         images.save_with_names(image, writer, Format::Oci).await.map_err(from_images)
     }
 
-    /// Takes in the image with this digest, for a snapshot that is made on it.
+    /// Loads the image with this digest, for a snapshot made on it.
     pub(crate) async fn load_image_from(
         self: &Arc<Self>,
         who: &Principal,
@@ -260,8 +263,8 @@ impl Core {
         }
     }
 
-    /// Everybody who uses an image, by its digest. Sandboxes that are just being made count: from the moment they have a
-    /// place in the registry nobody else needs to hold the image for them.
+    /// All users of each image, by digest. Sandboxes in the making count: once registered, nothing else needs to hold
+    /// the image for them.
     fn image_users(&self) -> BTreeMap<Digest, Vec<String>> {
         let mut users: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
         let mut uses = |digest: &str, user: String| {
@@ -289,7 +292,7 @@ impl Core {
         self.images_of(who).await
     }
 
-    /// For what changes what a name stands for, in every namespace.
+    /// For changes of what a name means, in every namespace.
     pub(crate) async fn images_to_name(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
         who.may_change()?;
         if who.scope != Scope::All {
@@ -301,12 +304,12 @@ impl Core {
     }
 }
 
-/// The same of an image that its registry was asked for.
+/// The same for an error of the image's registry.
 fn from_registry(error: ::images::Error) -> Error {
     let is_missing = matches!(error, ::images::Error::NotFound { .. });
     let error = from_images(error);
     match is_missing {
-        true => error.with_hint("Check the image's name and tag: the registry has none such."),
+        true => error.with_hint("Check the image's name and tag: the registry has no such image."),
         false => error,
     }
 }
@@ -338,9 +341,9 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unavailable { .. } => (
             ErrorKind::Unavailable,
-            "Check the registry's name and the network, then try again: what was downloaded is kept.",
+            "Check the registry's name and the network, then try again: the downloaded part is kept.",
         ),
-        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: what was downloaded is kept."),
+        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: the downloaded part is kept."),
         E::Corrupt { .. } | E::Refused { .. } => {
             (ErrorKind::InvalidRequest, "The image or archive is damaged or hostile; get it from elsewhere.")
         }
@@ -354,7 +357,7 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         ),
         E::NoImages => (
             ErrorKind::Unsupported,
-            "It is no image archive; a root file system in a tar becomes an image by an import.",
+            "It is not an image archive; a root file system in a tar becomes an image by an import.",
         ),
         E::Compression { .. } => (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all."),
         E::Unsupported { .. } => (ErrorKind::Unsupported, "Use another image, or another platform of it."),

@@ -1,5 +1,5 @@
-//! Keys: made, listed, revoked by the daemon's owner; recognised for everyone else. All of them are in memory, so that
-//! finding out who asks reads no file.
+//! Keys: made, listed and revoked by the daemon's owner; recognised for everyone else. All of them are in memory, so
+//! that authentication reads no file.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use crate::{
     secret::{self, Hash},
 };
 
-/// Keys that open something.
+/// Most valid keys.
 const MAX_KEYS: usize = 10_000;
-/// Revoked and expired keys that are remembered, so that a list and a refusal can say what became of them.
+/// Revoked and expired keys that are remembered, so that lists and refusals can explain them.
 const MAX_ENDED_KEYS: usize = 1000;
-/// How fine the time of the last use is.
+/// Precision of the time of the last use.
 const LAST_USED_EVERY: Duration = Duration::from_secs(60);
 
-/// A key in the moment it is made: the secret exists nowhere else and is not told again.
+/// A new key: its secret exists nowhere else and is not shown again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewKey {
     pub key: KeyView,
@@ -41,11 +41,10 @@ impl fmt::Debug for NewKey {
     }
 }
 
-/// Every key there is.
 #[derive(Debug)]
 pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,
-    /// Counts revocations; whoever waits for the end of a key sleeps on it.
+    /// Counts revocations; waiters for the end of a key sleep on it.
     revocations: watch::Sender<u64>,
 }
 
@@ -57,11 +56,11 @@ impl Keys {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, KeyRecord>> {
-        // Every change in there is one insert, remove or assignment; a panic elsewhere leaves it whole.
+        // Every change in there is one insert, remove or assignment; a panic elsewhere leaves it consistent.
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses whoever came with a key that has ended meanwhile: a front end may hold a principal for hours.
+    /// Refuses a caller whose key has ended meanwhile: a front end may hold a principal for hours.
     pub(crate) fn admit(&self, who: &Principal, now: Timestamp) -> Result<()> {
         let Some(id) = &who.key else { return Ok(()) };
         match self.lock().get(id) {
@@ -70,17 +69,17 @@ impl Keys {
         }
     }
 
-    /// Who holds the key of this id; nobody when it has ended.
+    /// The principal of the key with this id; none if the key has ended.
     pub(crate) fn principal(&self, id: &KeyId, now: Timestamp) -> Option<Principal> {
         let keys = self.lock();
         let key = &keys.get(id)?.key;
         key.ended_at(now).is_none().then(|| Principal::of_key(key))
     }
 
-    /// The key that this secret opens, whether it has ended or not.
+    /// The key with this secret, whether it has ended or not.
     fn find(&self, secret: &str) -> Option<KeyView> {
         let id = secret::id_of(secret);
-        // Only the hash is fetched before the comparison: whether there is such an id should not show in the time either.
+        // Only the hash is fetched before the comparison: the time taken must not reveal whether the id exists either.
         let expected: Option<Hash> = id.as_ref().and_then(|id| self.lock().get(id).map(|record| record.hash));
         if !secret::matches(secret, expected.as_ref()) {
             return None;
@@ -88,7 +87,7 @@ impl Keys {
         self.lock().get(&id?).map(|record| record.key.clone())
     }
 
-    /// Notes that a key is in use. Says whether that is worth writing down.
+    /// Records that a key is in use. Returns whether that is worth storing.
     fn touch(&self, id: &KeyId, now: Timestamp) -> bool {
         let mut keys = self.lock();
         let Some(KeyRecord { key, .. }) = keys.get_mut(id) else { return false };
@@ -99,7 +98,7 @@ impl Keys {
         !is_known
     }
 
-    /// By id or label. Of several keys with one label all but one are revoked; that one is meant.
+    /// By id or label. If several keys have one label, all but one are revoked; that one is meant.
     fn named(&self, which: &str) -> Option<KeyView> {
         let keys = self.lock();
         let mut found: Vec<_> = keys
@@ -111,7 +110,7 @@ impl Keys {
         found.first().map(|key| (*key).clone())
     }
 
-    /// The key that expired and still has this label, which nobody revoked.
+    /// The expired key that still has this label and was not revoked.
     fn expired_holder(&self, label: &KeyLabel, now: Timestamp) -> Option<KeyId> {
         let keys = self.lock();
         let mut all = keys.values().map(|record| &record.key);
@@ -130,7 +129,7 @@ impl Keys {
         self.revocations.send_modify(|count| *count += 1);
     }
 
-    /// Ended keys beyond those that are remembered, taken out.
+    /// Removes and returns the ended keys beyond those that are remembered.
     fn take_forgotten(&self, now: Timestamp) -> Vec<KeyId> {
         let mut keys = self.lock();
         let mut ended: Vec<_> = keys
@@ -154,7 +153,7 @@ impl Core {
 }
 
 impl Engine {
-    /// Makes a key. Its secret is in the answer and nowhere else.
+    /// Makes a key. Its secret is only in the answer.
     pub async fn create_key(&self, who: &Principal, spec: KeySpec) -> Result<NewKey> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -180,7 +179,7 @@ impl Engine {
         };
         let record = KeyRecord { key: key.clone(), hash: secret::hash(&secret) };
         whole(core, |core| async move {
-            // What has expired needs its label no longer.
+            // An expired key no longer needs its label.
             if let Some(label) = &record.key.label
                 && let Some(id) = core.keys.expired_holder(label, now)
             {
@@ -200,7 +199,7 @@ impl Engine {
         Ok(NewKey { key, secret })
     }
 
-    /// Oldest first, those that were revoked too.
+    /// Oldest first, including revoked ones.
     pub async fn keys(&self, who: &Principal) -> Result<Vec<KeyView>> {
         who.may_manage_keys()?;
         let mut all: Vec<_> = self.core().keys.lock().values().map(|record| record.key.clone()).collect();
@@ -208,7 +207,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Ends a key, named by its id or its label, at once and for good. Revoking what is revoked is fine.
+    /// Ends a key, named by its id or its label, at once and for good. Revoking it twice is fine.
     pub async fn revoke_key(&self, who: &Principal, which: &str) -> Result<KeyView> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -223,7 +222,7 @@ impl Engine {
         Ok(key)
     }
 
-    /// Who holds this secret. What is wrong with a key is told only to who proved to hold it.
+    /// The principal with this secret. Only a caller who proved to hold a key is told what is wrong with it.
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
         let core = self.core();
         let key = core.keys.find(secret).ok_or_else(unknown_key)?;
@@ -258,7 +257,7 @@ impl Engine {
     }
 }
 
-/// Does it wholly, also when the caller goes away in the middle: what the store knows, memory must know too.
+/// Completes the work even if the caller goes away in the middle: store and memory must agree.
 async fn whole<F>(core: &Arc<Core>, work: impl FnOnce(Arc<Core>) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
@@ -277,7 +276,7 @@ fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
         .with_next(Next::MakeKey))
 }
 
-/// The same words whatever is wrong: an unknown key, a wrong secret, text that is no key.
+/// The same words whatever is wrong: an unknown key, a wrong secret, text that is not a key.
 fn unknown_key() -> Error {
     Error::new(ErrorKind::Unauthenticated, "the key is not known").with_next(Next::MakeKey)
 }

@@ -1,7 +1,7 @@
 //! The engine: decides what happens to sandboxes, and is the only thing that front ends call.
 //!
-//! One driver task owns each sandbox; the record is written before the effect; what an exec prints goes to a ledger that
-//! outlives the daemon. Front ends authenticate and hand over a [`Principal`]; every refusal comes from here.
+//! One driver task owns each sandbox; the record is written before the effect; an exec's output goes to a ledger that
+//! outlives the daemon. Front ends authenticate and pass a [`Principal`]; every refusal comes from here.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -101,5 +101,5 @@ pub use crate::{
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 
-/// Bytes on their way, pulled by the reader; dropping it stops whoever sends.
+/// A stream of bytes, pulled by the reader; dropping it stops the sender.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;

@@ -1,4 +1,4 @@
-//! Start, stop, pause, resume, restart, remove, wait, drain, renew: asked here, done by the driver.
+//! Start, stop, pause, resume, restart, remove, wait, drain, renew: requested here, performed by the driver.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -24,7 +24,7 @@ use crate::{
     shared::{Activity, Gone, Shared},
 };
 
-/// Whether removing stops what runs first.
+/// Whether a removal stops a running sandbox first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Force {
     No,
@@ -45,8 +45,8 @@ impl Engine {
         self.command(who, which, |reply| Command::Resume { reply }).await
     }
 
-    /// Asks the workload to end, and ends it by force after `grace`. Files stay. Stopping what is stopped is fine; stopping
-    /// again with less grace while it stops shortens the wait.
+    /// Asks the workload to end, and kills it after `grace`. Files stay. Stopping a stopped sandbox is fine; stopping
+    /// again with less grace shortens the wait.
     pub async fn stop_sandbox(
         &self,
         who: &Principal,
@@ -69,7 +69,7 @@ impl Engine {
 
     /// Deletes record, files and logs.
     pub async fn remove_sandbox(&self, who: &Principal, which: &SandboxRef, force: Force) -> Result<()> {
-        // Before the look at what cannot be read, which has no other guard.
+        // Checked before unreadable records, which have no other guard.
         who.may_change()?;
         self.core().keys.admit(who, self.core().clock.now())?;
         if force == Force::Yes
@@ -81,11 +81,11 @@ impl Engine {
         ask(&shared, |reply| Command::Remove { force, reply }).await
     }
 
-    /// What cannot be read can still be cleared away: everything is found by the id alone.
+    /// A sandbox with an unreadable record can still be removed: everything is found by the id alone.
     async fn remove_corrupt(&self, id: &sandbox::SandboxId) -> Result<()> {
         let core = self.core();
         let label = Subject::new(Thing::Sandbox, id.as_str());
-        // Nobody knows which of them had it.
+        // It is unknown which of them had it.
         for backend in core.backends.all() {
             backend.remove(id).await.map_err(|error| error::from_backend(error, &label))?;
         }
@@ -98,7 +98,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns when the sandbox is in `state`; fails with `TimedOut`, or at once when it can no longer get there.
+    /// Returns when the sandbox is in `state`; fails with `TimedOut`, or at once if it can no longer get there.
     pub async fn wait_sandbox(
         &self,
         who: &Principal,
@@ -142,8 +142,8 @@ impl Engine {
         }
     }
 
-    /// Takes no new execs, and stops when the running ones have ended. After `time` it takes new ones again, unless someone
-    /// else still waits for it to run dry.
+    /// Accepts no new execs, and stops when the running ones have ended. After `time` it accepts new ones again, unless
+    /// another caller still waits for the drain.
     pub async fn drain_sandbox(
         &self,
         who: &Principal,
@@ -156,7 +156,7 @@ impl Engine {
         match drained {
             Some(result) => result.map(|()| shared.view()),
             None => {
-                // Only fails where the driver has gone, and the drain with it.
+                // Only fails if the driver is gone, and the drain with it.
                 shared.inbox.send(Command::EndDrain { caller }).await.unwrap_or(());
                 let n_left = shared.view().n_running_execs;
                 Err(Error::new(
@@ -168,8 +168,8 @@ impl Engine {
         }
     }
 
-    /// Replaces its lifetime, counted from now. Refused when it comes too late: whoever is told that it is renewed finds it as
-    /// it was. One that is removed at its end can be renewed while it is stopped, since its time runs on.
+    /// Replaces its lifetime, counted from now. Refused if it comes too late: a renewed sandbox is unchanged. A sandbox
+    /// that is removed at its end can be renewed while stopped, since its time runs on.
     pub async fn renew_sandbox(
         &self,
         who: &Principal,
@@ -205,7 +205,7 @@ impl Engine {
         command: impl FnOnce(Reply<()>) -> Command,
     ) -> Result<SandboxView> {
         let shared = self.core().find_to_change(who, which).await?;
-        // Held only over the request itself: a sandbox must be able to stop by being idle while someone waits for that.
+        // Held only during the request itself: a sandbox must be able to go idle while a caller waits for that.
         drop(Activity::begin(&shared.activity, Arc::clone(&self.core().clock)));
         ask(&shared, command).await?;
         Ok(shared.view())
@@ -244,7 +244,7 @@ pub(crate) async fn ask<T>(shared: &Changeable, command: impl FnOnce(Reply<T>) -
     answer.await.map_err(|_dropped| gone())?
 }
 
-/// `None` when the time passed first.
+/// `None` if the time passed first.
 pub(crate) async fn with_timeout<T>(time: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
     match time {
         Some(time) => timeout(time, work).await.ok(),

@@ -1,8 +1,8 @@
-//! Signed links: whoever has one may read one file, or one output of a cell, for a while.
+//! Signed links: each lets its holder read one file, or one output of a cell, for a while.
 //!
-//! A link is bound to the sandbox's id (not its name, which another may have tomorrow), to the path, to its end, and to the
-//! key that asked for it: it never outlives that key, and never shows what that key may not see. The key itself is not in it,
-//! only its id.
+//! A link is bound to the sandbox's id (not its name, which another may have tomorrow), to the path, to its end, and to
+//! the key that requested it: it never outlives that key, and never shows what that key may not see. It contains the
+//! key's id, not the key itself.
 
 use std::{
     fmt,
@@ -22,58 +22,57 @@ use subtle::ConstantTimeEq;
 
 use crate::{Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, files::checked, names};
 
-/// Longest life of a link: a week. Whoever needs a file for longer wants a copy of it.
+/// Longest life of a link: a week. For longer use, copy the file.
 pub const MAX_LINK_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Longest type of an output that goes into a link.
+/// Longest media type in a link.
 const MAX_MIME_BYTES: usize = 128;
 
-/// In the data directory, for its owner alone.
+/// In the data directory, readable by its owner only.
 const SECRET_FILE: &str = "links.secret";
 const SECRET_BYTES: usize = 32;
 const VERSION: u8 = 1;
-/// 128 bits: nobody guesses them, and the link stays short.
+/// 128 bits: they cannot be guessed, and the link stays short.
 const MAC_BYTES: usize = 16;
 const ID_CHARACTERS: usize = 13;
-/// Stands before what is signed, so that the secret can never sign something of another kind by accident.
+/// Prefix of the signed data, so that the secret can never sign something of another kind by accident.
 const DOMAIN: &[u8] = b"warren link\0";
 const FILE: u8 = b'f';
 const OUTPUT: u8 = b'o';
 const BY_KEY: u8 = b'k';
 const BY_NO_KEY: u8 = b'-';
 
-/// What a link shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkTarget {
     File { path: String },
     Output { exec: ExecId, number: u32, mime: String },
 }
 
-/// A link that was made: its token stands in an address.
+/// A new link: its token is part of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedLink {
     pub token: String,
     pub expires_at: Timestamp,
 }
 
-/// A link that holds.
+/// A valid link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenLink {
-    /// May only look, and only in the sandbox's namespace; ends with the key that made the link.
+    /// Read-only, limited to the sandbox's namespace; ends with the key that made the link.
     pub who: Principal,
     pub sandbox: SandboxId,
     pub target: LinkTarget,
 }
 
-/// Why a link is not opened.
+/// Why a link is refused.
 #[derive(Debug)]
 pub enum LinkRefused {
-    /// Nobody here made it.
+    /// It was not made here.
     Forged(Error),
-    /// It held once.
+    /// It was valid once.
     Ended(Error),
 }
 
-/// What all links are signed with.
+/// The secret that signs all links.
 pub(crate) struct LinkSecret([u8; SECRET_BYTES]);
 
 impl fmt::Debug for LinkSecret {
@@ -83,7 +82,7 @@ impl fmt::Debug for LinkSecret {
 }
 
 impl LinkSecret {
-    /// Reads it, or makes it where there is none. Where it can be neither read nor kept, links live as long as the daemon.
+    /// Reads it, or makes it if there is none. If it can be neither read nor stored, links live as long as the daemon.
     pub(crate) fn load(home: &Path) -> Self {
         let path = home.join(SECRET_FILE);
         let loaded = read(&path).or_else(|error| match error.kind() {
@@ -92,7 +91,7 @@ impl LinkSecret {
         });
         Self(loaded.unwrap_or_else(|error| {
             tracing::warn!(
-                "the secret of links cannot be kept in {}: {error}; links end with this daemon",
+                "the secret of links cannot be stored in {}: {error}; links end with this daemon",
                 path.display()
             );
             random().unwrap_or_else(|error| {
@@ -115,7 +114,7 @@ impl LinkSecret {
     }
 }
 
-/// A secret that is shorter than a block is filled up with zeros, as the standard says.
+/// A secret shorter than a block is padded with zeros, per the standard.
 fn hmac(secret: &[u8; SECRET_BYTES]) -> Hmac<Sha256> {
     let mut block = Key::<Hmac<Sha256>>::default();
     block[..SECRET_BYTES].copy_from_slice(secret);
@@ -132,7 +131,7 @@ fn random() -> io::Result<[u8; SECRET_BYTES]> {
     names::random_bytes().map_err(io::Error::other)
 }
 
-/// Written beside and renamed: a crash leaves the old one, or none, and never half of one.
+/// Written to a temporary file and renamed: a crash leaves the old one, or none, never half of one.
 fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
     let secret = random()?;
     let new = path.with_extension("new");
@@ -144,7 +143,7 @@ fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
 }
 
 impl Engine {
-    /// Makes a link for whoever may see the sandbox. Whether its target exists is found out when it is opened.
+    /// Makes a link for a caller who may see the sandbox. The target's existence is checked when it is opened.
     pub fn sign_link(
         &self,
         who: &Principal,
@@ -167,7 +166,7 @@ impl Engine {
         Ok(SignedLink { token: URL_SAFE_NO_PAD.encode(token), expires_at: claims.expires_at })
     }
 
-    /// What a link shows, if it holds: made here, not expired, its key not ended, its sandbox there.
+    /// Opens a link if it is valid: made here, not expired, its key not ended, its sandbox there.
     pub fn open_link(&self, token: &str) -> Result<OpenLink, LinkRefused> {
         let core = self.core();
         let forged = || LinkRefused::Forged(no_such_link());
@@ -195,7 +194,7 @@ impl Engine {
     }
 }
 
-/// Whoever has a link may look, and nothing else.
+/// The holder of a link may only read.
 fn reader(asker: Principal, namespace: Namespace) -> Principal {
     let name = match &asker.key {
         Some(_) => format!("a link of {}", asker.name),
@@ -221,13 +220,13 @@ fn check_target(target: &LinkTarget) -> Result<()> {
     }
 }
 
-/// The same words for what was never made, what is gone and whose key has ended.
+/// The same words for a link that was never made, is gone, or whose key has ended.
 fn no_such_link() -> Error {
     Error::not_found("there is no such link")
         .with_hint("A link ends with its time, its sandbox and the key that asked for it. Ask for a new one.")
 }
 
-/// What a token says.
+/// The content of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Claims {
     sandbox: SandboxId,
@@ -288,7 +287,7 @@ impl Claims {
     }
 }
 
-/// An id without the letters that all of its kind begin with.
+/// An id without the prefix of its kind.
 fn tail<'a>(id: &'a str, prefix: &str) -> &'a [u8] {
     id.strip_prefix(prefix).unwrap_or(id).as_bytes()
 }
@@ -358,11 +357,11 @@ mod tests {
         let mode = std::fs::metadata(home.path().join(SECRET_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(format!("{first:?}"), "LinkSecret");
-        // Half of one, after the disk was full.
+        // Half a secret, after the disk was full.
         std::fs::write(home.path().join(SECRET_FILE), "short").unwrap();
         let second = LinkSecret::load(home.path());
         assert!(second.0 != first.0 && LinkSecret::load(home.path()).0 == second.0);
-        // Nowhere to keep it.
+        // Nowhere to store it.
         let nowhere = LinkSecret::load(&home.path().join("missing"));
         assert!(nowhere.is_usable() && nowhere.0 != second.0);
     }

@@ -1,4 +1,4 @@
-//! Execs that are not over: running, or with output still open. The rest is in the store.
+//! Execs that are not over: running, or with output still open. All others are in the store.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use sandbox::{Error, ExecId, ExecState, RequestId, Result};
 use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
 use tokio::sync::watch;
 
-/// Execs of one sandbox that may be open at once. Each holds a connection and a file on the host.
+/// Most open execs of one sandbox. Each holds a connection and a file on the host.
 pub(crate) const MAX_OPEN_EXECS: usize = 512;
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl LiveExecs {
         self.lock().len()
     }
 
-    /// Those that are being started now.
+    /// The execs that are being started now.
     pub(crate) fn starting(&self) -> Vec<Arc<LiveExec>> {
         let is_starting = |exec: &&Arc<LiveExec>| exec.progress.borrow().record.state == ExecState::Starting;
         self.lock().values().filter(is_starting).cloned().collect()
@@ -65,14 +65,14 @@ pub(crate) struct LiveExec {
     /// Only the exec's own task sends.
     pub(crate) progress: watch::Sender<Progress>,
     writer: Mutex<Option<LedgerWriter>>,
-    /// As the writer knows them, for those who must not wait for it: it may be waiting for the disk.
+    /// The writer's last numbers, for readers that must not wait for it: it may be waiting for the disk.
     last_number: AtomicU64,
     last_guest_event: AtomicU64,
-    /// Pieces of output that never came into the ledger.
+    /// Pieces of output that never reached the ledger.
     n_lost: AtomicU64,
-    /// Held by whoever writes to stdin, so that two writers do not mix.
+    /// Held by a writer to stdin, so that two writers do not mix.
     pub(crate) stdin: tokio::sync::Mutex<()>,
-    /// Someone asked us to kill it.
+    /// A caller asked us to kill it.
     kill_requested: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ impl LiveExec {
         self.record()
     }
 
-    /// It could not be started; whoever waits for it is told.
+    /// It could not be started; waiting callers are told.
     pub(crate) fn refuse(&self, error: &Error) {
         let refusal = error.clone();
         self.progress.send_modify(|progress| progress.refused = Some(refusal));
@@ -119,18 +119,18 @@ impl LiveExec {
         self.nudge();
     }
 
-    /// Lets go of the ledger; nothing more will come.
+    /// Closes the ledger; nothing more will come.
     pub(crate) fn close(&self) {
         *self.lock_writer() = None;
         self.nudge();
     }
 
-    /// Makes whoever waits look again.
+    /// Wakes waiting tasks.
     pub(crate) fn nudge(&self) {
         self.progress.send_modify(|_| {});
     }
 
-    /// Writes to the ledger; `None` when it is closed.
+    /// Writes to the ledger; `None` if it is closed.
     pub(crate) fn append(
         &self,
         at_ms: i64,

@@ -1,5 +1,5 @@
-//! What a sandbox mounts: from what was asked to what a back end does, once at creation and again at every start, since host
-//! paths and volumes may have changed in between.
+//! A sandbox's mounts: from the request to the back end's plan, at creation and again at every start, since host paths
+//! and volumes may have changed in between.
 
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,8 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbox::{
-    ByteSize, Error, ErrorKind, FileIdentity, FoundVolume, MountOrigin, MountPlan, MountSource, MountSpec,
-    Namespace, Next, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
+    ByteSize, Error, ErrorKind, FileIdentity, MountOrigin, MountPlan, MountSource, MountSpec, Namespace,
+    Next, ResolvedVolume, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
     check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 
 use crate::{EngineConfig, Principal, core::Core};
 
-/// Where ext4 has its magic number, and what that is.
+/// Offset of ext4's magic number, and its value.
 const EXT4_MAGIC: (u64, [u8; 2]) = (1080, [0x53, 0xef]);
 
 /// Finds the volumes that a spec names, and refuses host paths that may not be used. Errors name the mount.
@@ -28,7 +28,7 @@ pub(crate) async fn find(
     core: &Core,
     who: &Principal,
     spec: &SandboxSpec,
-) -> Result<BTreeMap<VolumeName, FoundVolume>> {
+) -> Result<BTreeMap<VolumeName, ResolvedVolume>> {
     let mut volumes = BTreeMap::new();
     for mount in &spec.mounts {
         let looked = async {
@@ -40,11 +40,11 @@ pub(crate) async fn find(
                 MountSource::Tmpfs { .. } => Ok(()),
                 MountSource::Bind { host_path, allowed } => {
                     may_use(who, host_path, *allowed)?;
-                    look(core, host_path, *allowed, Wanted::Any).await.map(drop)
+                    look(core, host_path, *allowed, HostFileKind::Any).await.map(drop)
                 }
                 MountSource::Disk { host_path, allowed } => {
                     may_use(who, host_path, *allowed)?;
-                    look(core, host_path, *allowed, Wanted::Ext4).await.map(drop)
+                    look(core, host_path, *allowed, HostFileKind::Ext4).await.map(drop)
                 }
             }
         };
@@ -53,17 +53,17 @@ pub(crate) async fn find(
     Ok(volumes)
 }
 
-fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<FoundVolume> {
+fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<ResolvedVolume> {
     let found = core.volumes.named(namespace, name).ok_or_else(|| {
         Error::no_such(Thing::Volume, name.as_str())
             .reworded(|words| format!("{words} in the namespace {namespace}"))
             .with_next(Next::Create(Thing::Volume))
     })?;
-    Ok(FoundVolume { quota: measured_quota(&found), id: found.id })
+    Ok(ResolvedVolume { quota: measured_quota(&found), id: found.id })
 }
 
-/// The plan as a back end gets it at this start: its volumes are there, and every host path has the identity that whoever opens
-/// it must find.
+/// The plan for the back end at this start: its volumes exist, and every host path has the identity that must be found
+/// when it is opened.
 pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPlan> {
     let mut resolved = plan.clone();
     for mount in &mut resolved.mounts {
@@ -85,18 +85,18 @@ async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Opt
         }
         MountOrigin::Tmpfs { size } => MountOrigin::Tmpfs { size: *size },
         MountOrigin::Path { path, identity } => {
-            let identity = Some(look(core, path, *identity, Wanted::Any).await?);
+            let identity = Some(look(core, path, *identity, HostFileKind::Any).await?);
             MountOrigin::Path { path: path.clone(), identity }
         }
         MountOrigin::Image { path, identity } => {
-            let identity = Some(look(core, path, *identity, Wanted::Ext4).await?);
+            let identity = Some(look(core, path, *identity, HostFileKind::Ext4).await?);
             MountOrigin::Image { path: path.clone(), identity }
         }
     };
     Ok((origin, mount.quota))
 }
 
-/// What was asked for when a sandbox was made, to ask for it again: what a front end allowed then is in the plan.
+/// The mounts requested when a sandbox was made, to request them again: the plan has what a front end allowed then.
 pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
     let mut mounts = record.spec.mounts.clone();
     for mount in &mut mounts {
@@ -113,12 +113,12 @@ pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
     mounts
 }
 
-/// The quota of a volume that only measuring holds.
+/// The quota of a volume, if it is enforced only by measuring.
 fn measured_quota(volume: &VolumeRecord) -> Option<ByteSize> {
     volume.spec.quota.filter(|_| volume.storage == Some(VolumeStorage::Directory))
 }
 
-/// Host paths are for whoever owns the daemon, and for what a front end's policy has looked at.
+/// Host paths are for the daemon's owner, and for callers whose front end's policy has checked them.
 fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Result<()> {
     let climbs = path.components().any(|part| part == Component::ParentDir);
     if !path.is_absolute() || climbs || path.as_os_str().as_encoded_bytes().contains(&0) {
@@ -130,26 +130,26 @@ fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Resul
     }
     let message = format!("{} may not use the host path {}", who.name, path.display());
     Err(Error::new(ErrorKind::Denied, message)
-        .with_hint("Use a volume, or ask whoever runs the daemon to create the sandbox on its machine."))
+        .with_hint("Use a volume, or ask the daemon's operator to create the sandbox on its machine."))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum HostFileKind {
     /// A directory or a file.
     Any,
     Ext4,
 }
 
-/// What is at a host path now, if it is fit for a mount and what was allowed.
+/// The file at a host path, if it fits a mount and is the allowed one.
 async fn look(
     core: &Core,
     path: &Path,
     allowed: Option<FileIdentity>,
-    wanted: Wanted,
+    expected: HostFileKind,
 ) -> Result<FileIdentity> {
     let (asked, config) = (path.to_owned(), core.config.clone());
-    // A path on a network may take its time.
-    let found = spawn_blocking(move || look_at(&asked, &config, wanted)).await;
+    // A network path may be slow.
+    let found = spawn_blocking(move || look_at(&asked, &config, expected)).await;
     let found = found.map_err(|error| {
         Error::new(ErrorKind::Internal, format!("{} could not be looked at", path.display()))
             .with_source(error)
@@ -165,7 +165,7 @@ async fn look(
     }
 }
 
-fn look_at(path: &Path, config: &EngineConfig, wanted: Wanted) -> Result<FileIdentity> {
+fn look_at(path: &Path, config: &EngineConfig, expected: HostFileKind) -> Result<FileIdentity> {
     let failed = |error: io::Error| {
         let shown = path.display();
         let (kind, hint) = match error.kind() {
@@ -182,12 +182,12 @@ fn look_at(path: &Path, config: &EngineConfig, wanted: Wanted) -> Result<FileIde
         Err(Error::invalid(message).with_hint(hint))
     };
     check_apart(path, config)?;
-    match wanted {
-        Wanted::Any if !(metadata.is_dir() || metadata.is_file()) => {
+    match expected {
+        HostFileKind::Any if !(metadata.is_dir() || metadata.is_file()) => {
             return refused("it is neither a directory nor a file", "Name a directory or a plain file.");
         }
-        Wanted::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
-            return refused("it is no file with an ext4 file system in it", "Make one with mkfs.ext4.");
+        HostFileKind::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
+            return refused("it is not a file with an ext4 file system in it", "Make one with mkfs.ext4.");
         }
         _ => {}
     }
@@ -201,7 +201,7 @@ fn identity(metadata: &Metadata) -> FileIdentity {
 pub(crate) fn has_ext4(path: &Path) -> io::Result<bool> {
     let (at, magic) = EXT4_MAGIC;
     let mut found = [0; 2];
-    // Whoever can write beside it may put a pipe in its place at any time: that must not let us wait.
+    // A user who can write beside it may replace it by a pipe at any time: that must not make us wait.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
@@ -213,8 +213,8 @@ pub(crate) fn has_ext4(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Refuses what is the daemon's own, and every directory in which that lies: its records and secrets, the files of all
-/// sandboxes, and its sockets, on which without root a sandbox's processes would count as the owner.
+/// Refuses the daemon's own directories, and every directory that contains them: its records and secrets, the files of
+/// all sandboxes, and its sockets, on which a sandbox's processes would count as the owner without root.
 pub(crate) fn check_apart(path: &Path, config: &EngineConfig) -> Result<()> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_gone| PathBuf::from(path));
     let shown = real(path);

@@ -1,4 +1,4 @@
-//! Names for sandboxes that nobody named: an adjective, a noun and a number, easy to say and to type.
+//! Names for unnamed sandboxes: an adjective, a noun and a number, easy to say and to type.
 
 use sandbox::{Error, ErrorKind, ExecId, Result, SandboxId, SandboxName};
 
@@ -20,7 +20,7 @@ const NOUNS: [&str; 64] = [
     "thicket", "thistle", "vale", "vole", "willow", "wren", "yarrow",
 ];
 
-/// Numbers from 10 to 9999, so that forty million names stand to choose from.
+/// Numbers from 10 to 9999, which gives forty million names.
 const NUMBERS: u64 = 9990;
 
 pub(crate) fn random_name() -> Result<SandboxName> {

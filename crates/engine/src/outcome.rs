@@ -1,4 +1,4 @@
-//! From what the guest reports to how an exec ended.
+//! From the guest's report to an exec's outcome.
 
 use guest_protocol::{ExitReport, StartFailure};
 use sandbox::{EventKind, ExecOutcome, KillReason, NotStarted};
@@ -10,7 +10,7 @@ pub(crate) fn from_report(report: &ExitReport, kill_requested: bool) -> ExecOutc
     let killed = |reason| ExecOutcome::Killed { reason };
     let was_killed = report.signal == Some(SIGKILL);
     match *report {
-        // Time is up for whoever caught the signal and exited politely, too.
+        // A process that caught the signal and exited politely ran out of time too.
         ExitReport { timed_out: true, .. } => killed(KillReason::TimeLimit),
         ExitReport { disk_limit: true, .. } => killed(KillReason::DiskLimit),
         ExitReport { oom_kills: 1.., .. } if was_killed => killed(KillReason::MemoryLimit),
@@ -20,7 +20,7 @@ pub(crate) fn from_report(report: &ExitReport, kill_requested: bool) -> ExecOutc
         }
         ExitReport { signal: Some(_), .. } if was_killed && kill_requested => killed(KillReason::Request),
         ExitReport { signal: Some(signal), .. } => ExecOutcome::Signaled { signal },
-        // A guest that names neither has lost track of it.
+        // A guest that reports neither has lost track of it.
         ExitReport { code: None, signal: None, .. } => killed(KillReason::SandboxLost),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn not_started(reason: StartFailure, message: String) -> ExecOutcome 
     ExecOutcome::NotStarted { reason, message }
 }
 
-/// The event that tells of a limit, beside the one of the end.
+/// The event for an exceeded limit, beside the one of the end.
 pub(crate) fn event_of(outcome: &ExecOutcome) -> Option<EventKind> {
     match outcome {
         ExecOutcome::Killed { reason: KillReason::MemoryLimit }

@@ -1,4 +1,4 @@
-//! Files that a new sandbox gets before anything runs in it: patches and scripts, through its guest, in their order.
+//! Files that a new sandbox gets before anything runs in it: patches and scripts, applied in order by its guest.
 
 mod fence;
 
@@ -16,12 +16,12 @@ use sandbox::{Error, ErrorKind, Patch, Result, SandboxSpec, Thing};
 use self::fence::Fence;
 use crate::{ByteStream, Principal, client::GuestClient, core::Core, error};
 
-/// A sandbox that is to be made, with the bytes that belong into no record.
+/// The request for a sandbox, with data that is not recorded.
 #[derive(Debug, Default)]
 pub struct CreateRequest {
     pub spec: SandboxSpec,
-    /// What patches of the kinds `copyFile` and `copyDir` copy, by their place in `spec.patches`. Whoever gives one has
-    /// made sure that the caller may read it: the engine opens no path of the host.
+    /// Sources of `copyFile` and `copyDir` patches, by their index in `spec.patches`. The provider of a source has
+    /// checked that the caller may read it: the engine opens no host path.
     pub sources: BTreeMap<usize, PatchSource>,
 }
 
@@ -31,10 +31,10 @@ impl From<SandboxSpec> for CreateRequest {
     }
 }
 
-/// A file of the host, or all that is in a directory of it.
+/// A host file, or the contents of a host directory.
 pub enum PatchSource {
     File {
-        /// Permission bits it gets where the patch says nothing.
+        /// Permission bits if the patch sets none.
         mode: u32,
         bytes: ByteStream,
     },
@@ -52,8 +52,7 @@ impl fmt::Debug for PatchSource {
     }
 }
 
-/// What is left to do in a sandbox that is being made. Taken by the one who makes it: a try that came to nothing leaves it
-/// for the next.
+/// The remaining work in a sandbox in the making. Taken by its maker: a failed attempt leaves it for the next.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending(Arc<Mutex<Option<Patches>>>);
 
@@ -61,20 +60,20 @@ pub(crate) struct Pending(Arc<Mutex<Option<Patches>>>);
 pub(crate) struct Patches {
     who: Principal,
     steps: Vec<Step>,
-    /// Where something is mounted: nothing of that is the new sandbox's own.
+    /// Mount points: their contents are not the new sandbox's own.
     mounts: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Step {
-    /// As the caller finds it in the request: `patches[2]`.
+    /// Its position in the request: `patches[2]`.
     place: String,
     patch: Patch,
     source: Option<PatchSource>,
 }
 
 impl Pending {
-    /// Takes what is to be done once out of the spec, which goes into the record.
+    /// Takes the one-time parts out of the spec, which goes into the record.
     pub(crate) fn take_from(who: &Principal, request: &mut CreateRequest) -> Result<Self> {
         let CreateRequest { spec, sources } = request;
         let mut steps = Vec::with_capacity(spec.patches.len() + spec.scripts.len());
@@ -98,7 +97,7 @@ impl Pending {
     }
 }
 
-/// A host path is opened by the front end, under its policy, or by nobody.
+/// A host path is opened by the front end, under its policy, or not at all.
 fn check_source(place: &str, patch: &Patch, source: Option<&PatchSource>) -> Result<()> {
     let kind = patch.kind();
     match (patch, source) {
@@ -117,13 +116,13 @@ fn check_source(place: &str, patch: &Patch, source: Option<&PatchSource>) -> Res
 }
 
 impl Patches {
-    /// Applies them in their order; the first that fails is told by its place.
+    /// Applies them in order; an error names the failed one by its position.
     pub(crate) async fn apply(self, core: &Core, client: &GuestClient) -> Result<()> {
         let work = Work { core, client };
         let fence = Fence::around(&work, &self.mounts).await?;
         for Step { place, patch, source } in self.steps {
             let applied = async {
-                // Whoever may nothing any more may not fill a sandbox either.
+                // A caller who lost all rights may not fill a sandbox either.
                 core.keys.admit(&self.who, core.clock.now())?;
                 fence.check(&work, &patch).await?;
                 work.apply(patch, source).await
@@ -139,11 +138,7 @@ fn at_place(place: &str, error: Error) -> Error {
     let error = error
         .reworded(|words| format!("{place} failed, so the sandbox was not made: {words}"))
         .about(Thing::Patch, place);
-    if is_there {
-        error.with_hint("Set replace: true on this patch to overwrite what is there.")
-    } else {
-        error
-    }
+    if is_there { error.with_hint("Set replace: true on this patch to overwrite the file.") } else { error }
 }
 
 struct Work<'a> {
@@ -227,7 +222,7 @@ impl Work<'_> {
         let request = Request::Write { path: path.clone(), write, mode, parents: true };
         self.upload(&request, bytes, self.core.config.deadlines.answer).await?;
         match mode {
-            // A file that was there has kept its own.
+            // An existing file has kept its own.
             Some(mode) if write != WriteMode::CreateNew => {
                 self.order(Request::Chmod { path, mode, recursive: false }).await
             }
@@ -269,7 +264,7 @@ fn one(bytes: Bytes) -> ByteStream {
     stream::iter([Ok(bytes)]).boxed()
 }
 
-/// What is not there need not be removed.
+/// A missing file need not be removed.
 fn gone(removed: Result<()>) -> Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

@@ -1,7 +1,7 @@
-//! The task that starts one exec and writes down what it does, until nobody inside holds its output any more.
+//! The task that starts one exec and records its events, until no process inside holds its output any more.
 //!
-//! What the guest tells goes to the ledger first and is acknowledged then, so that the death of the daemon between the two
-//! makes the guest tell it again, and the ledger's own count makes us skip it.
+//! The guest's events go to the ledger first and are acknowledged then: if the daemon dies between the two, the guest
+//! sends them again, and the ledger's own count makes us skip them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,15 +29,15 @@ use crate::{
 
 /// Events written before one acknowledgement. The guest's window is larger, so it does not wait for us.
 const MAX_EVENTS_PER_ACK: usize = 64;
-/// A command that ends sooner than this is written to the store once, when it is done; until then the ledger knows more.
+/// A command that ends sooner than this is stored once, when it is done; until then the ledger knows more.
 const RECORD_RUNNING_AFTER: Duration = Duration::from_millis(50);
-/// Times a guest may break the protocol on one exec before we stop asking it.
+/// How often a guest may break the protocol on one exec before we stop asking it.
 const MAX_NONSENSE: u32 = 5;
 /// The first pause before trying again; each next one is twice as long, up to `Deadlines::retry`.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// A terminal without a name would be a dumb one.
 const DEFAULT_TERM: &str = "xterm-256color";
-/// How long an interpreter has to end a cell that was interrupted, before it is killed with its state.
+/// How long an interpreter has to end an interrupted cell, before it is killed with its state.
 const CELL_GRACE_MS: u64 = 2000;
 
 pub(crate) struct ExecTask {
@@ -47,9 +47,9 @@ pub(crate) struct ExecTask {
 
 /// How following a stream ended.
 enum Followed {
-    /// The last event is written down.
+    /// The last event is recorded.
     Closed,
-    /// The place is gone, and the wait for last words is over.
+    /// The instance is gone, and the wait for its last output is over.
     Abandoned,
 }
 
@@ -63,9 +63,9 @@ impl ExecTask {
         Self { clerk: Clerk::new(core, shared, exec, &life.abandoned), life: Arc::clone(life) }
     }
 
-    /// Records, starts and follows a new exec. The caller is answered when it runs, or does not.
+    /// Records, starts and follows a new exec. The caller is answered when it runs, or has failed to.
     ///
-    /// `code`: the whole of a cell's, which is nowhere else until the ledger has it.
+    /// `code`: a cell's whole code, which is nowhere else until the ledger has it.
     pub(crate) async fn run_new(
         mut self,
         code: Option<String>,
@@ -103,13 +103,13 @@ impl ExecTask {
         until(&closing, self.follow(None)).await;
     }
 
-    /// Ends an exec of an earlier daemon that the guest knows nothing of.
+    /// Ends an exec of an earlier daemon that the guest does not know.
     pub(crate) async fn run_lost(mut self) {
         let closing = self.clerk.core.closing.clone();
         until(&closing, self.clerk.lose(self.life.kill_reason())).await;
     }
 
-    /// The record before the effect. The ledger, whose files take the host's file system longer than all else, is opened
+    /// The record comes before the effect. The ledger, whose files take the host's file system longest, is opened
     /// meanwhile; nobody is told that the exec runs before it is.
     async fn start(&mut self, code: Option<String>) -> Result<Option<Wire>, Stop> {
         let opening = self.open_ledger();
@@ -153,7 +153,7 @@ impl ExecTask {
         Ok(None)
     }
 
-    /// The code of a cell is its input, and stands in the ledger as such.
+    /// The code of a cell is its input, and is recorded in the ledger as such.
     async fn write_code(&mut self, code: Option<String>) {
         for part in code.unwrap_or_default().as_bytes().chunks(MAX_DATA_BYTES) {
             self.clerk.append(EntryKind::Stdin, 0, part).await;
@@ -179,13 +179,13 @@ impl ExecTask {
         })
     }
 
-    /// The store would not have it: nothing was begun, so nothing stays.
+    /// The store refused it: nothing was begun, so nothing stays.
     async fn not_recorded(&mut self, error: StoreError) -> Stop {
         let stop = match error {
             StoreError::RequestKnownExec { id } => {
                 let earlier = self.earlier(id).await;
                 match &earlier {
-                    // Whoever sent the same request a third time waits for us.
+                    // A caller that sent the same request a third time waits for us.
                     Ok(record) => drop(self.clerk.exec.change(|own| *own = record.clone())),
                     Err(error) => self.clerk.exec.refuse(error),
                 }
@@ -201,7 +201,7 @@ impl ExecTask {
         stop
     }
 
-    /// Without a ledger its output would go nowhere, so it must not run.
+    /// Without a ledger its output would be lost, so it must not run.
     async fn no_ledger(&mut self, error: sandbox::Error) -> Stop {
         let id = self.clerk.exec.id.clone();
         if let Err(error) = self.life.client.call(&self.kill_request()).await {
@@ -215,8 +215,8 @@ impl ExecTask {
         Stop::Failed(error)
     }
 
-    /// Its caller was told that it failed, so it must not run; whether it began is not known. It is killed as soon as the
-    /// guest can be told, and followed to the end that the guest tells. Only then is it settled.
+    /// The caller was told that it failed, so it must not run; whether it began is unknown. It is killed as soon as the
+    /// guest can be told, and followed to its reported end. Only then is it settled.
     async fn take_back(&mut self) {
         self.clerk.exec.request_kill();
         let (life, kill) = (Arc::clone(&self.life), self.kill_request());
@@ -227,10 +227,10 @@ impl ExecTask {
                 told = life.client.call(&kill) => told,
             };
             match told {
-                // A refusal: it has ended already, or the guest knows nothing of it and will not start it any more.
+                // A refusal: it has already ended, or the guest does not know it and will not start it any more.
                 Ok(_) | Err(GuestError::Refused(_)) => return self.follow(None).await,
                 Err(error) => {
-                    tracing::debug!(exec = %self.clerk.exec.id, %error, "killing again what may have begun");
+                    tracing::debug!(exec = %self.clerk.exec.id, %error, "killing an exec again that may have begun");
                     n_nonsense += u32::from(!error.is_lost_stream());
                 }
             }
@@ -268,7 +268,7 @@ impl ExecTask {
         record.ok_or_else(|| error::no_such_exec(&id, &self.clerk.shared.label()))
     }
 
-    /// Asks the guest to start it, again where the stream broke: the same id never starts twice.
+    /// Asks the guest to start it, again if the stream broke: the same id never starts twice.
     async fn start_inside(&self, code: Option<String>) -> Result<StartAnswer, GuestError> {
         let start = self.start_request(code);
         let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
@@ -310,13 +310,13 @@ impl ExecTask {
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
             stdin: spec.stdin,
             timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            // What the record holds of the code is its beginning, which must never run.
+            // The record has only the beginning of the code, which must never run.
             cell: spec.cell.zip(code).map(|(cell, code)| cell_start(&cell, code)),
             track_files: spec.track_files,
         }
     }
 
-    /// Follows the exec to its end over as many connections as it takes.
+    /// Follows the exec to its end over as many connections as needed.
     async fn follow(&mut self, mut wire: Option<Wire>) {
         let (mut pause, mut n_nonsense) = (FIRST_RETRY, 0);
         loop {
@@ -352,13 +352,13 @@ impl ExecTask {
             () = life.abandoned.cancelled() => return Ok(Followed::Abandoned),
             stream = life.client.attach(self.clerk.exec.id.as_str(), from, wire) => stream?,
         };
-        // For whoever comes next: this connection is taken for as long as the exec lives.
+        // For the next request: this connection is taken for as long as the exec lives.
         tokio::spawn({
             let client = Arc::clone(&life.client);
             async move { client.warm().await }
         });
         if stream.first() > from {
-            // Acknowledged, and yet not in the ledger: somebody cut that.
+            // Acknowledged, but not in the ledger: somebody truncated that.
             tracing::warn!(exec = %self.clerk.exec.id, from, first = stream.first(), "the guest has lost events");
             self.clerk.exec.lose_output(stream.first() - from);
         }
@@ -389,20 +389,20 @@ impl ExecTask {
             let after = self.clerk.core.config.deadlines.answer;
             let acknowledged = timeout(after, stream.acknowledge(number)).await;
             if is_last {
-                // Should the guest not hear it, it keeps a closed exec a little longer: no harm.
+                // If the guest does not receive it, it keeps a closed exec a little longer: no harm.
                 return Ok(Followed::Closed);
             }
             acknowledged.unwrap_or(Err(GuestError::Silent { after }))?;
         }
     }
 
-    /// Writes one event to the ledger and draws the consequences.
+    /// Writes one event to the ledger and acts on it.
     async fn write(&mut self, number: u64, event: ExecEvent) -> Result<(), GuestError> {
         let state = self.clerk.exec.progress.borrow().record.state;
         let is_done = state == ExecState::Done;
         match event {
             ExecEvent::Started { pid } => {
-                // Of one that was taken up before it had begun.
+                // For an exec that was adopted before it had begun.
                 if state == ExecState::Starting {
                     self.runs(pid);
                 }
@@ -439,7 +439,7 @@ impl ExecTask {
     }
 }
 
-/// What was asked of a command, and of the rest what all commands of the sandbox have.
+/// The command's own limits, and the sandbox's defaults for the others.
 fn with_defaults(asked: Vec<sandbox::Rlimit>, defaults: Vec<sandbox::Rlimit>) -> Vec<sandbox::Rlimit> {
     let is_open = |limit: &sandbox::Rlimit| !asked.iter().any(|asked| asked.resource == limit.resource);
     let open: Vec<_> = defaults.into_iter().filter(is_open).collect();

@@ -1,7 +1,7 @@
-//! Records from the files of a home: after a database that was lost or damaged, or an old copy that knows too little.
+//! Restores records from the files of a home: after the database was lost or damaged, or replaced by an old copy.
 //!
-//! A manifest lies beside the files of each sandbox and each volume, written after its record and removed with the files. So
-//! a manifest without a record is never a leftover: the record was lost, and is made anew.
+//! A manifest lies beside the files of each sandbox and each volume, written after its record and removed with the
+//! files. So a manifest without a record is never a leftover: the record was lost, and is restored.
 
 use std::{
     collections::BTreeSet,
@@ -19,36 +19,36 @@ use store::{
 
 use crate::{Entry, EntryBody, disk::may_block, error, names, snapshots};
 
-/// Between a name that another has by now and some letters of chance.
+/// Between a name that is taken by now and random letters.
 const RECOVERED: &str = "-recovered-";
 const MAX_NAME_BYTES: usize = 63;
-/// Tries to find a name that is free.
+/// Attempts to find a free name.
 const MAX_TRIES: usize = 16;
 /// The command of an exec whose record was lost; the ledger does not have it.
 const UNKNOWN_COMMAND: &str = "(unknown)";
 
-/// Whether records are made anew that are there and cannot be read.
+/// Whether existing unreadable records are restored too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CorruptRecords {
     Leave,
     Mend,
 }
 
-/// What became of a home's records.
+/// The result of checking a home's records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Names of the sandboxes whose records were made anew.
+    /// Names of the sandboxes whose records were restored.
     pub sandboxes: Vec<String>,
     pub volumes: Vec<String>,
     pub n_snapshots: usize,
     pub n_execs: usize,
-    /// What has no record and cannot get one. It is left alone.
+    /// Directories that have no record and cannot get one. They are left alone.
     pub unknown: Vec<Unknown>,
-    /// Whether the database knows all that is the home's. Where it does not, what it does not know is no leftover.
+    /// Whether the database knows everything in the home. If not, an unknown id is not a leftover.
     pub is_complete: bool,
 }
 
-/// The directory of a sandbox or a volume, and why no record can be made of it.
+/// The directory of a sandbox or a volume, and why no record can be made for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     pub path: PathBuf,
@@ -60,13 +60,13 @@ impl Recovery {
         self.sandboxes.is_empty() && self.volumes.is_empty() && self.n_snapshots == 0
     }
 
-    /// Ids of what is unknown and must be left alone.
+    /// Ids of unknown directories, which must be left alone.
     pub(crate) fn unknown_ids<T: FromStr>(&self) -> Vec<T> {
         let names = self.unknown.iter().filter_map(|unknown| unknown.path.file_name()?.to_str());
         names.filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// What an operator should know.
+    /// Warnings for an operator.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.is_empty() {
@@ -82,13 +82,13 @@ impl Recovery {
             warnings.push(format!("{} has no record and is left alone: {reason}", path.display()));
         }
         if !self.unknown.is_empty() {
-            warnings.push("`warren doctor --recover` puts aside what has no record".to_owned());
+            warnings.push("`warren doctor --recover` sets aside directories without a record".to_owned());
         }
         warnings
     }
 }
 
-/// Makes records of everything in `home` that has a manifest and no record. Nothing is deleted.
+/// Makes records for everything in `home` that has a manifest and no record. Nothing is deleted.
 pub async fn recover(
     home: &Path,
     store: &Store,
@@ -100,7 +100,7 @@ pub async fn recover(
     recover_sandboxes(home, store, now, corrupt, &mut recovery).await?;
     recover_volumes(home, store, corrupt, &mut recovery).await?;
     if is_of_home {
-        // An empty directory without a record, which the death of a daemon left in the middle of a create.
+        // An empty directory without a record, left by a daemon that died in the middle of a create.
         recovery.unknown.retain(|unknown| unknown.reason != NO_MANIFEST);
     } else {
         recovery.n_snapshots = snapshots::recover(&home.join("snapshots"), store).await?;
@@ -117,7 +117,7 @@ pub async fn recover(
 
 const NO_MANIFEST: &str = "it has no manifest";
 
-/// Those of the home that are not `known`, with their manifests where these can be read.
+/// Those of the home that are not `known`, with their manifests if readable.
 fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut Recovery) -> Result<Vec<T>> {
     let found = may_block(|| store::find_in_home::<T>(home))
         .map_err(|error| error::from_io("list", &home.join(T::DIRECTORY), error))?;
@@ -161,10 +161,10 @@ async fn recover_sandboxes(
     let mut records = unrecorded::<SandboxRecord>(home, &known, recovery)?;
     records.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
     for mut record in records {
-        // How long nobody used it is not known; it must not end for that at once.
+        // Its last use is unknown; it must not expire for that at once.
         record.last_active_at = now;
         if record.state == SandboxState::Creating || record.state == SandboxState::Stopping {
-            // Its place tells: what lives is taken up, and the rest is stopped.
+            // Its instance decides: a living one is adopted, otherwise it is stopped.
             record.state = SandboxState::Running;
         }
         let is_corrupt = rows.corrupt.iter().any(|row| row.id == record.id.as_str());
@@ -178,7 +178,7 @@ async fn recover_sandboxes(
     Ok(())
 }
 
-/// Writes the record, under another name where its own is another's by now. Returns the name.
+/// Writes the record, under another name if its own is taken by now. Returns the name.
 async fn put_sandbox(
     home: &Path,
     store: &Store,
@@ -193,7 +193,7 @@ async fn put_sandbox(
         };
         match put {
             Ok(()) => return Ok(record.name.to_string()),
-            // The sandbox that answered the request the last time is the one with the record.
+            // The sandbox with the record is the one that answered the request last.
             Err(StoreError::RequestKnown { .. }) => record.spec.request_id = None,
             Err(StoreError::NameTaken { .. }) if remove_ghost(home, store, &record).await => {}
             Err(StoreError::NameTaken { .. }) => {
@@ -209,7 +209,7 @@ async fn put_sandbox(
     ))
 }
 
-/// An old copy of a database knows sandboxes that are gone; such a record does not keep a name from one that is there.
+/// An old copy of a database has records of removed sandboxes; such a record must not keep a name from an existing one.
 async fn remove_ghost(home: &Path, store: &Store, wanted: &SandboxRecord) -> bool {
     let holder = store.sandbox_named(wanted.namespace.clone(), wanted.name.clone()).await;
     let Ok(Some(holder)) = holder else { return false };
@@ -276,7 +276,7 @@ fn another_name(name: &str) -> Result<String> {
     Ok(format!("{}{end}", &name[..name.len().min(MAX_NAME_BYTES - end.len())]))
 }
 
-/// Makes records of the execs that a sandbox has ledgers of: when and how they began and ended. Returns how many.
+/// Makes records of the execs that a sandbox has ledgers of: when and how they began and ended. Returns their number.
 async fn recover_execs(home: &Path, store: &Store, sandbox: &SandboxRecord) -> usize {
     let logs = home.join(SandboxRecord::DIRECTORY).join(sandbox.id.as_str()).join("logs");
     let read = || -> Result<Vec<ExecRecord>, LedgerError> {
@@ -306,7 +306,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
     let mut record = ExecRecord {
         id,
         sandbox: sandbox.id.clone(),
-        // What it was started with is not known. Whether it takes input its guest knows.
+        // Its spec is unknown. Its guest knows whether it takes input.
         spec: ExecSpec { stdin: true, ..ExecSpec::argv([UNKNOWN_COMMAND]) },
         state: ExecState::Running,
         outcome: None,
@@ -344,7 +344,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
     }
 }
 
-/// Moves what has no record out of the way, to `lost/<stamp>/`, and ties the database to the home. What it is moved to.
+/// Moves directories without a record to `lost/<stamp>/`, and ties the database to the home. Returns their new paths.
 pub async fn put_aside(
     home: &Path,
     store: &Store,

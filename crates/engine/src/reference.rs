@@ -1,10 +1,10 @@
-//! How a caller points at a sandbox.
+//! A caller's reference to a sandbox.
 
 use std::{fmt, str::FromStr};
 
 use sandbox::{Error, Namespace, Result, SandboxId, SandboxName};
 
-/// An id, or a name in a namespace (the principal's own when not said).
+/// An id, or a name in a namespace (by default the principal's own).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRef(pub(crate) Which);
 
@@ -17,7 +17,7 @@ pub(crate) enum Which {
 impl SandboxRef {
     pub fn new(text: &str, namespace: Option<Namespace>) -> Result<Self> {
         if text.starts_with(SandboxId::PREFIX) {
-            // What looks like an id and is none can name nothing: ids and names never overlap.
+            // A malformed id cannot be a name: ids and names never overlap.
             return text.parse().map(|id| Self(Which::Id(id))).map_err(|_malformed| {
                 Error::not_found(format!("no sandbox {:?}", shorten(text)))
                     .with_hint("An id is sbx- and 13 characters.")

@@ -1,5 +1,5 @@
-//! A sandbox in the place of another of the same name. The earlier one is put aside under another name, with its files, and
-//! removed when the new one runs: whatever fails, and wherever the daemon dies, one of the two is there.
+//! Replaces a sandbox by another of the same name. The earlier one is renamed, with its files, and removed when the new
+//! one runs: whatever fails, and whenever the daemon dies, one of the two exists.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::{
     names,
 };
 
-/// Between the name of one that was put aside and some letters of chance.
+/// Between the name of a sandbox that was set aside and random letters.
 const ASIDE: &str = "-replaced-";
 const MAX_NAME_BYTES: usize = 63;
 
 impl Engine {
-    /// As [`Engine::create_sandbox_with`], in the place of `earlier` where that is there. All that can be found out before is
-    /// found out before anything happens to it; until then a caller who goes away changes nothing. Then it is stopped, with
-    /// this much grace, and replaced whether or not anybody waits; should the new one still fail, it gets its name back and is
-    /// started again if it ran.
+    /// Like [`Engine::create_sandbox_with`], replacing `earlier` if that exists. Everything that can be checked is
+    /// checked before anything happens to it; until then a caller who goes away changes nothing. Then it is stopped,
+    /// with this much grace, and replaced whether or not anybody waits; if the new one still fails, it gets its name
+    /// back and is started again if it ran.
     pub async fn replace_sandbox(
         &self,
         who: &Principal,
@@ -41,7 +41,7 @@ impl Engine {
         let Some(instead) = self.check_create(who, &request.spec, earlier, &progress).await? else {
             return self.create_any(who, request, progress, None).await;
         };
-        // By its id from here on: this one was asked about, and no other that may have the name by then.
+        // By its id from here on: this one was checked, and not another that may have the name by then.
         let found = core.find_to_change(who, &SandboxRef::from(&instead.of)).await?;
         let replacing = Replacing { engine: self.for_task(), who: who.clone(), found, grace };
         let (tell, told) = oneshot::channel();
@@ -49,7 +49,7 @@ impl Engine {
         core.drivers.spawn(async move {
             let work = async {
                 let made = replacing.run(request, instead).await;
-                // The caller may have gone away; the new one stays, since the earlier one is gone.
+                // The caller may be gone; the new one stays, since the earlier one is gone.
                 drop((tell.send(made), turn));
             };
             until(&closing, work).await;
@@ -74,12 +74,12 @@ impl Replacing {
         let name = self.found.status.borrow().record.name.clone();
         let aside = aside(&name)?;
         match self.engine.stop_sandbox(&self.who, &which, Some(self.grace.unwrap_or_default())).await {
-            // What has failed cannot be stopped and can be replaced.
+            // A failed sandbox cannot be stopped but can be replaced.
             Err(error) if error.kind() != ErrorKind::WrongState => return Err(error),
             _ => {}
         }
         let made = match self.rename(aside, false).await {
-            // What there was to pull was pulled when it was checked.
+            // Everything was pulled during the check.
             Ok(()) => self.engine.create_any(&self.who, request, Progress::none(), Some(instead)).await,
             Err(error) => Err(error),
         };
@@ -88,7 +88,7 @@ impl Replacing {
                 let removed = self.engine.remove_sandbox(&self.who, &which, Force::Yes).await;
                 if let Err(error) = removed.or_else(gone) {
                     let kept = self.kept_name();
-                    // It must not come back by its earlier name once the new one is gone.
+                    // It must not get its earlier name back once the new one is gone.
                     drop(self.rename(kept.clone(), true).await);
                     made.warnings.push(format!("The sandbox it replaces is still there as {kept}: {error}."));
                 }
@@ -98,16 +98,16 @@ impl Replacing {
         }
     }
 
-    /// Returns why it was not replaced, and what became of it where it is not as before.
+    /// Returns why it was not replaced, and how the earlier one differs from before.
     async fn put_back(&self, name: SandboxName, had_processes: bool, why: Error) -> Error {
         let id = &self.found.subject.id;
         let renamed = if self.kept_name() == name { Ok(()) } else { self.rename(name, false).await };
         if had_processes && let Err(error) = self.engine.start_sandbox(&self.who, &SandboxRef::from(id)).await
         {
-            tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced does not run again");
+            tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "a sandbox that was not replaced does not run again");
         }
         let Err(error) = renamed else { return why };
-        tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "one that was not replaced keeps another name");
+        tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "a sandbox that was not replaced keeps another name");
         why.reworded(|why| {
             format!("{why}; the sandbox that was to be replaced is now called {}", self.kept_name())
         })
@@ -134,8 +134,8 @@ fn aside(name: &SandboxName) -> Result<SandboxName> {
     Ok(format!("{}{end}", &name.as_str()[..kept]).parse()?)
 }
 
-/// Gives those their names back that a daemon had put aside when it died, and returns those that it only had to remove any
-/// more. `was_told` is false of creates that were cut short.
+/// Returns their names to sandboxes that a dead daemon had set aside, and returns those that only remained to be
+/// removed. `was_told` is false for creates that were cut short.
 pub(crate) async fn settle(
     store: &Store,
     records: &mut [SandboxRecord],
@@ -174,9 +174,9 @@ async fn give_back(
     holder: Option<(usize, bool)>,
 ) -> Result<()> {
     match holder {
-        // Somebody else took the name while it could not be given back. It goes by the other one from now on.
+        // Another sandbox took the name before it could be given back. It keeps the other one from now on.
         Some((_, true)) => records[at].spec.name = Some(records[at].name.clone()),
-        // What was to replace it goes in any case, and must not stand in the way.
+        // Its replacement is removed in any case, and must not be in the way.
         Some((holder, false)) => {
             records[holder].name = aside(&name)?;
             store.update_sandbox(records[holder].clone()).await.map_err(error::from_store)?;

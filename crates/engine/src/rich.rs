@@ -1,4 +1,4 @@
-//! The rich stream of a cell, from bytes back to records. Whatever comes is the workload's: bounded, and never trusted.
+//! The rich stream of a cell, from bytes back to records. It comes from the workload: bounded, and never trusted.
 
 use guest_protocol::Rich;
 
@@ -9,7 +9,7 @@ pub const MAX_RICH_BYTES: usize = 16 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct RichReader {
     line: Vec<u8>,
-    /// The rest of this line is thrown away.
+    /// The rest of this line is discarded.
     is_skipping: bool,
     n_left_out: u64,
 }
@@ -33,14 +33,14 @@ impl RichReader {
         records
     }
 
-    /// Entries are missing here; what was begun cannot be completed. What follows may be the end of a record, which is none,
-    /// or a whole one.
+    /// Entries are missing here, so the current record cannot be completed. What follows may be the end of a record,
+    /// which is discarded, or a whole one.
     pub fn gap(&mut self) {
         self.line.clear();
         self.is_skipping = false;
     }
 
-    /// Records that were too long or no records.
+    /// Lines that were too long or not records.
     pub fn n_left_out(&self) -> u64 {
         self.n_left_out
     }

@@ -1,4 +1,4 @@
-//! Following a command or a cell to its end: one pass over its ledger, for whoever waits for it.
+//! Follows a command or a cell to its end: one pass over its ledger, for a waiting caller.
 
 use std::{fmt, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
 };
 
 const SIGINT: i32 = 2;
-/// The guest ends an exec whose time is up. If it does not, being frozen or gone, a follower waits this much longer.
+/// The guest ends an exec whose time is up. If the guest is frozen or gone, a follower waits this much longer.
 const OVERDUE_AFTER: Duration = Duration::from_secs(10);
-/// How long the end of a command that was just killed is waited for.
+/// How long a follower waits for the end of a command that was just killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
-/// The same for a cell that was interrupted. The guest kills an interpreter that does not react sooner than this.
+/// The same for an interrupted cell. The guest kills an unresponsive interpreter sooner than this.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(6);
 /// The record of an end is written right after its ledger entry.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,14 +30,15 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 /// How an exec is followed.
 #[derive(Debug, Default)]
 pub struct RunOptions {
-    /// Written to stdin, which is closed then. If an earlier request with the same id has begun to write, nothing is written
-    /// again.
+    /// Written to stdin, which is closed then. If an earlier request with the same id has begun to write, nothing is
+    /// written again.
     pub stdin: Option<Bytes>,
-    /// Ends the exec: a command is killed with all its group, a cell is interrupted, so that it keeps its variables if it can.
+    /// Ends the exec: a command is killed with its whole group, a cell is interrupted, so that it keeps its variables
+    /// if it can.
     pub cancelled: Option<CancellationToken>,
-    /// The exec's time limit. If nothing is heard of its end for some time after that, the run is overdue.
+    /// The exec's time limit. If its end is not reported for some time after that, the run is overdue.
     pub limit: Option<Duration>,
-    /// The follower leaves after this long. The exec goes on.
+    /// The follower leaves after this time. The exec continues.
     pub leave_after: Option<Duration>,
 }
 
@@ -47,7 +48,7 @@ pub enum RunEnd {
     Ended(ExecOutcome),
     /// The exec was ended by [`RunOptions::cancelled`]; its outcome, if that came in time.
     Cancelled(Option<ExecOutcome>),
-    /// The exec is past its time limit, and its sandbox does not say how it ended.
+    /// The exec is past its time limit, and its sandbox does not report its end.
     Overdue,
     /// The exec still runs.
     Left,
@@ -63,10 +64,10 @@ impl RunEnd {
     }
 }
 
-/// Something that is waited for beside the output; at rest when there is nothing to wait for.
+/// A future awaited beside the output; pending if there is nothing to wait for.
 type Waiting<T> = OptionFuture<BoxFuture<'static, T>>;
 
-/// An exec on its way to its end. [`Run::next`] hands over what it does, [`Run::end`] says how it ended.
+/// A followed exec. [`Run::next`] returns its entries, [`Run::end`] its end.
 pub struct Run {
     exec: Followed,
     entries: BoxStream<'static, Result<Entry>>,
@@ -82,7 +83,7 @@ pub struct Run {
     state: State,
 }
 
-/// The exec, and who follows it.
+/// The exec and its follower.
 #[derive(Clone)]
 struct Followed {
     engine: Engine,
@@ -90,14 +91,14 @@ struct Followed {
     which: SandboxRef,
     id: ExecId,
     is_cell: bool,
-    /// The interpreter that a cell runs in.
+    /// The context that a cell runs in.
     context: Option<ContextName>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Going,
-    /// The caller has cancelled; the exec's end is waited for.
+    /// The caller has cancelled; the exec's end is pending.
     Cancelling,
     Ended,
     Cancelled,
@@ -137,7 +138,7 @@ impl Engine {
         })
     }
 
-    /// Whether anything was written to the exec's stdin: whoever repeats a request must not write it again.
+    /// Whether anything was written to the exec's stdin: a repeated request must not write it again.
     pub async fn has_stdin(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<bool> {
         let mut entries = self.exec_entries(who, which, exec, 1, Follow::No).await?;
         while let Some(entry) = entries.next().await {
@@ -150,8 +151,8 @@ impl Engine {
 }
 
 impl Run {
-    /// The next entry; an error where one is missing, and the rest follows. `None` when following has stopped. Safe to drop and
-    /// call again.
+    /// The next entry; an error if one is missing, and the rest follows. `None` when following has stopped. Safe to
+    /// drop and call again.
     pub async fn next(&mut self) -> Option<Result<Entry>> {
         while matches!(self.state, State::Going | State::Cancelling) {
             tokio::select! {
@@ -185,12 +186,12 @@ impl Run {
         None
     }
 
-    /// Why stdin was not written in full. That the exec ended first, or did not want all of it, is no error.
+    /// Why stdin was not written in full. It is not an error if the exec ended first, or did not want all of it.
     pub fn stdin_error(&self) -> Option<&Error> {
         self.stdin_error.as_ref()
     }
 
-    /// How it came to an end, after whatever [`Run::next`] has not handed over.
+    /// How it ended, after everything that [`Run::next`] has not returned.
     pub async fn end(mut self) -> Result<RunEnd> {
         while self.next().await.is_some() {}
         Ok(match self.state {
@@ -221,20 +222,20 @@ impl Followed {
     async fn end(self) {
         let (signal, patience) =
             if self.is_cell { (SIGINT, INTERRUPT_PATIENCE) } else { (SIGKILL, KILL_PATIENCE) };
-        // A key that was revoked can do nothing any more, but what it left running must end.
+        // A revoked key can do nothing any more, but its running execs must end.
         let ender = Principal { key: None, ..self.who };
         let sent = self.engine.exec_signal(&ender, &self.which, &self.id, signal, SignalScope::Group).await;
         match sent {
             Err(error) if error.kind() != ErrorKind::WrongState => {
                 tracing::warn!(exec = %self.id, error = &error as &dyn std::error::Error, "a cancelled exec was not ended");
             }
-            // Sent, or it has ended already.
+            // Sent, or it has already ended.
             _ => {}
         }
         sleep(patience).await;
     }
 
-    /// Returns when the exec should have ended for some time. The time of a cell begins with its turn.
+    /// Returns when the exec is overdue. The time of a cell begins with its turn.
     async fn overdue(self, limit: Duration) {
         loop {
             sleep(limit.saturating_add(OVERDUE_AFTER)).await;
@@ -264,7 +265,7 @@ impl Followed {
     }
 }
 
-/// A command need not read all that it is given, and may be gone before it is given anything.
+/// A command need not read all of its input, and may end before it gets any.
 fn is_its_own_matter(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WrongState | ErrorKind::NotFound)
 }

@@ -1,4 +1,4 @@
-//! What a key looks like in its owner's hands: `wrn_`, the 13 characters of its id, `_`, and 256 random bits.
+//! The format of a key: `wrn_`, the 13 characters of its id, `_`, and 256 random bits.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sandbox::{KeyId, Result};
@@ -22,7 +22,7 @@ pub(crate) fn make() -> Result<(KeyId, String)> {
     Ok((id, secret))
 }
 
-/// Under which id a secret says it can be found. Nothing is proved by it.
+/// The id that a secret contains. It proves nothing.
 pub(crate) fn id_of(secret: &str) -> Option<KeyId> {
     let id_part = secret.strip_prefix(PREFIX)?.get(..ID_CHARACTERS)?;
     format!("{}{id_part}", KeyId::PREFIX).parse().ok()
@@ -32,8 +32,8 @@ pub(crate) fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-/// Whether the secret is the one with this hash. Takes the same time for every secret of the same length, also where
-/// there is no such key.
+/// Whether the secret has this hash. Takes the same time for every secret of the same length, even if there is no such
+/// key.
 pub(crate) fn matches(secret: &str, expected: Option<&Hash>) -> bool {
     let nobody = [0; 32];
     let is_equal = hash(secret).ct_eq(expected.unwrap_or(&nobody));

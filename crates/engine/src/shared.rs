@@ -1,4 +1,4 @@
-//! What others may see of a sandbox while its driver owns it.
+//! The part of a sandbox that others may see while its driver owns it.
 
 use std::{
     path::PathBuf,
@@ -26,7 +26,7 @@ use crate::{
     view::weaknesses,
 };
 
-/// How long a request waits for a sandbox that is being taken up from an earlier daemon.
+/// How long a request waits for a sandbox that is being adopted from an earlier daemon.
 const ADOPTED_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) request_id: Option<RequestId>,
     /// The key that made it.
     pub(crate) owner: Option<KeyId>,
-    /// Its part of its owner's quota of memory; see `Core::claimed_memory`.
+    /// Its share of its owner's memory quota; see `Core::claimed_memory`.
     pub(crate) memory: ByteSize,
     /// Digest of the image it is made on.
     pub(crate) image_digest: Option<String>,
@@ -44,15 +44,15 @@ pub(crate) struct Shared {
     pub(crate) inbox: mpsc::Sender<Command>,
     pub(crate) execs: LiveExecs,
     pub(crate) activity: Arc<Activity>,
-    /// False until the guest of an adopted sandbox has told which execs are still open.
+    /// False until the guest of an adopted sandbox has reported which execs are still open.
     pub(crate) is_settled: watch::Sender<bool>,
-    /// Execs that ended since the engine opened; now and then old ones are cleared away.
+    /// Execs that ended since the engine opened; now and then old ones are removed.
     pub(crate) n_ended: AtomicUsize,
-    /// Callers who ever waited for it to run dry; each has a number.
+    /// Number of callers so far who waited for a drain; each gets a number.
     pub(crate) n_drains: AtomicU64,
-    /// Held to read by whoever writes files through the guest, to write while they are copied.
+    /// Held for reading by writers of files through the guest, for writing while the files are copied.
     pub(crate) still: Arc<RwLock<()>>,
-    /// Rung when an exec ends.
+    /// Notified when an exec ends.
     pub(crate) exec_ended: Notify,
     /// Somebody removes it by force although its back end does not answer.
     pub(crate) given_up: Notify,
@@ -61,20 +61,20 @@ pub(crate) struct Shared {
     ledger: Mutex<Option<Ledger>>,
 }
 
-/// What is true of a sandbox now.
+/// The current state of a sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) record: SandboxRecord,
-    /// Present while a place exists that can be talked to.
+    /// Present while a reachable instance exists.
     pub(crate) life: Option<Arc<Life>>,
     pub(crate) draining: bool,
-    /// Something is being done to it right now.
+    /// Work is in progress.
     pub(crate) busy: bool,
-    /// It is known from its record only: whether its place still stands is being found out.
+    /// Only its record is known: whether its instance still exists is being determined.
     pub(crate) adopting: bool,
-    /// Why its back end cannot say whether its place still stands. Its record is as the back end last answered.
+    /// Why its back end cannot say whether its instance still exists. The record has the last known state.
     pub(crate) unreachable: Option<String>,
-    /// Its record is gone; when it was never made, why.
+    /// Its record is gone; if it was never made, why.
     pub(crate) gone: Option<Gone>,
 }
 
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Waits while it is being taken up from an earlier daemon, though not for ever: its guest may be silent.
+    /// Waits while it is being adopted from an earlier daemon, but not forever: its guest may be silent.
     pub(crate) async fn adopted(&self) -> Result<()> {
         if !self.status.borrow().adopting {
             return Ok(());
@@ -146,7 +146,7 @@ impl Shared {
                     .with_next(Next::Retry))
             }
             Err(_) => {
-                let message = format!("{} is still being taken up from an earlier daemon", self.label());
+                let message = format!("{} is still being adopted from an earlier daemon", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message).with_next(Next::Retry))
             }
         }
@@ -163,7 +163,7 @@ impl Shared {
         drop(self.status.subscribe().wait_for(|status| !status.adopting).await);
     }
 
-    /// As messages call it.
+    /// Its name in messages.
     pub(crate) fn label(&self) -> sandbox::Subject {
         sandbox::Subject::new(Thing::Sandbox, self.subject.name.as_str())
     }
@@ -172,7 +172,7 @@ impl Shared {
         self.status.borrow().record.state
     }
 
-    /// The ledger of its execs, opened at the first use: most sandboxes of a long list are never asked.
+    /// The ledger of its execs, opened at first use: most sandboxes of a long list are never asked.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
         let mut ledger = self.lock_ledger();
         if let Some(ledger) = &*ledger {
@@ -186,7 +186,7 @@ impl Shared {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place, for an action that the state allows now. The guard counts as work until it is dropped.
+    /// The instance, for an action that the state allows now. The guard counts as work until it is dropped.
     pub(crate) fn enter(&self, action: Action, clock: &Arc<dyn Clock>) -> Result<(Arc<Life>, ActivityGuard)> {
         let guard = Activity::begin(&self.activity, Arc::clone(clock));
         let status = self.status.borrow();
@@ -233,19 +233,19 @@ impl Shared {
     }
 }
 
-/// One life of a sandbox, from a start to the next stop.
+/// One run of a sandbox, from a start to the next stop.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// Only the driver calls `stop`, `pause` and `resume`, one at a time; anyone may connect or look at its usage.
+    /// Only the driver calls `stop`, `pause` and `resume`, one at a time; anyone may connect or read its usage.
     pub(crate) instance: Arc<dyn Instance>,
     pub(crate) client: Arc<GuestClient>,
-    /// What its image wants to be ended by, before force.
+    /// The signal that its image wants to be stopped by.
     pub(crate) stop_signal: Option<i32>,
-    /// The place has ended or is about to: nobody needs to try to reach it again.
+    /// The instance has ended or is about to: nobody needs to try to reach it again.
     pub(crate) over: CancellationToken,
     /// The last wait for output is over too.
     pub(crate) abandoned: CancellationToken,
-    /// Why its execs ended, when the guest could not say.
+    /// Why its execs ended, if the guest could not say.
     pub(crate) end: OnceLock<KillReason>,
     /// Tasks that follow execs.
     pub(crate) pumps: TaskTracker,
@@ -269,7 +269,7 @@ impl Life {
     }
 }
 
-/// When a sandbox was last touched, and by how many it is being touched now.
+/// When a sandbox was last used, and how many requests use it now.
 #[derive(Debug)]
 pub(crate) struct Activity {
     n_in_flight: AtomicUsize,
@@ -305,12 +305,12 @@ impl Activity {
 pub(crate) struct ActivityGuard {
     activity: Arc<Activity>,
     clock: Arc<dyn Clock>,
-    /// While it writes files, they are not copied.
+    /// Its files are not copied while it writes.
     writing: Option<OwnedRwLockReadGuard<()>>,
 }
 
 impl ActivityGuard {
-    /// Waits while the sandbox's files are being copied, and keeps them from being copied from then on.
+    /// Waits while the sandbox's files are being copied, and prevents a copy from then on.
     pub(crate) async fn begin_writing(&mut self, shared: &Shared) {
         self.writing = Some(Arc::clone(&shared.still).read_owned().await);
     }

@@ -1,9 +1,9 @@
-//! Output comes in pieces that may end in the middle of a letter.
+//! Decodes output that arrives in pieces, which may end in the middle of a character.
 
-/// Gives out whole letters; what is none becomes the replacement character.
+/// Returns whole characters; invalid bytes become the replacement character.
 #[derive(Debug, Default)]
 pub struct TextDecoder {
-    /// The beginning of a letter: at most three bytes.
+    /// The beginning of a character: at most three bytes.
     rest: Vec<u8>,
 }
 
@@ -13,7 +13,7 @@ impl TextDecoder {
         all.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&all) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            // A wrong byte somewhere: the end may still be the beginning of a letter.
+            // An invalid byte somewhere: the end may still be the beginning of a character.
             Err(_) => all.len() - begun(&all),
             Ok(_) => all.len(),
         };
@@ -22,7 +22,7 @@ impl TextDecoder {
     }
 }
 
-/// How many bytes at the end begin a letter without ending it.
+/// How many bytes at the end begin a character without completing it.
 fn begun(bytes: &[u8]) -> usize {
     let last = &bytes[bytes.len().saturating_sub(3)..];
     (1..=last.len())

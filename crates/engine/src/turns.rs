@@ -1,4 +1,4 @@
-//! One at a time of those who want the same thing.
+//! Serializes callers that want the same thing.
 
 use std::{
     collections::HashMap,
@@ -18,13 +18,13 @@ impl<K> Default for Turns<K> {
 }
 
 impl<K: Eq + Hash> Turns<K> {
-    /// Waits for those who came before with the same key.
+    /// Waits for earlier callers with the same key.
     pub(crate) async fn take(&self, key: K) -> OwnedMutexGuard<()> {
         self.of(key).lock_owned().await
     }
 
     fn of(&self, key: K) -> Arc<AsyncMutex<()>> {
-        // Every change is one insert or remove; a panic elsewhere leaves it whole.
+        // Every change is one insert or remove; a panic elsewhere leaves it consistent.
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_key, turn| turn.strong_count() > 0);
         if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {

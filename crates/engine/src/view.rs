@@ -1,4 +1,4 @@
-//! What callers see of sandboxes and execs: facts of the record, and what is true right now.
+//! Views of sandboxes and execs for callers: facts of the record, and the current state.
 
 use jiff::Timestamp;
 use sandbox::{
@@ -20,7 +20,7 @@ pub struct SandboxView {
     /// Why it stopped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its back end does not answer, as `reason` says. Its state is the last that was known, and nothing of it is taken away.
+    /// Its back end does not answer, as `reason` says. Its state is the last known one, and nothing of it is removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreachable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,21 +34,21 @@ pub struct SandboxView {
     pub expires_at: Option<Timestamp>,
     pub lifetime: Lifetime,
     pub last_active_at: Timestamp,
-    /// The key that made it; absent when it was the daemon's owner.
+    /// The key that made it; absent for the daemon's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<KeyId>,
     pub n_running_execs: usize,
-    /// Since when no request touched it and none of its execs ran; absent while one does, or when it does not run.
+    /// Since when no request used it and none of its execs ran; absent while one does, or if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
-    /// No new execs are taken; it stops when the running ones have ended.
+    /// It accepts no new execs, and stops when the running ones have ended.
     #[serde(default)]
     pub draining: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What the owner of a sandbox should know of its walls, as sentences.
+/// Sentences about the sandbox's isolation for its owner.
 pub fn weaknesses(isolation: &Isolation) -> Vec<String> {
     let not_held = isolation.not_held().map(|statement| {
         let why = statement
@@ -85,7 +85,7 @@ pub struct ExecView {
     pub state: ExecState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ExecOutcome>,
-    /// What a shell would show; present once it is done.
+    /// The exit code a shell would show; present once it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ pub struct ExecView {
     pub terminal: bool,
     /// Whether stdin was kept open for writing.
     pub stdin: bool,
-    /// Number of the last ledger entry so far; 0 when there is none.
+    /// Number of the last ledger entry so far; 0 if there is none.
     pub last_entry: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -109,7 +109,7 @@ pub struct ExecView {
     pub cell: Option<CellView>,
 }
 
-/// What a cell is, without its code.
+/// A cell, without its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellView {
@@ -118,7 +118,7 @@ pub struct CellView {
     pub context: Option<ContextName>,
 }
 
-/// Which sandboxes to list. Everything given must hold.
+/// Which sandboxes to list. All given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxFilter {
     pub namespace: Option<Namespace>,

@@ -1,4 +1,4 @@
-//! Volumes, for callers: files with a name of their own that outlive sandboxes, each in a namespace.
+//! Volumes, for callers: named files that outlive sandboxes, each in a namespace.
 
 mod limits;
 mod making;
@@ -31,19 +31,19 @@ use crate::{
     error, names,
 };
 
-/// How long whoever looks at volumes waits for measurements; what is not measured by then is told without.
+/// How long a list of volumes waits for measurements; unmeasured volumes are shown without a size.
 const MEASURE_WITHIN: Duration = Duration::from_secs(2);
-/// Volumes that are measured at once, each by a process, however many callers ask.
+/// Volumes measured at once, each by a process, however many callers ask.
 const MEASURE_AT_ONCE: usize = 4;
 
-/// What somebody wants to know a volume's size for.
+/// Why a volume is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Measured {
     ToTell,
     ToWrite,
 }
 
-/// How a caller points at a volume: a name in a namespace, the principal's own when not said.
+/// A caller's reference to a volume: a name in a namespace, by default the principal's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRef {
     pub namespace: Option<Namespace>,
@@ -66,10 +66,10 @@ pub struct VolumeView {
     pub size: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
-    /// What it takes on disk; absent where it was not measured in time.
+    /// Its disk usage; absent if it was not measured in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<ByteSize>,
-    /// How its quota is held, where it has one.
+    /// How its quota is enforced, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_held: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -80,7 +80,7 @@ pub struct VolumeView {
 }
 
 impl Engine {
-    /// Makes a volume. A failure leaves nothing behind, also when the caller goes away in the middle.
+    /// Makes a volume. A failure leaves nothing behind, even if the caller goes away in the middle.
     pub async fn create_volume(&self, who: &Principal, spec: VolumeSpec) -> Result<VolumeView> {
         let core = self.core();
         who.may_create_in(&spec.namespace)?;
@@ -116,7 +116,7 @@ impl Engine {
                 used[at] = bytes;
                 std::future::ready(())
             });
-        // Too many or too big to measure all in time; the rest is listed without.
+        // Too many or too big to measure all in time; the rest is listed without a size.
         drop(timeout(MEASURE_WITHIN, measured).await);
         Ok(records.iter().zip(used).map(|(record, used)| core.volume_view(record, used)).collect())
     }
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Does what a caller who goes away must not cut in half.
+    /// Completes work that a caller who goes away must not interrupt.
     async fn finish_volume<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -154,7 +154,7 @@ impl Engine {
         let closing = self.core().closing.clone();
         self.core().drivers.spawn(async move {
             let done = async {
-                // The caller may have gone away.
+                // The caller may be gone.
                 drop(reply.send(work.await));
             };
             until(&closing, done).await;
@@ -162,14 +162,14 @@ impl Engine {
         answer.await.map_err(|_dropped| error::closing())?
     }
 
-    /// The place that shows a volume's files.
+    /// An instance that shows a volume's files.
     pub(crate) async fn open_volume(&self, volume: &VolumeRecord) -> Result<Held> {
         open::open(self.core(), volume).await
     }
 }
 
 impl Core {
-    /// The volume that `who` means; what they may not see does not exist for them.
+    /// The volume that `who` means; an invisible one does not exist for them.
     pub(crate) fn find_volume(&self, who: &Principal, which: &VolumeRef) -> Result<VolumeRecord> {
         self.keys.admit(who, self.clock.now())?;
         let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
@@ -185,7 +185,7 @@ impl Core {
         }
     }
 
-    /// A volume whose record cannot be read goes by its id, for someone who may see every namespace.
+    /// A volume with an unreadable record is named by its id, by callers who see every namespace.
     fn corrupt_volume(&self, who: &Principal, which: &VolumeRef) -> Option<VolumeId> {
         let id: VolumeId = which.name.as_str().parse().ok()?;
         let is_corrupt = self.volumes.corrupt().iter().any(|row| row.id == id.as_str());
@@ -196,7 +196,7 @@ impl Core {
         timeout(MEASURE_WITHIN, self.measure_volume(record, Measured::ToTell)).await.ok().flatten()
     }
 
-    /// Bytes that it takes, where that can be told.
+    /// Its disk usage, if it can be measured.
     pub(crate) async fn measure_volume(
         self: &Arc<Self>,
         record: &VolumeRecord,
@@ -204,7 +204,7 @@ impl Core {
     ) -> Option<ByteSize> {
         let turn = self.volumes.turns_to_measure(why).acquire_owned().await.ok()?;
         let (core, id) = (Arc::clone(self), record.id.clone());
-        // In a task of its own: a caller who goes away does not end the measurement, which keeps its turn until then.
+        // In a task of its own: if the caller goes away, the measurement continues and keeps its turn until its end.
         let measured = tokio::spawn(async move {
             let measured = async {
                 let used = core.backends.volumes()?.used(&id).await;

@@ -83,7 +83,8 @@ impl Frame {
         Self { kind, payload: payload.into() }
     }
 
-    /// Makes a frame that carries JSON. Our own messages always serialise, so a failure is a bug worth an error, not a panic.
+    /// Makes a frame that carries JSON. Our own messages always serialise, so a failure is a bug worth an error, not a
+    /// panic.
     pub fn json<T: Serialize>(kind: FrameKind, message: &T) -> Result<Self, ProtocolError> {
         let payload = serde_json::to_vec(message)
             .map_err(|source| ProtocolError::Malformed { kind, source: Some(source) })?;
@@ -117,7 +118,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// Cuts frames from bytes as they arrive. Holds at most one frame's worth of what the peer sent.
+/// Cuts frames from bytes as they arrive. Holds at most one frame of the peer's data.
 #[derive(Debug, Default)]
 pub struct Decoder {
     _private: (),

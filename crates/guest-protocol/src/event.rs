@@ -1,4 +1,4 @@
-//! What an exec did, numbered by the guest, one `Event` frame each.
+//! Events of an exec, numbered by the guest, one `Event` frame each.
 //!
 //! Payload: `[number: u64 LE][code: u8][bytes]`. Output stays raw; the rest is JSON.
 //! An `Ack` frame's payload is `[number: u64 LE]`: the host has everything up to and including it.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FrameKind, ProtocolError, codec::Frame};
 
-/// One thing that an exec did. Numbers start at 1 and have no gaps.
+/// One event of an exec. Numbers start at 1 and have no gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecEvent {
     Started {
@@ -16,12 +16,12 @@ pub enum ExecEvent {
     },
     Stdout(Bytes),
     Stderr(Bytes),
-    /// Part of a stream of [`crate::Rich`] records, one JSON object a line. A record may span several events.
+    /// Part of a stream of [`crate::Rich`] records, one JSON object per line. A record may span several events.
     Rich(Bytes),
     /// The first process was reaped and everything that it had written was sent. Output of processes that it left
     /// behind may follow, up to `Closed`.
     Exited(ExitReport),
-    /// Nobody inside holds the exec's output any more; the last event.
+    /// The last event: no process holds the exec's output any more.
     Closed,
 }
 
@@ -35,7 +35,7 @@ pub struct ExitReport {
     /// The guest killed the group because the time was up.
     #[serde(default)]
     pub timed_out: bool,
-    /// Processes that the kernel killed for memory while this exec ran.
+    /// Processes that the kernel killed for lack of memory while this exec ran.
     #[serde(default)]
     pub oom_kills: u64,
     /// The guest was told to end everything (`Shutdown`).
@@ -77,7 +77,7 @@ impl ExecEvent {
         Ok(Frame::new(FrameKind::Event, payload.freeze()))
     }
 
-    /// Reads an `Event` frame: its number and what happened.
+    /// Reads an `Event` frame: its number and the event.
     pub fn from_frame(frame: &Frame) -> Result<(u64, Self), ProtocolError> {
         if frame.kind != FrameKind::Event {
             return Err(ProtocolError::Unexpected { expected: "an event", got: frame.kind });

@@ -18,7 +18,7 @@
 //!
 //! Both sides state their versions: the guest in its `Hello`, the host in each request (see `version.rs`).
 //!
-//! The guest is hostile from its first byte: whatever is read here is bounded, and nothing here panics.
+//! The guest is hostile from its first byte: everything read here is bounded, and nothing here panics.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -34,7 +34,7 @@ pub use codec::{
 pub use event::{ExecEvent, ExitReport};
 pub use message::{
     Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
-    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, LanguageFound, Process, Request,
+    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, Process, Request,
     Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind, WriteMode,
 };
 pub use properties::Properties;

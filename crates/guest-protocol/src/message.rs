@@ -1,4 +1,4 @@
-//! What a host asks and a guest answers. Fields are added optional; messages are added and never redefined.
+//! Requests of a host and answers of a guest. New fields are optional; messages are added and never redefined.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Request {
     Ping,
-    /// Starts a command. The same id again starts nothing and answers as the first time.
+    /// Starts a command. A repeated id starts nothing and gets the first answer again.
     ExecStart(ExecStart),
-    /// Turns the connection into the exec's event stream, beginning with event `from` (1 is the first). Events below the
-    /// last acknowledged one are gone. A second attach takes over: the earlier connection is closed.
+    /// Turns the connection into the exec's event stream, beginning with event `from` (1 is the first). Events below
+    /// the last acknowledged one are gone. A second attach takes over: the earlier connection is closed.
     ExecAttach {
         id: String,
         from: u64,
     },
-    /// Body: bytes for stdin. `close`: the body's end is the end of stdin. Answers `Written` when all of it is in the pipe.
+    /// Body: bytes for stdin. `close`: stdin ends with the body. Answers `Written` when all of it is in the pipe.
     ExecStdin {
         id: String,
         close: bool,
@@ -30,27 +30,27 @@ pub enum Request {
         id: String,
         size: TerminalSize,
     },
-    /// Every exec that the guest still knows. One is forgotten once its `Closed` event was acknowledged.
+    /// Every exec that the guest still knows. An exec is forgotten once its `Closed` event was acknowledged.
     ExecList,
 
-    /// Starts an interpreter that waits for cells. A context of that name is an `AlreadyExists`.
+    /// Starts an interpreter that waits for cells. Fails with `AlreadyExists` if the context exists.
     ContextCreate(ContextStart),
     ContextList,
-    /// Ends the context's interpreter; the next cell gets a fresh one. A running cell is killed, those in the queue stay.
+    /// Ends the context's interpreter; the next cell gets a fresh one. A running cell is killed, queued ones stay.
     ContextReset {
         name: String,
     },
-    /// Ends the context and whatever runs or waits in it.
+    /// Ends the context and every cell that runs or waits in it.
     ContextRemove {
         name: String,
     },
-    /// Branches a live interpreter. `force`: in spite of hazards, which then become warnings.
+    /// Branches a live interpreter. `force`: despite hazards, which then become warnings.
     ContextFork {
         name: String,
         into: String,
         force: bool,
     },
-    /// Which languages can run here. `path`: where to look for their programs.
+    /// The languages that can run here. `path`: where to look for their programs.
     Languages {
         path: String,
     },
@@ -59,7 +59,7 @@ pub enum Request {
         path: String,
         follow: bool,
     },
-    /// Entries of a directory, not sorted by the kernel but by us. `limit` bounds them; `truncated` tells.
+    /// Entries of a directory, sorted by name, at most `limit`; `truncated` says if there are more.
     List {
         path: String,
         recursive: bool,
@@ -135,8 +135,8 @@ pub enum Request {
     TarOut {
         path: String,
     },
-    /// Body: a tar stream, unpacked into the directory `path`. Entries that would leave it are refused. Ids are kept where
-    /// `keep_ids`, else everything belongs to root inside.
+    /// Body: a tar stream, unpacked into the directory `path`. Entries that would leave it are refused. Ids are kept
+    /// where `keep_ids`, else everything belongs to root inside.
     TarIn {
         path: String,
         keep_ids: bool,
@@ -147,16 +147,16 @@ pub enum Request {
         recursive: bool,
     },
 
-    /// Opens a stream to a port or socket inside. See the crate's head for what follows.
+    /// Opens a stream to a port or socket inside. The crate's documentation says what follows.
     Connect {
         target: Target,
     },
-    /// Listens on a TCP port of loopback inside, for as long as the connection stays. Response body without end: each `Data`
-    /// frame is one [`Incoming`] as JSON, a client that waits for `Accept`. Port 0: any.
+    /// Listens on a TCP port of loopback inside for as long as the connection stays. Response body without end: each
+    /// `Data` frame is one [`Incoming`] as JSON, a client that waits for `Accept`. Port 0: any free port.
     Listen {
         port: u16,
     },
-    /// Takes a client of a listener over; from then on as after `Connect`.
+    /// Takes over a client of a listener; continues like `Connect`.
     Accept {
         incoming: u64,
     },
@@ -165,8 +165,8 @@ pub enum Request {
     KillAll {
         disk: bool,
     },
-    /// Ends everything: SIGTERM to the workload, or the signal that it wants to be ended by; SIGKILL after `grace_ms`, last
-    /// events flushed, then the guest exits.
+    /// Ends everything: SIGTERM (or the given signal) to the workload, SIGKILL after `grace_ms`, last events flushed,
+    /// then the guest exits.
     Shutdown {
         grace_ms: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ pub enum Request {
 pub struct ExecStart {
     pub id: String,
     pub command: Vec<String>,
-    /// The whole environment; only `HOME` is added where it is missing, as the sandbox's own files say.
+    /// The whole environment; only a missing `HOME` is added, from the sandbox's own `/etc/passwd`.
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     /// As written by the caller; looked up in `/etc/passwd` and `/etc/group` inside.
@@ -193,10 +193,11 @@ pub struct ExecStart {
     pub stdin: bool,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Present: a piece of code instead of a command, and `command` is empty.
+    /// A piece of code instead of a command; `command` is empty then.
     #[serde(default)]
     pub cell: Option<CellStart>,
-    /// Tell before the end which files beneath the working directory were made or changed meanwhile ([`crate::Rich::Files`]).
+    /// Report the files below the working directory that the exec created or changed, before its end
+    /// ([`crate::Rich::Files`]).
     #[serde(default)]
     pub track_files: bool,
 }
@@ -207,12 +208,12 @@ pub struct ExecStart {
 pub struct CellStart {
     /// In the host's spelling: `python`, `javascript`, `bash`, `ruby`…
     pub language: String,
-    /// Where its state lives. Made with what the exec names (environment, directory, user) when it is not there. Absent for
-    /// languages that keep none.
+    /// The context that holds its state. If missing, it is created with the exec's environment, directory and user.
+    /// Absent for languages without state.
     #[serde(default)]
     pub context: Option<String>,
     pub code: String,
-    /// After an interrupt or at the time limit: how long the interpreter has to end the cell and keep its state.
+    /// How long the interpreter has to end the cell and keep its state, after an interrupt or at the time limit.
     pub grace_ms: u64,
 }
 
@@ -260,17 +261,17 @@ pub enum ContextState {
     Lost,
 }
 
-/// A language and what would run it.
+/// A language and the program that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LanguageFound {
+pub struct InstalledLanguage {
     pub name: String,
     pub program: String,
     /// Whether cells share state.
     pub stateful: bool,
 }
 
-/// A client of a listener inside, waiting.
+/// A waiting client of a listener inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incoming {
     pub incoming: u64,
@@ -314,12 +315,12 @@ pub enum WriteMode {
     Replace,
     Append,
     CreateNew,
-    /// In place from this byte on: what is before and after it stays, and a gap is a hole. Makes the file where it is
-    /// missing. Not undone when the body breaks off.
+    /// Writes in place from this byte on: the rest stays, and a gap is a hole. Creates a missing file. Not undone if
+    /// the body breaks off.
     At(u64),
 }
 
-/// Whether bytes follow a message, and to what end.
+/// Whether bytes follow a message, and where they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     None,
@@ -385,13 +386,13 @@ pub enum Response {
     Contexts {
         contexts: Vec<ContextSummary>,
     },
-    /// The context that was made, reset or forked. `warnings`: hazards that a fork passed over, as sentences.
+    /// The context that was created, reset or forked. `warnings`: hazards that a forced fork ignored, as sentences.
     Context {
         context: Box<ContextSummary>,
         warnings: Vec<String>,
     },
     Languages {
-        languages: Vec<LanguageFound>,
+        languages: Vec<InstalledLanguage>,
     },
     /// [`Incoming`]s follow.
     Listening {
@@ -425,9 +426,9 @@ pub enum StartFailure {
 pub struct ExecSummary {
     pub id: String,
     pub status: ExecStatus,
-    /// The last event's number so far.
+    /// Number of the last event so far.
     pub last_event: u64,
-    /// Everything up to here was acknowledged.
+    /// Every event up to this number was acknowledged.
     pub acked: u64,
 }
 
@@ -435,7 +436,7 @@ pub struct ExecSummary {
 #[serde(rename_all = "camelCase")]
 pub enum ExecStatus {
     Running,
-    /// The first process ended; others hold its output open.
+    /// The first process ended; others still hold its output open.
     Exited,
     Closed,
 }
@@ -480,7 +481,7 @@ pub struct GrepMatch {
 pub struct WatchEvent {
     pub kind: WatchKind,
     pub path: String,
-    /// Where a rename came from, when it was watched too.
+    /// The old path of a rename, if it was watched too.
     #[serde(default)]
     pub from: Option<String>,
 }
@@ -510,7 +511,7 @@ pub struct Process {
     pub exec: Option<String>,
 }
 
-/// Why a request could not be done. The connection stays usable.
+/// Why a request failed. The connection stays usable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[error("{message}")]
@@ -529,7 +530,7 @@ pub enum FailureKind {
     Denied,
     /// A directory where a file was needed, a stdin that is closed, an exec that ended.
     WrongState,
-    /// No space, too many files, a cap of ours.
+    /// No space, too many files, one of our own limits.
     LimitReached,
     Unsupported,
     Internal,

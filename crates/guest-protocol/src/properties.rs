@@ -1,22 +1,22 @@
-//! What host and guest must know about a request besides its fields, in one table.
+//! Everything host and guest must know about a request besides its fields, in one table.
 
 use crate::{Request, Response, Target, WriteMode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "a row of a table, not a state")]
 pub struct Properties {
-    /// It can change something inside, so callers who may only look are refused.
+    /// It can change something inside, so read-only callers are refused.
     pub changes: bool,
     /// Doing it twice is the same as doing it once.
     pub repeatable: bool,
     /// The guest itself changes files for it.
     pub writes_files: bool,
-    /// It makes or fills files, which takes memory on a tmpfs. Requests that only change or remove files are not meant:
-    /// they must work where no memory is left.
+    /// It creates or fills files, which takes memory on a tmpfs. Not set for requests that only change or remove files:
+    /// they must work when memory is full.
     pub fills_files: bool,
     /// `Data* End` follows the request.
     pub has_body: bool,
-    /// The workload has to be awake for it.
+    /// The workload must not be paused.
     pub needs_workload: bool,
     /// It walks a tree or waits for an interpreter to start, so the answer may take long.
     pub is_slow: bool,
@@ -36,7 +36,7 @@ const WRITE: Properties = Properties { writes_files: true, ..CHANGE };
 const FILL: Properties = Properties { fills_files: true, ..WRITE };
 
 impl Request {
-    /// Has no wildcard: a new request does not compile until it has a row here.
+    /// Without a wildcard: a new request does not compile until it has a row here.
     pub fn properties(&self) -> Properties {
         match self {
             Self::Ping
@@ -61,7 +61,7 @@ impl Request {
             Self::ContextCreate(_) | Self::ContextFork { .. } => {
                 Properties { needs_workload: true, is_slow: true, ..CHANGE }
             }
-            // Whatever listens inside may do anything for whoever speaks to it.
+            // A server inside may do anything for its client.
             Self::Connect { .. } | Self::Listen { .. } => {
                 Properties { repeatable: true, needs_workload: true, ..CHANGE }
             }
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// The protocol version that brought this request. A host does not send it to an older guest.
+    /// The protocol version that introduced this request. A host does not send it to an older guest.
     pub fn since(&self) -> u32 {
         match self {
             Self::Write { write: WriteMode::At(_), .. } => 3,
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// Every path in it that the guest itself takes up.
+    /// Every path in it that the guest itself opens.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::ExecStart(start) => vec![&mut start.cwd],
@@ -131,7 +131,7 @@ impl Request {
         }
     }
 
-    /// Whether `answer` is an answer to this request and not to another.
+    /// Whether `answer` answers this kind of request.
     pub fn accepts(&self, answer: &Response) -> bool {
         match self {
             Self::ExecStart(_) => matches!(answer, Response::Started { .. } | Response::NotStarted { .. }),

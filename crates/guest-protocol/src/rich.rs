@@ -1,13 +1,13 @@
-//! What a cell shows besides its output: values, pictures, errors, files. One JSON object a line, so that a reader who
-//! lost the beginning goes on at the next line.
+//! A cell's results besides its output: values, pictures, errors, files. One JSON object per line, so that a reader who
+//! missed the beginning can continue at the next line.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One thing in several forms, by MIME type. Text is text, JSON (`application/json`, `…+json`) is JSON, everything else is
-/// base64.
+/// One value in several forms, by MIME type. Text is text, JSON (`application/json`, `…+json`) is JSON, everything else
+/// is base64.
 pub type MimeBundle = BTreeMap<String, Value>;
 
 /// One record of the rich stream. The workload can write all of these; none is more trusted than its output.
@@ -16,7 +16,7 @@ pub type MimeBundle = BTreeMap<String, Value>;
 pub enum Rich {
     /// The value of the last expression.
     Result { data: MimeBundle },
-    /// What the code showed: a figure, `display(…)`.
+    /// Something the code displayed: a figure, `display(…)`.
     Display { data: MimeBundle },
     /// The exception that ended the cell.
     Error {
@@ -25,16 +25,16 @@ pub enum Rich {
         /// Trimmed to the lines of the caller's own code.
         traceback: String,
     },
-    /// Something that the caller should know, as a sentence.
+    /// A sentence for the caller.
     Warning { message: String },
-    /// Files beneath the working directory that were made or changed, by path.
+    /// Files below the working directory that were created or changed, by path.
     Files {
         files: Vec<ChangedFile>,
-        /// There are more, or not everything was looked at.
+        /// There are more, or not everything could be searched.
         #[serde(default)]
         truncated: bool,
     },
-    /// The last record of a cell in a context: what became of its variables.
+    /// The last record of a cell in a context: whether its variables survived.
     State {
         kept: bool,
         /// Why they are gone.
@@ -64,7 +64,7 @@ pub enum FileChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StateLoss {
-    /// The interpreter left by itself.
+    /// The interpreter exited by itself.
     Exited,
     /// A signal ended it: a crash.
     Crashed,

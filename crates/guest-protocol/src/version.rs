@@ -1,18 +1,18 @@
-//! Which version two sides speak with each other.
+//! Agreement on a protocol version.
 //!
-//! Guests outlive daemons, so either side may be the older one. Messages are added and never redefined: both speak the
-//! lower of the two versions, and neither sends what is newer. The guest states its versions in [`Hello`]; the host states
-//! its own in each request, because hosts before version 3 sent no greeting.
+//! Guests outlive daemons, so either side may be the older one. Messages are added and never redefined: both use the
+//! lower of the two versions, and neither sends newer messages. The guest states its versions in [`Hello`]; the host
+//! states its own in each request, because hosts before version 3 sent no greeting.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Frame, FrameKind, ProtocolError, Request};
 
-/// Grows by one when a message is added; [`Request::since`] tells which came when.
+/// Grows by one when a message is added; [`Request::since`] has the version of each.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build still speaks.
 pub const OLDEST_VERSION: u32 = 1;
-/// What a host speaks that states no version: the last one before hosts did.
+/// The version of a host that states none: the last one before hosts did.
 const UNSTATED_VERSION: u32 = 2;
 
 /// The guest's first frame on every connection.
@@ -40,7 +40,7 @@ pub struct VersionMismatch {
     pub newest: u32,
 }
 
-/// The version that both sides speak.
+/// The version to use with a peer.
 fn agree(oldest: u32, newest: u32) -> Result<u32, VersionMismatch> {
     let agreed = newest.min(PROTOCOL_VERSION);
     if agreed < OLDEST_VERSION || agreed < oldest {
@@ -55,7 +55,7 @@ impl Hello {
         Self { version: PROTOCOL_VERSION, oldest: OLDEST_VERSION, build: build.into() }
     }
 
-    /// The version to speak with the guest that sent this.
+    /// The version to use with the guest that sent this.
     pub fn agree(&self) -> Result<u32, VersionMismatch> {
         agree(self.oldest, self.version)
     }
@@ -80,10 +80,10 @@ impl Frame {
         Self::json(FrameKind::Request, &Stated { version: PROTOCOL_VERSION, request })
     }
 
-    /// The version to speak with the host that sent this request.
+    /// The version to use with the host that sent this request.
     pub fn agree_with_host(&self) -> Result<Result<u32, VersionMismatch>, ProtocolError> {
         let newest = self.parse::<HostVersion>()?.version.unwrap_or(UNSTATED_VERSION);
-        // Which versions a host has dropped is its own to enforce: it hears ours first.
+        // A host enforces its own oldest version: it hears ours first.
         Ok(agree(OLDEST_VERSION, newest))
     }
 }

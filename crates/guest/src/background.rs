@@ -1,6 +1,6 @@
-//! A few threads for work that blocks, gone again when there is none.
+//! A few threads for blocking work; they end when there is none.
 //!
-//! Not Tokio's own pool: that one panics when the system has no thread to give, and a workload can see to that.
+//! Not Tokio's own pool: that one panics when the system refuses a thread, and a workload can cause that.
 
 use std::{
     collections::VecDeque,
@@ -18,11 +18,11 @@ type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// As many as there are connections at most: each waits for one job.
+    /// At most one entry per connection: each waits for one job.
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// Threads that are held by archives, or soon will be.
+    /// Threads held by archives, or about to be.
     archives: usize,
 }
 
@@ -30,16 +30,16 @@ static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads:
 static WORK: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
-    // Nothing panics while it holds the lock; and if it did, the state would still be whole.
+    // Nothing panics while holding the lock, and the state would still be consistent.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A job that has been handed over. Dropping it does not stop the job.
+/// A job that was handed to a thread. Dropping this does not stop the job.
 #[derive(Debug)]
 pub(crate) struct Running<T>(oneshot::Receiver<T>);
 
 impl<T> Running<T> {
-    /// Waits for the job; a failure when it broke off.
+    /// Waits for the job; fails if the job panicked.
     pub(crate) async fn done(self) -> Result<T, Failure> {
         self.0.await.map_err(|_panicked| Failure::new(FailureKind::Internal, "a file operation broke off"))
     }
@@ -63,7 +63,7 @@ pub(crate) fn spawn_archive<T: Send + 'static>(
     })
 }
 
-/// Takes one of the turns for archives.
+/// Takes one of the archive slots.
 pub(crate) fn archive_turn() -> Result<ArchiveTurn, Failure> {
     let mut state = state();
     if state.archives >= MAX_ARCHIVES {
@@ -74,7 +74,7 @@ pub(crate) fn archive_turn() -> Result<ArchiveTurn, Failure> {
     Ok(ArchiveTurn)
 }
 
-/// One archive that is packed or unpacked; given back when that is done, broke off, or never began.
+/// The slot of one archive; released when the archive is done, broke off, or never began.
 #[derive(Debug)]
 pub(crate) struct ArchiveTurn;
 
@@ -90,7 +90,7 @@ fn hand_over<T: Send + 'static>(
 ) -> Result<Running<T>, Failure> {
     let (sender, receiver) = oneshot::channel();
     let job: Job = Box::new(move || {
-        // Nobody waits any more: the result is dropped, and with it what it holds.
+        // If nobody waits any more, the result is dropped with everything it holds.
         sender.send(job()).ok();
     });
     state.queue.push_back(job);
@@ -103,11 +103,11 @@ fn hand_over<T: Send + 'static>(
             .spawn(work);
         match spawned {
             Ok(_detached) => state.threads += 1,
-            // Some other thread will come to it.
+            // Another thread will take it.
             Err(_) if state.threads > state.archives => {}
             Err(error) => {
                 let unserved = state.queue.pop_back();
-                // What it holds may want the state when it goes.
+                // Dropping the job may lock the state.
                 drop(state);
                 drop(unserved);
                 let message = format!("no thread for a file operation: {error}");
@@ -123,7 +123,7 @@ fn work() {
     loop {
         if let Some(job) = state.queue.pop_front() {
             drop(state);
-            // A job that panics breaks off alone: its sender is dropped, which its caller notices.
+            // A panicking job fails alone: its sender is dropped, which its caller notices.
             catch_unwind(AssertUnwindSafe(job)).ok();
             state = self::state();
             continue;

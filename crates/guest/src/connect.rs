@@ -61,12 +61,12 @@ async fn connect_tcp(port: u16) -> Result<TcpStream, Failure> {
     let four = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
     let stream = match four {
         Ok(stream) => stream,
-        // Some servers listen on the other loopback only; the first error is the one worth telling.
+        // Some servers listen on the other loopback only; the first error is the one to report.
         Err(error) => TcpStream::connect(SocketAddr::from((Ipv6Addr::LOCALHOST, port)))
             .await
             .map_err(|_other| refused(&format!("port {port}"), &error))?,
     };
-    // Whoever sends small messages through here wants them there at once.
+    // Small messages must arrive at once.
     stream.set_nodelay(true).ok();
     Ok(stream)
 }
@@ -74,7 +74,7 @@ async fn connect_tcp(port: u16) -> Result<TcpStream, Failure> {
 fn refused(what: &str, error: &std::io::Error) -> Failure {
     let message = format!("could not connect to {what}: {error}");
     match error.kind() {
-        // Nobody listens there now; someone may in a moment.
+        // Nobody listens there now, but may soon.
         std::io::ErrorKind::ConnectionRefused => Failure::new(FailureKind::WrongState, message),
         std::io::ErrorKind::NotFound => Failure::new(FailureKind::NotFound, message),
         std::io::ErrorKind::WouldBlock => Failure::new(FailureKind::LimitReached, message),
@@ -98,7 +98,7 @@ pub(crate) async fn join(
         }
         inside_writer.shutdown().await?;
         host_ended.notify_one();
-        // Half-closed; if the host goes away altogether, so do we.
+        // Half-closed; if the host disconnects, so do we.
         reader.gone().await;
         Err(ConnectionError::Gone)
     };

@@ -27,7 +27,7 @@ pub(crate) async fn shut_down(guest: &Rc<Guest>, grace: Duration, signal: Option
     guest.contexts.terminate_all(&signals);
     if guest.is_init {
         for signal in signals {
-            // ESRCH: nobody but us.
+            // ESRCH: no process but us.
             sys::kill(-1, signal).ok();
         }
     }
@@ -47,7 +47,7 @@ fn kill(guest: &Guest, cause: Cause) {
     }
 }
 
-/// Every process inside descends from us and is reparented to us, so none is left when we have no child.
+/// Every process inside descends from us or is reparented to us, so without a child none is left.
 async fn no_child_left(guest: &Guest) {
     loop {
         let gone = guest.children_gone.notified();

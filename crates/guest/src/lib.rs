@@ -1,13 +1,14 @@
 //! The guest: our program inside every sandbox, as its process 1.
 //!
-//! It listens on a Unix socket that only the host can reach, or is reached otherwise ([`Transport`]), and serves `guest-protocol`: commands with their
-//! output and end ([`exec`]), code ([`code`]), files ([`files`]), streams to ports, and the list of processes. It reaps every orphan.
+//! It listens on a Unix socket that only the host can reach, or uses another [`Transport`], and serves
+//! `guest-protocol`: commands with their output and end ([`exec`]), code ([`code`]), files ([`files`]), streams to
+//! ports, and the list of processes. It reaps every orphan.
 //!
-//! Two things are never trusted: what the workload does around us (it may rename, fill up, stop, kill and fork what it can
-//! reach) and that the host stays (a connection may end at any byte). Neither may stop the guest or lose an exec's output.
+//! It trusts neither the workload around it (which may rename, fill up, stop, kill and fork whatever it can reach) nor
+//! the host's connection (which may end at any byte). Neither may stop the guest or lose an exec's output.
 //!
-//! One thread runs everything, but for two things: work on files, which can block, goes to a few short-lived threads, or to
-//! processes that the workload is charged for; and one thread answers for sockets ([`sockets`]), ours among them.
+//! One thread runs everything, with two exceptions: file operations, which can block, go to a few short-lived threads
+//! or to processes charged to the workload; and one thread decides about sockets ([`sockets`]), including ours.
 
 mod background;
 mod code;
@@ -43,28 +44,28 @@ pub use sockets::{InternetBudget, SocketGate};
 pub use sys::adopt_descriptor;
 pub use transport::Transport;
 
-/// What a guest is started with.
+/// The configuration of a guest.
 #[derive(Debug)]
 pub struct GuestConfig {
     /// How the host reaches it.
     pub transport: Transport,
-    /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy. A
-    /// child writes `0` to each before it execs. May be empty.
+    /// Open `cgroup.procs` (v2) or `tasks`/`cgroup.procs` (v1) files of the workload's cgroup, one for each hierarchy.
+    /// A child writes `0` to each before it execs. May be empty.
     pub workload_cgroup: Vec<OwnedFd>,
-    /// The same file of a group that is charged to the workload's memory and never frozen, for what we write ourselves.
+    /// The same file of a group that is charged to the workload's memory and never frozen, for our own writes.
     pub memory_cgroup: Option<OwnedFd>,
-    /// `memory.oom_control` (v1) or `memory.events` (v2) of the workload's cgroup; a line `oom_kill N` is in both.
+    /// `memory.oom_control` (v1) or `memory.events` (v2) of the workload's cgroup; both have a line `oom_kill N`.
     pub oom_counter: Option<OwnedFd>,
-    /// Limits that every exec gets unless it asks otherwise: (`RLIMIT_*` number, soft, hard).
+    /// Limits that every exec gets unless it sets its own: (`RLIMIT_*` number, soft, hard).
     pub rlimits: Vec<(u32, u64, u64)>,
-    /// A directory that stands for `/root` in what the host asks, where the place has no root file system of its own. There
-    /// root is our own user.
+    /// A directory that replaces `/root` in the host's requests if the sandbox has no root file system of its own. Root
+    /// is our own user then.
     pub home: Option<String>,
-    /// Where sockets are asked for, if the syscall filter can ask.
+    /// The syscall filter's socket requests, if it supports them.
     pub sockets: Option<SocketGate>,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) execs: exec::Execs,
@@ -72,26 +73,26 @@ pub(crate) struct Guest {
     pub(crate) contexts: code::Contexts,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
     pub(crate) memory_cgroup: Option<OwnedFd>,
-    /// One for each process that makes or fills files.
+    /// One permit for each process that creates or fills files.
     pub(crate) charged_turns: Semaphore,
     oom_counter: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
     home: Option<String>,
-    /// Whether we are process 1 of a pid namespace, and may signal everyone.
+    /// Whether we are process 1 of a pid namespace, and may signal every process.
     pub(crate) is_init: bool,
     /// Whether this user namespace lets us set supplementary groups.
     pub(crate) may_set_groups: bool,
     pub(crate) has_children: Cell<bool>,
     pub(crate) children_gone: Notify,
-    /// Set by `Shutdown`: nothing is started any more.
+    /// Set by `Shutdown`: nothing new is started.
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) leave: Notify,
-    /// Told when a connection has ended, after which there may be memory to give back.
+    /// Notified when a connection has ended, after which memory may be released.
     pub(crate) was_active: Notify,
 }
 
 impl Guest {
-    /// A request as it is meant in this place.
+    /// A request with its paths translated for this sandbox.
     pub(crate) fn meant(&self, request: Request) -> Request {
         match &self.home {
             Some(home) => at_home(request, home),
@@ -99,7 +100,7 @@ impl Guest {
         }
     }
 
-    /// How many processes of the workload the kernel has killed for memory so far.
+    /// How many processes of the workload the kernel has killed for lack of memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some(counter) = &self.oom_counter else { return 0 };
         let mut buffer = [0; 1024];
@@ -108,10 +109,10 @@ impl Guest {
     }
 }
 
-/// The home that hosts know sandboxes by.
+/// Root's home directory, as hosts know it.
 const ROOT_HOME: &str = "/root";
 
-/// A request about `/root` as one about the directory that stands for it.
+/// Replaces `/root` in a request by the directory that stands for it.
 fn at_home(mut request: Request, home: &str) -> Request {
     let moved = |path: &str| {
         let rest = path.strip_prefix(ROOT_HOME)?;
@@ -130,7 +131,7 @@ fn at_home(mut request: Request, home: &str) -> Request {
     {
         *variable = home;
     }
-    // Root of a place without walls is whoever started it.
+    // Without walls, root is the user who started the guest.
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     if matches!(user.as_str(), "0" | "0:0" | "root") && !uid.is_root() {
         *user = format!("{}:{}", uid.as_raw(), gid.as_raw());
@@ -155,7 +156,7 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     if !is_init {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
-    // Files that we make get the modes that people expect, whatever we came with.
+    // Files that we create get the usual modes, whatever umask we inherited.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let rlimits = keep_descriptor_limit(config.rlimits);
     let guest = Rc::new(Guest {
@@ -169,7 +170,8 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         rlimits,
         home: config.home,
         is_init,
-        // A user namespace made without privilege forbids it for good; then groups stay as they are. We need none ourselves.
+        // A user namespace made without privilege forbids it for good; then groups stay as they are. We need none
+        // ourselves.
         may_set_groups: rustix::thread::set_thread_groups(&[]).is_ok(),
         has_children: Cell::new(true),
         children_gone: Notify::new(),
@@ -188,12 +190,12 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         guest.leave.notified().await;
         Ok(())
     });
-    // A file operation that hangs must not keep us: the process ends with this function.
+    // A hanging file operation must not keep us: the process ends with this function.
     runtime.shutdown_background();
     served
 }
 
-/// Raises our own limit of open files, and gives every exec the one that we came with.
+/// Raises our own limit of open files, and gives every exec the inherited one.
 fn keep_descriptor_limit(mut rlimits: Vec<(u32, u64, u64)>) -> Vec<(u32, u64, u64)> {
     let ours = rustix::process::getrlimit(Resource::Nofile);
     let mut wanted = ours;
@@ -211,8 +213,8 @@ fn keep_descriptor_limit(mut rlimits: Vec<(u32, u64, u64)>) -> Vec<(u32, u64, u6
     rlimits
 }
 
-/// Gives memory back some time after the last connection ended, so that an idle guest owns next to nothing. Not at once: what
-/// one connection leaves is what the next one takes.
+/// Releases memory some time after the last connection ended, so that an idle guest holds almost none. Not at once: the
+/// next connection would take what the last one left.
 async fn tidy(guest: Rc<Guest>) {
     loop {
         guest.was_active.notified().await;

@@ -22,21 +22,21 @@ use crate::{
     wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
-/// Clients of all listeners that wait to be taken over.
+/// Clients of all listeners that wait for the host.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     n_listeners: Cell<usize>,
     last: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, TcpStream>>,
-    /// Told when one was taken over: there is room for another.
+    /// Notified when the host took one: there is room for another.
     taken: Notify,
 }
 
-/// One listener. Whoever still waits for it when it ends waits in vain.
+/// One listener. When it ends, its waiting clients are dropped.
 struct Listener {
     guest: Rc<Guest>,
     socket: TcpListener,
-    /// Those of its clients that may still wait, oldest first.
+    /// Its clients that may still wait, oldest first.
     clients: Vec<(u64, Instant)>,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Listener {
     }
 }
 
-/// Tells of clients until the host closes the connection. `Ok(Err)` is a refusal after which the connection can go on.
+/// Reports clients until the host closes the connection. `Ok(Err)` is a refusal after which the connection can go on.
 pub(crate) async fn listen(
     guest: &Rc<Guest>,
     reader: &mut FrameReader<'_>,
@@ -92,7 +92,7 @@ impl Listener {
             return Err(Failure::new(FailureKind::LimitReached, message));
         }
         let refused = |error: io::Error| refused(port, &error);
-        // Loopback only, whatever network the sandbox may get: what the host serves is for inside.
+        // Loopback only, whatever network the sandbox may get: the host's service is for inside.
         let socket =
             TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map_err(refused)?;
         let port = socket.local_addr().map_err(refused)?.port();
@@ -136,7 +136,7 @@ impl Listener {
         self.clients.retain(|(number, _)| waiting.contains_key(number));
     }
 
-    /// Nobody took it in time: it is closed, which tells it more than silence would.
+    /// Nobody took it in time: closing it tells the client more than silence would.
     fn drop_oldest(&mut self) {
         if let Some((number, _)) = self.clients.first() {
             self.guest.listeners.waiting.borrow_mut().remove(number);

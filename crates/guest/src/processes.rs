@@ -7,17 +7,17 @@ use tokio::time::Instant;
 
 use crate::{files::Room, limits::KILLED_GONE, sys};
 
-/// Processes told at most.
+/// Most processes listed.
 const MAX_PROCESSES: u32 = 4096;
-/// Bytes of one process's command line that are told.
+/// Most bytes of one process's command line listed.
 const MAX_COMMAND_BYTES: u64 = 4096;
 
-/// Looks at a family while it is being killed.
+/// Passes over a family while it is being killed.
 const KILL_ROUNDS: usize = 8;
-/// Time between two looks for what is left of a family: those that were killed need some to go.
+/// Time between two passes over the rest of a family: killed processes need some time to end.
 const LEFT_LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What `/proc/<pid>/stat` tells, as far as we need it.
+/// The fields of `/proc/<pid>/stat` that we need.
 struct Stat {
     state: char,
     parent: i32,
@@ -34,7 +34,8 @@ impl Stat {
         Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
-    /// The name stands in brackets and may hold brackets and spaces itself, so the fields are counted from the last one.
+    /// The name is in brackets and may contain brackets and spaces itself, so the fields are counted from the last
+    /// bracket.
     fn parse(text: &str) -> Option<Self> {
         let (head, tail) = text.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;
@@ -80,9 +81,9 @@ fn family_of(session: i32) -> Vec<i32> {
     }
 }
 
-/// SIGKILL to the group of that number, and to whoever left it but not the session or the family.
+/// Sends SIGKILL to the group of that number, and to processes that left it but not the session or the family.
 pub(crate) fn kill_family(leader: i32) {
-    // Again while someone is found: a family that forks fast is larger than one look at it.
+    // Repeated while any is found: a family that forks fast is larger than one pass sees.
     for _ in 0..KILL_ROUNDS {
         if !kill_once(leader) {
             return;
@@ -90,21 +91,21 @@ pub(crate) fn kill_family(leader: i32) {
     }
 }
 
-/// One look at a family, with SIGKILL to all that are seen. Tells whether there was someone.
+/// One pass over a family, with SIGKILL to every process seen. Returns whether there was one.
 fn kill_once(leader: i32) -> bool {
-    // Before anyone is killed: the children of those who die are nobody's.
+    // Before any is killed: the children of dead processes can no longer be attributed.
     let family = family_of(leader);
-    // A group at once: the kernel lets nobody fork meanwhile, nor after it was killed.
+    // The whole group at once: the kernel lets no member fork meanwhile or afterwards.
     sys::kill(-leader, libc::SIGKILL).ok();
     for pid in &family {
-        // Those that are gone already need no signal.
+        // Fails for those already gone.
         sys::kill(*pid, libc::SIGKILL).ok();
     }
     kill_session(leader) || !family.is_empty()
 }
 
-/// Kills those of a session one by one as they are seen, with their groups: what forks on and on in groups of its own is
-/// gone from where a look at everyone saw it.
+/// Kills the processes of a session one by one as they are seen, with their groups: a process that keeps forking into
+/// new groups has moved on by the time a full list is complete.
 fn kill_session(session: i32) -> bool {
     let mut has_found = false;
     for pid in pids() {
@@ -113,7 +114,7 @@ fn kill_session(session: i32) -> bool {
             && stat.state != 'Z'
         {
             has_found = true;
-            // A group never reaches beyond its session.
+            // A group never extends beyond its session.
             sys::kill(-stat.group, libc::SIGKILL).ok();
             sys::kill(pid, libc::SIGKILL).ok();
         }
@@ -121,13 +122,14 @@ fn kill_session(session: i32) -> bool {
     has_found
 }
 
-/// The same for a leader that was reaped, whose group and session may live on under its number. A process that has this
-/// number now is a stranger: the kernel gives it away only when nobody of the group or the session is left.
+/// The same for a reaped leader, whose group and session may live on under its number. A process that has this number
+/// now is a stranger: the kernel reuses it only when no member of the group or the session is left.
 pub(crate) fn kill_left_behind(leader: i32) -> bool {
     sys::kill(leader, 0).is_err() && kill_once(leader)
 }
 
-/// Kills what a leader left behind until nobody is left, or for as long as killed processes may take to go.
+/// Kills the processes that a leader left behind until none is left, or for as long as killed processes may take to
+/// end.
 pub(crate) async fn end_left_behind(leader: i32) {
     let give_up_at = Instant::now() + KILLED_GONE;
     while kill_left_behind(leader) && Instant::now() < give_up_at {
@@ -135,7 +137,7 @@ pub(crate) async fn end_left_behind(leader: i32) {
     }
 }
 
-/// Memory that a process holds now.
+/// Memory that a process uses now.
 pub(crate) fn memory_of(pid: i32) -> u64 {
     Stat::of(pid).map_or(0, |stat| stat.resident_pages.saturating_mul(rustix::param::page_size() as u64))
 }
@@ -147,12 +149,12 @@ pub(crate) fn is_our_leader(pid: i32) -> bool {
         && Stat::of(pid).is_some_and(|stat| stat.parent == ours && stat.session == pid && stat.state != 'Z')
 }
 
-/// Whether a process has this (`pipe:[7]`) open under that number.
+/// Whether a process has this file (`pipe:[7]`) open under that number.
 pub(crate) fn has_open(pid: i32, number: u32, what: &str) -> bool {
     fs::read_link(format!("/proc/{pid}/fd/{number}")).is_ok_and(|link| link.as_os_str() == what)
 }
 
-/// Lists processes; `execs` names the exec of a session, to which its processes and their descendants belong.
+/// Lists processes; `execs` maps sessions to execs, which own their processes and all descendants.
 pub(crate) fn list(execs: &HashMap<i32, String>) -> Response {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
@@ -180,7 +182,7 @@ pub(crate) fn list(execs: &HashMap<i32, String>) -> Response {
     Response::Processes { processes }
 }
 
-/// A process that made a session of its own belongs to the exec of its parent.
+/// A process with its own session belongs to the exec of its parent.
 fn inherit_execs(processes: &mut [Process]) {
     for position in 0..processes.len() {
         let mut ancestor = position;

@@ -1,4 +1,4 @@
-//! The guest as a program of its own, for places into which it cannot be forked.
+//! The guest as a program of its own, for sandboxes into which it cannot be forked.
 
 use std::{
     ffi::OsString,
@@ -19,27 +19,28 @@ const USAGE: &str = "usage: guest (--listen <path> | --fd <number> | --tcp <addr
     [--home <path>] [--memory <number>] [--oom-counter <number>] [--rlimit <resource>:<soft>:<hard>]... \
     [--filter <bytes>:<tcp socket>:<other socket>]";
 
-/// Shortest token: nobody guesses it over a network.
+/// Shortest token: long enough not to be guessed over a network.
 const MIN_TOKEN_BYTES: usize = 8;
 
-/// Serves as the arguments say, and returns the exit code of the place.
+/// Serves as the arguments say, and returns the exit code.
 ///
-/// `--listen` makes the socket; `--fd` takes a listening one that was handed over. Over TCP, which others can reach too, each
-/// connection must begin with the token. `--stdio` makes standard input and output one carried stream. The other numbers are
-/// open files of the workload's cgroup, as [`GuestConfig`] describes them. `--pid-file` gets our pid and start time before the
-/// socket is made. `--filter` confines us and all that comes from us with `filter`, and says what internet sockets may take.
+/// `--listen` makes the socket; `--fd` takes over a listening one. Over TCP, which others can reach too, each
+/// connection must begin with the token. `--stdio` makes standard input and output one carried stream. The other
+/// numbers are open files of the workload's cgroup, as [`GuestConfig`] describes them. `--pid-file` receives our pid
+/// and start time before the socket is made. `--filter` confines us and all our children with `filter`, and sets the
+/// budget of internet sockets.
 pub fn run_program(arguments: impl Iterator<Item = OsString>, filter: InstallFilter) -> ExitCode {
     match configure(arguments, filter).and_then(crate::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be there to read it.
+            // There may be no reader.
             writeln!(io::stderr(), "guest: {error}").ok();
             ExitCode::from(125)
         }
     }
 }
 
-/// Installs the filter of system calls for this process. `None`: nobody can be asked about sockets here.
+/// Installs the syscall filter for this process. `None`: it cannot ask us about sockets here.
 pub type InstallFilter = fn(InternetBudget) -> io::Result<Option<SocketGate>>;
 
 fn usage() -> io::Error {
@@ -83,18 +84,18 @@ fn configure(
         }
     }
     let transport = guarded(transport.ok_or_else(usage)?, token)?;
-    // Last: what was opened above may not be allowed any more.
+    // Last: the filter may forbid what was opened above.
     let sockets = internet.map(filter).transpose()?.flatten();
     Ok(GuestConfig { transport, workload_cgroup, memory_cgroup, oom_counter, rlimits, home, sockets })
 }
 
 fn tcp(address: &OsString) -> io::Result<Transport> {
     let listener = TcpListener::bind(address.to_str().unwrap_or_default())?;
-    // Filled in below; without one nobody gets in.
+    // The token is set below; with an empty one nobody gets in.
     Ok(Transport::Listener { socket: listener.into(), token: Some(Vec::new()) })
 }
 
-/// Refuses what strangers could reach, unless there is a token that is worth the name.
+/// Refuses a transport that strangers could reach, unless it has a proper token.
 fn guarded(transport: Transport, given: Option<Vec<u8>>) -> io::Result<Transport> {
     match transport {
         Transport::Listener { socket, token: Some(_needed) } => {
@@ -127,10 +128,10 @@ fn numbers(value: &OsString) -> io::Result<[u64; 3]> {
     numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(usage)
 }
 
-/// Our pid and start time, which together name a process for ever.
+/// Our pid and start time, which together identify a process forever.
 fn own_pid() -> io::Result<String> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // Field 22 of all; the second one may hold spaces and ends at the last bracket.
+    // Field 22 of all; the second one may contain spaces and ends at the last bracket.
     let start_time = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19));
     let start_time = start_time.ok_or(io::ErrorKind::InvalidData)?;
     Ok(format!("{} {start_time}\n", std::process::id()))

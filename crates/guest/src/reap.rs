@@ -7,10 +7,10 @@ use tokio::io::unix::AsyncFd;
 
 use crate::{Guest, exec::Ended};
 
-/// Size of `struct signalfd_siginfo`; what is in it does not matter, signals of one kind merge anyway.
+/// Size of `struct signalfd_siginfo`; its content does not matter, since signals of one kind merge anyway.
 const SIGNAL_BYTES: usize = 128;
 
-/// Reaps for ever. One SIGCHLD may stand for many children.
+/// Reaps forever. One SIGCHLD may stand for many children.
 pub(crate) async fn reap(guest: Rc<Guest>, signals: AsyncFd<OwnedFd>) {
     reap_ended(&guest);
     loop {
@@ -34,7 +34,7 @@ fn reap_ended(guest: &Guest) {
                 let ended = Ended { code, signal: status.terminating_signal() };
                 let oom_kills = guest.oom_kills();
                 let pid = pid.as_raw_nonzero().get();
-                // Whoever knows the number is told, however many they are.
+                // Contexts and execs may both know the number.
                 guest.contexts.reaped(pid, ended, oom_kills);
                 guest.execs.reaped(pid, ended, oom_kills);
             }

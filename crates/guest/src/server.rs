@@ -13,7 +13,7 @@ use crate::{
     wire::{FrameReader, FrameWriter},
 };
 
-/// Serves one connection until it ends. That is for reasons of the host's; the execs do not care.
+/// Serves one connection until it ends. Execs outlive it.
 pub(crate) async fn serve_connection(guest: &Rc<Guest>, stream: UnixStream) {
     serve(guest, stream).await.ok();
     guest.was_active.notify_one();
@@ -32,7 +32,7 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
         }
         let request = match readable(&frame) {
             Ok(request) => guest.meant(request),
-            // Whether a body follows cannot be known, so the connection ends here.
+            // A body may follow, so the connection ends here.
             Err(failure) => return writer.fail(&failure).await,
         };
         drop(frame);
@@ -44,7 +44,7 @@ async fn serve(guest: &Rc<Guest>, stream: UnixStream) -> wire::Result<()> {
     Ok(())
 }
 
-/// The request in a frame, if it can be read and its host speaks a version that we speak.
+/// The request in a frame, if it can be read and its host uses a version that we support.
 fn readable(frame: &Frame) -> Result<Request, Failure> {
     let unreadable =
         |error| Failure::new(FailureKind::InvalidRequest, format!("a request that cannot be read: {error}"));
@@ -59,7 +59,7 @@ enum Next {
     Close,
 }
 
-/// What serving one request needs.
+/// The state for serving one request.
 pub(crate) struct Connection<'a, 'b> {
     pub(crate) guest: &'a Rc<Guest>,
     pub(crate) reader: &'a mut FrameReader<'b>,
@@ -102,7 +102,7 @@ impl Connection<'_, '_> {
             }
             Request::Shutdown { grace_ms, signal } => {
                 let answer = end::shut_down(guest, Duration::from_millis(grace_ms), signal).await;
-                // Whether or not the host still listens, the guest leaves now.
+                // The guest exits now, whether or not the host still listens.
                 let told = self.tell(Ok(answer)).await;
                 guest.leave.notify_one();
                 told.map(|_| Next::Close)
@@ -126,7 +126,7 @@ impl Connection<'_, '_> {
             | Request::ContextReset { .. }
             | Request::ContextRemove { .. }
             | Request::ContextFork { .. } => {
-                // A task of its own: it goes on where the host does not wait for it.
+                // A task of its own: it continues even if the host does not wait for it.
                 let answer = spawn_local(answer_context(Rc::clone(guest), request));
                 tokio::select! {
                     answer = answer => self.tell(answer.unwrap_or_else(|_| Err(broke_off()))).await,
@@ -175,7 +175,7 @@ impl Connection<'_, '_> {
         }
     }
 
-    /// After a response whose body was sent, or a refusal.
+    /// Called after a response whose body was sent, or a refusal.
     async fn sent(&self, sent: Result<(), Failure>) -> wire::Result<Next> {
         match sent {
             Ok(()) => Ok(Next::Request),
@@ -183,7 +183,7 @@ impl Connection<'_, '_> {
         }
     }
 
-    /// After a request whose body was taken, or a refusal with some of it still to come.
+    /// Called after a request whose body was taken, or a refusal with some of it still to come.
     async fn took(&mut self, taken: Result<Response, (Failure, BodyLeft)>) -> wire::Result<Next> {
         match taken {
             Ok(response) => self.tell(Ok(response)).await,
@@ -200,7 +200,7 @@ impl Connection<'_, '_> {
         Ok(Next::Request)
     }
 
-    /// Tells the failure at once, so that a host may stop sending, and reads the rest of the body away.
+    /// Reports the failure at once, so that a host may stop sending, and skips the rest of the body.
     async fn refuse_body(&mut self, failure: Failure) -> wire::Result<Next> {
         self.writer.fail(&failure).await?;
         self.reader.skip_body().await?;

@@ -1,9 +1,9 @@
-//! Sockets: as many as the sandbox may have, and no more.
+//! Sockets: limits how many a sandbox may have.
 //!
-//! The kernel charges nobody for what waits in a netlink socket. Of internet sockets it charges most, but not connections that
-//! nobody accepted yet, the last packet of a full connection, unfinished datagrams and queues of errors. So their number is
-//! all that bounds that. The syscall filter asks us for each socket and for each connection; what we look at is in registers,
-//! so what we let go on is what was asked.
+//! The kernel charges nobody for data waiting in a netlink socket. It charges most memory of internet sockets, but not
+//! connections that are not yet accepted, the last packet of a full connection, unfinished datagrams and error queues.
+//! Only the number of sockets bounds those. The syscall filter asks us for each socket and each connection; we look
+//! only at registers, so the call cannot change after we allowed it.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use rustix::io::Errno;
 
 use crate::sys::{self, AskedCall};
 
-/// How long a socket that was granted may take to be counted by the kernel: its thread may have to wait for a processor.
+/// How long the kernel may take to count a granted socket: its thread may have to wait for a processor.
 const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 const STACK_BYTES: usize = 64 * 1024;
 
-/// Where the syscall filter asks for sockets, and how many there may be.
+/// The syscall filter's listener for socket calls, and the limits.
 #[derive(Debug)]
 pub struct SocketGate {
     /// The listener of the filter (`SECCOMP_FILTER_FLAG_NEW_LISTENER`).
@@ -31,7 +31,7 @@ pub struct SocketGate {
     pub internet: InternetBudget,
 }
 
-/// How many internet sockets there may be, told by the memory that they may take without being charged for it.
+/// The limit of internet sockets, as the memory they may use without being charged for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InternetBudget {
     /// For all sockets together.
@@ -42,7 +42,7 @@ pub struct InternetBudget {
     pub other_socket: u64,
 }
 
-/// Answers for ever whoever wants a socket or a connection, on a thread that makes neither: we may be asked for our own.
+/// Answers socket and connection calls forever, on a thread that makes neither: our own calls are asked about too.
 pub(crate) fn guard(gate: SocketGate) -> io::Result<()> {
     let thread = thread::Builder::new().name("guest-sockets".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || answer_all(&gate)).map(drop)
@@ -55,9 +55,9 @@ fn answer_all(gate: &SocketGate) {
     loop {
         let call = match sys::receive_call(&gate.listener) {
             Ok(call) => call,
-            // Gone before it was received.
+            // The caller ended before the call was received.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
-            // With us the listener goes, and then the kernel refuses all of these calls.
+            // The listener goes with us, and then the kernel refuses all these calls.
             Err(_) => return,
         };
         let granted = match call {
@@ -67,20 +67,20 @@ fn answer_all(gate: &SocketGate) {
             AskedCall { number: libc::SYS_socket, thread, .. } => {
                 internet.take(thread, gate.internet.other_socket, || count_internet(&gate.internet))
             }
-            // One more socket at the other end, if it is TCP.
+            // For TCP, one more socket at the other end.
             AskedCall { thread, .. } => {
                 internet.take(thread, gate.internet.tcp_socket, || count_internet(&gate.internet))
             }
         };
-        // An error here says that whoever called has gone meanwhile.
+        // An error means that the caller has ended meanwhile.
         sys::answer_call(&gate.listener, call.id, granted.map_err(Errno::raw_os_error)).ok();
     }
 }
 
-/// A number of which only so much may be used, where the kernel counts a grant a little later than we make it.
+/// A bounded number whose use the kernel counts a little later than we grant it.
 struct Budget {
     most: u64,
-    /// No less than what is used: the kernel's last count and all that was granted since.
+    /// An upper bound of the use: the kernel's last count and everything granted since.
     used_at_most: u64,
     /// The last grant of each thread. The kernel may not count it yet.
     granted: HashMap<u32, (Instant, u64)>,
@@ -88,12 +88,12 @@ struct Budget {
 
 impl Budget {
     fn new(most: u64) -> Self {
-        // The first one who asks has it counted.
+        // The first request triggers a count.
         Self { most, used_at_most: most, granted: HashMap::new() }
     }
 
     fn take(&mut self, thread: u32, cost: u64, count: impl Fn() -> Option<u64>) -> Result<(), Errno> {
-        // A thread that asks again has made, or failed to make, its last one.
+        // A thread that asks again has made its last socket, or failed to.
         self.granted.remove(&thread);
         if self.used_at_most.saturating_add(cost) > self.most {
             self.make_room(cost, count)?;
@@ -103,7 +103,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts anew, until there is room or nothing more can be waited for.
+    /// Counts again, until there is room or waiting is pointless.
     fn make_room(&mut self, cost: u64, count: impl Fn() -> Option<u64>) -> Result<(), Errno> {
         loop {
             self.granted.retain(|_, (at, _)| at.elapsed() < COUNTED_WITHIN);
@@ -137,7 +137,8 @@ fn protocols() -> Option<String> {
     fs::read_to_string("/proc/net/protocols").ok()
 }
 
-/// `protocols` counts sockets of TCP and UDP only once they are bound or connected, `sockstat` all sockets of every kind.
+/// `protocols` counts sockets of TCP and UDP only once they are bound or connected, `sockstat` all sockets of every
+/// kind.
 fn internet_bytes(sockstat: &str, protocols: &str, budget: &InternetBudget) -> Option<u64> {
     let all: u64 =
         sockstat.lines().find_map(|line| line.strip_prefix("sockets: used "))?.trim().parse().ok()?;
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(n_sockets("NETLINK x y\n", "NETLINK"), None);
 
         let budget = InternetBudget { bytes: 0, tcp_socket: 10, other_socket: 1000 };
-        // 42 of TCP, 58 of Unix, and 8 that are one or the other of the rest.
+        // 42 of TCP, 58 of Unix, and 8 others.
         let sockstat = "sockets: used 108\nTCP: inuse 40 orphan 0 tw 0 alloc 41 mem 90\n";
         assert_eq!(internet_bytes(sockstat, PROTOCOLS, &budget), Some(8420));
         assert_eq!(
@@ -196,7 +197,7 @@ mod tests {
             assert_eq!(budget.take(1, 2, count(0)), Ok(()));
         }
         assert_eq!(asked.get(), 1);
-        // Nothing is left of them but the last one, which the kernel counts by now.
+        // Only the last one is left, and the kernel counts it by now.
         assert_eq!(budget.take(1, 2, count(2)), Ok(()));
         assert_eq!(asked.get(), 2);
     }

@@ -1,8 +1,9 @@
 //! Every unsafe call of the guest: fork and exec, signals, and a few calls that `rustix` does not wrap.
 //!
 //! A child is made by plain `fork`, not by `vfork` or `CLONE_VM`, although those are faster: the child enters the
-//! workload's cgroup before it execs. While it shared our memory, an out-of-memory kill of it would take us along (the
-//! kernel kills all who share the memory), and a frozen cgroup or a SIGSTOP from the workload would stop us with it.
+//! workload's cgroup before it execs. If it shared our memory, an out-of-memory kill of it would kill us too (the
+//! kernel kills all processes that share the memory), and a frozen cgroup or a SIGSTOP from the workload would stop us
+//! with it.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_long},
@@ -27,14 +28,14 @@ pub(crate) const CHANNEL: RawFd = 3;
 /// Everything a child needs, made before the fork: between fork and exec nothing may allocate.
 #[derive(Debug)]
 pub(crate) struct ChildPlan<'a> {
-    /// Where the program may be, in order.
+    /// The program's possible paths, in order.
     pub(crate) programs: Vec<CString>,
     pub(crate) argv: Vec<CString>,
     pub(crate) env: Vec<CString>,
     pub(crate) cwd: CString,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Absent where this user namespace forbids `setgroups`.
+    /// Absent if this user namespace forbids `setgroups`.
     pub(crate) groups: Option<Vec<u32>>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
     pub(crate) cgroups: Vec<BorrowedFd<'a>>,
@@ -118,7 +119,7 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 pub(crate) fn spawn(plan: &ChildPlan<'_>) -> io::Result<i32> {
     let argv = pointers(&plan.argv);
     let env = pointers(&plan.env);
-    // For a script without `#!`: `/bin/sh <script> <arguments>`; the second place is filled in by the child.
+    // For a script without `#!`: `/bin/sh <script> <arguments>`; the child fills in the second element.
     let shell = c"/bin/sh";
     let mut shell_argv = vec![shell.as_ptr(), ptr::null()];
     shell_argv.extend(argv.iter().skip(1));
@@ -133,7 +134,7 @@ pub(crate) fn spawn(plan: &ChildPlan<'_>) -> io::Result<i32> {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let failure = become_program(plan, vectors);
-            // Nothing is left to do when the report cannot be written: the parent sees the exit.
+            // If the report cannot be written, nothing is left to do: the parent sees the exit.
             rustix::io::write(plan.report, &failure.to_bytes()).ok();
             // SAFETY: ends this process at once; runs no handlers of the parent's.
             unsafe { libc::_exit(127) }
@@ -148,12 +149,12 @@ pub(crate) fn fork_worker(
     cgroup: Option<BorrowedFd<'_>>,
     work: impl FnOnce(OwnedFd),
 ) -> io::Result<()> {
-    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the C
-    // library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
+    // SAFETY: the child has one thread and a copy of our memory. A thread of ours may have held a lock at the fork: the
+    // C library makes its allocator's usable again in the child, and `work` takes none of ours. It leaves by `_exit`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // Without it, what is written would be charged to nobody. The parent sees that there is no answer.
+            // Without the cgroup, the written data would be charged to nobody. The parent sees the missing answer.
             if cgroup.is_none_or(|cgroup| rustix::io::write(cgroup, b"0").is_ok()) {
                 close_all_but(&link);
                 work(link);
@@ -165,8 +166,8 @@ pub(crate) fn fork_worker(
     }
 }
 
-/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the others
-/// are copies of the parent's and are never dropped.
+/// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the
+/// others are copies of the parent's and are never dropped.
 fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd();
     for (first, last) in [(3, kept - 1), (kept + 1, c_int::MAX)] {
@@ -214,7 +215,7 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
             .map_err(|errno| ChildFailure { stage: Stage::Rlimit(position), errno })?;
     }
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
-    // As runc does: a directory that only root may enter can be the working directory of another user.
+    // Like runc: a directory that only root may enter can be the working directory of another user.
     let entered_early = rustix::process::chdir(plan.cwd.as_c_str()).is_ok();
     if let Some(groups) = groups {
         rustix::thread::set_thread_groups(groups).map_err(at(Stage::Groups))?;
@@ -230,13 +231,13 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
     Ok(())
 }
 
-/// In the child: not by `rustix`, which takes the answer for a process id. gVisor answers 0.
+/// In the child: not by `rustix`, which expects a process id as the result. gVisor returns 0.
 fn new_session() -> Result<(), i32> {
     // SAFETY: takes nothing and touches no memory.
     if unsafe { libc::setsid() } < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// In the child: whatever had the number is not needed any more, and this one stays open over the exec.
+/// In the child: replaces whatever had the number, and stays open over the exec.
 fn give_channel(channel: BorrowedFd<'_>) -> Result<(), i32> {
     // SAFETY: takes integers only; both descriptors are this child's own.
     let rc = unsafe { libc::dup2(channel.as_raw_fd(), CHANNEL) };
@@ -251,7 +252,7 @@ pub(crate) fn above_channel(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, CHANNEL + 1)?)
 }
 
-/// Tries the candidates as `execvp` does. Returns the error number that tells most.
+/// Tries the candidates as `execvp` does. Returns the most telling error number.
 fn exec_first(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> i32 {
     let mut found = libc::ENOENT;
     for program in &plan.programs {
@@ -275,7 +276,8 @@ fn exec_first(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> i32 {
     found
 }
 
-/// Whether a file that the kernel knows no loader for may be a script: a program of another machine is not for the shell.
+/// Whether a file that the kernel has no loader for may be a script: a program for another machine must not go to the
+/// shell.
 fn looks_like_text(program: &CStr) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::open(program, flags, Mode::empty()) else { return false };
@@ -308,8 +310,8 @@ fn restore_signals() {
 
 /// Marks all descriptors from `first` on, so that none of ours reaches a workload.
 fn close_on_exec_from(first: u32) {
-    // SAFETY: takes integers only. Where the call is missing (before Linux 5.11) we rely on each of our descriptors being
-    // opened close-on-exec.
+    // SAFETY: takes integers only. Where the call is missing (before Linux 5.11) we rely on each of our descriptors
+    // being opened close-on-exec.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
@@ -352,24 +354,24 @@ pub(crate) fn own_signals() -> io::Result<OwnedFd> {
 const DEFAULT_ACTION: [u64; 4] = [0; 4];
 const KERNEL_SIGNAL_SET_BYTES: usize = 8;
 
-/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have left
-/// even those ignored.
+/// By the bare system call: the C library hides the two signals that it uses itself, and whoever started us may have
+/// left even those ignored.
 fn set_to_default(signal: c_int) {
     let action = DEFAULT_ACTION.as_ptr();
-    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be changed
-    // answer with an error, which is fine.
+    // SAFETY: `action` is as large as the kernel's struct; the old action is not asked for. Signals that cannot be
+    // changed answer with an error, which is fine.
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null::<u8>(), KERNEL_SIGNAL_SET_BYTES)
     };
 }
 
-/// A system call that its filter asks us about.
+/// A system call that the filter asks us about.
 #[derive(Debug)]
 pub(crate) struct AskedCall {
     pub(crate) id: u64,
     pub(crate) thread: u32,
     pub(crate) number: c_long,
-    /// The first argument, of which the kernel takes an int.
+    /// The first argument, which the kernel takes as an int.
     pub(crate) first: c_int,
 }
 
@@ -401,7 +403,7 @@ const SECCOMP_IOCTL_NOTIF_SET_FLAGS: u32 = 0x4008_2104;
 const SECCOMP_USER_NOTIF_FLAG_CONTINUE: u32 = 1;
 const SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP: u64 = 1;
 
-/// Has the kernel run us on the processor of whoever asks, who waits anyway. Kernels before 6.6 cannot, which costs time only.
+/// Makes the kernel run us on the processor of the waiting caller. Kernels before 6.6 cannot, which only costs time.
 pub(crate) fn answer_on_same_processor(listener: &OwnedFd) {
     let flag = SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP;
     // SAFETY: takes integers only.
@@ -420,7 +422,7 @@ pub(crate) fn receive_call(listener: &OwnedFd) -> io::Result<AskedCall> {
     Ok(AskedCall { id, thread, number: number.into(), first: first as c_int })
 }
 
-/// Lets a call go on as it was made, or makes it fail with an error number.
+/// Lets a call continue as it was made, or makes it fail with an error number.
 pub(crate) fn answer_call(listener: &OwnedFd, id: u64, answer: Result<(), i32>) -> io::Result<()> {
     let (error, flags) = match answer {
         Ok(()) => (0, SECCOMP_USER_NOTIF_FLAG_CONTINUE),
@@ -439,7 +441,7 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets all threads allocate from one heap: one for each would cost more than it gives a program with one busy thread.
+/// Makes all threads share one heap: a heap for each would cost more than it gains a program with one busy thread.
 pub(crate) fn share_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes integers only; called before any thread exists.
@@ -448,7 +450,7 @@ pub(crate) fn share_one_heap() {
     }
 }
 
-/// Gives memory that the allocator keeps for later back to the kernel.
+/// Returns the allocator's unused memory to the kernel.
 pub(crate) fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: may be called at any time; takes an integer only.

@@ -1,4 +1,4 @@
-//! The ways by which hosts reach a guest: a listening socket of any family, or one byte stream that carries many.
+//! The ways hosts reach a guest: a listening socket of any family, or one byte stream that carries many connections.
 
 use std::{
     io::{self, Read, Write},
@@ -26,7 +26,7 @@ use crate::{
     server, sys,
 };
 
-/// How long whoever connects may take to say the token.
+/// How long a client may take to send the token.
 const TOKEN_TIME: Duration = Duration::from_secs(10);
 
 /// How hosts reach the guest.
@@ -34,8 +34,9 @@ const TOKEN_TIME: Duration = Duration::from_secs(10);
 pub enum Transport {
     /// A listening stream socket (close-on-exec): Unix, TCP or vsock. With a token, each connection must begin with it.
     Listener { socket: OwnedFd, token: Option<Vec<u8>> },
-    /// One stream, read here and written there, which something else carries: an attached container, a serial line. The host
-    /// opens its connections in it by yamux. The guest leaves with the stream, since no other can come.
+    /// One stream, read from `from` and written to `to`, which something else carries: an attached container, a serial
+    /// line. The host opens its connections in it by yamux. The guest exits when the stream ends, since no other can
+    /// come.
     Carried { from: OwnedFd, to: OwnedFd },
 }
 
@@ -47,7 +48,7 @@ impl From<OwnedFd> for Transport {
 }
 
 impl Transport {
-    /// Begins to serve. The process may have threads from here on.
+    /// Starts to serve. The process may have threads from here on.
     pub(crate) fn serve(self, guest: &Rc<Guest>) -> io::Result<()> {
         match self {
             Self::Listener { socket, token } => {
@@ -67,7 +68,7 @@ impl Transport {
     }
 }
 
-/// Accepts for ever.
+/// Accepts forever.
 async fn accept(guest: Rc<Guest>, listener: tokio::io::unix::AsyncFd<OwnedFd>, token: Option<Rc<[u8]>>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -92,14 +93,14 @@ async fn accept(guest: Rc<Guest>, listener: tokio::io::unix::AsyncFd<OwnedFd>, t
     }
 }
 
-/// A stream socket of any family as the one kind that we know: reading and writing are the same for all.
+/// A stream socket of any family as a Unix one: reading and writing are the same for all.
 fn stream(socket: OwnedFd) -> io::Result<tokio::net::UnixStream> {
-    // Small frames must not wait for others. Only TCP knows this.
+    // Small frames must not wait for others. Only TCP supports this.
     rustix::net::sockopt::set_tcp_nodelay(&socket, true).ok();
     tokio::net::UnixStream::from_std(UnixStream::from(socket))
 }
 
-/// The stream, once whoever opened it has said the token.
+/// The stream, once the client has sent the token.
 async fn admitted(
     mut stream: tokio::net::UnixStream,
     token: Option<&[u8]>,
@@ -107,12 +108,12 @@ async fn admitted(
     let Some(token) = token else { return Some(stream) };
     let mut said = vec![0; token.len()];
     tokio::time::timeout(TOKEN_TIME, stream.read_exact(&mut said)).await.ok()?.ok()?;
-    // All of it is looked at, so that the time taken tells nothing.
+    // Compares every byte, so that the time taken reveals nothing.
     let difference = said.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
     (difference == 0).then_some(stream)
 }
 
-/// Has two threads copy between what carries the stream, which may be pipes or a terminal, and a socket of ours.
+/// Starts two threads that copy between the carrier, which may be pipes or a terminal, and a socket of ours.
 fn pump(from: OwnedFd, to: OwnedFd) -> io::Result<tokio::net::UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let (mut incoming, mut outgoing) = (theirs.try_clone()?, theirs);
@@ -134,7 +135,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
-/// Serves every stream that the host opens in the one that is carried, until that ends.
+/// Serves every stream that the host opens in the carried one, until that ends.
 async fn carry(guest: &Rc<Guest>, carrier: tokio::net::UnixStream) {
     let mut config = yamux::Config::default();
     config.set_max_num_streams(MAX_CONNECTIONS);
@@ -151,7 +152,7 @@ async fn carry(guest: &Rc<Guest>, carrier: tokio::net::UnixStream) {
             let Ok((ours, mut theirs)) = tokio::net::UnixStream::pair() else { return };
             let mut stream = stream.compat();
             tokio::join!(server::serve_connection(&guest, ours), async {
-                // Either side's end is the end of this one connection.
+                // When either side ends, so does this one connection.
                 tokio::io::copy_bidirectional(&mut stream, &mut theirs).await.ok();
                 drop(theirs);
             });
@@ -159,7 +160,7 @@ async fn carry(guest: &Rc<Guest>, carrier: tokio::net::UnixStream) {
     }
 }
 
-/// Our standard input and output as a carrier. In their place is nothing, so that no message of ours gets in between.
+/// Our standard input and output as a carrier. `/dev/null` replaces them, so that no message of ours gets in between.
 pub(crate) fn take_stdio() -> io::Result<Transport> {
     let from = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;

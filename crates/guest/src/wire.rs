@@ -8,12 +8,12 @@ use tokio::{io::Interest, net::UnixStream};
 
 use crate::limits::READ_AHEAD_BYTES;
 
-/// Room that a quiet connection has for reading.
+/// Read buffer of an idle connection.
 const FIRST_READ_BYTES: usize = 4 * 1024;
 /// Pieces given to one vectored write; the kernel's `IOV_MAX` is 1024.
 const MAX_PIECES: usize = 64;
 
-/// Why a connection is over. Nothing is told to the other side: it has gone or talks nonsense.
+/// Why a connection is over. The other side is not told: it is gone or broke the protocol.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub(crate) enum ConnectionError {
     Protocol(#[from] ProtocolError),
     #[error("the host went away")]
     Gone,
-    /// Something failed in the middle of a body, where nothing can be told but the end of the connection.
+    /// A failure in the middle of a body, which only the end of the connection can report.
     #[error(transparent)]
     BrokenBody(Failure),
 }
@@ -35,7 +35,7 @@ pub(crate) struct FrameReader<'a> {
     stream: &'a UnixStream,
     decoder: Decoder,
     buffer: BytesMut,
-    /// Length of the frame before: in a body the next one is likely as long.
+    /// Length of the previous frame: in a body the next one is likely as long.
     last_frame: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'a> FrameReader<'a> {
                 return Ok(Some(frame));
             }
             if self.buffer.is_empty() {
-                // An idle connection owns no buffer.
+                // An idle connection holds no buffer.
                 self.buffer = BytesMut::new();
             }
             self.stream.readable().await?;
@@ -62,7 +62,7 @@ impl<'a> FrameReader<'a> {
         }
     }
 
-    /// The next frame where the host must send one.
+    /// The next frame, if the host must send one.
     pub(crate) async fn expect(&mut self) -> Result<Frame> {
         self.next().await?.ok_or(ConnectionError::Gone)
     }
@@ -83,8 +83,8 @@ impl<'a> FrameReader<'a> {
         Ok(())
     }
 
-    /// Ends when the host has gone. Reads ahead a little meanwhile; a host that sends more than that unasked is not watched
-    /// any longer, and its going is noticed at the next read or write.
+    /// Returns when the host has disconnected. Reads ahead a little meanwhile; a host that sends more than that unasked
+    /// is no longer watched, and its disconnect is noticed at the next read or write.
     pub(crate) async fn gone(&mut self) {
         loop {
             if self.buffer.len() >= READ_AHEAD_BYTES {
@@ -100,7 +100,7 @@ impl<'a> FrameReader<'a> {
         }
     }
 
-    /// Reads what is there; `None` when nothing is.
+    /// Reads the available bytes; `None` if there are none.
     fn read_some(&mut self) -> io::Result<Option<usize>> {
         if self.buffer.capacity() == self.buffer.len() {
             self.buffer.reserve(FIRST_READ_BYTES.max(self.last_frame));

@@ -1,4 +1,4 @@
-//! A cage as data: what the spawner and the child it clones will do, in order, before the guest runs.
+//! A cage as data: the steps that the spawner and its cloned child take, in order, before the guest runs.
 
 use std::{
     fmt, io,
@@ -14,35 +14,36 @@ pub struct Cage {
     /// Name of the process, for `ps` on the host.
     pub name: String,
     pub id_map: IdMap,
-    /// The host user who owns the sandbox's user namespace, for a spawner that is root: inotify instances, queued signals,
-    /// timers and message queues of everybody inside are charged to this user. The spawner's own if absent.
+    /// The host user who owns the sandbox's user namespace, for a spawner that is root: inotify instances, queued
+    /// signals, timers and message queues of the whole sandbox are charged to this user. The spawner's own user if
+    /// absent.
     #[serde(default)]
     pub owner: Option<u32>,
     /// Directories that the spawner opens, maps to the sandbox's ids and hands to the child.
     pub layers: Vec<HandedLayer>,
-    /// What else is mounted, opened and handed over in the same way.
+    /// Other mounts, opened and handed over in the same way.
     #[serde(default)]
     pub mounts: Vec<HandedMount>,
     pub steps: Vec<Step>,
-    /// For every command the guest runs: resource number, soft, hard.
+    /// For every command of the guest: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
     pub internet: InternetBudget,
 }
 
-/// How many internet sockets a sandbox may have, told by the memory that they may take without being charged to its cgroup:
-/// connections that nobody accepted yet, the last packet of a full connection, unfinished datagrams, queues of errors.
+/// The limit of internet sockets, as the memory they may use without being charged to the sandbox's cgroup: connections
+/// not yet accepted, the last packet of a full connection, unfinished datagrams, error queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InternetBudget {
     /// For all sockets together.
     pub bytes: u64,
-    /// The most that one end of a TCP connection takes.
+    /// The most memory of one end of a TCP connection.
     pub tcp_socket: u64,
-    /// The most that any other socket takes.
+    /// The most memory of any other socket.
     pub other_socket: u64,
 }
 
-/// Ids inside the sandbox and what they are outside of it, in the spawner's own user namespace.
+/// Ids inside the sandbox and the corresponding ids in the spawner's own user namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap {
     pub users: Vec<IdRange>,
@@ -63,8 +64,8 @@ impl IdMap {
         Self { users: range.clone(), groups: range }
     }
 
-    /// The first `count` ids of the spawner's own user namespace, unchanged. There, 0 and what follows come from different
-    /// places, and the kernel wants no range of ours to reach over that border.
+    /// The first `count` ids of the spawner's own user namespace, unchanged. Id 0 and the following ids come from
+    /// different ranges there, and the kernel accepts no range of ours across that border.
     pub fn same(count: u32) -> Self {
         let mut ranges = vec![IdRange { inside: 0, outside: 0, count: 1 }];
         if count > 1 {
@@ -80,25 +81,25 @@ impl fmt::Display for IdRange {
     }
 }
 
-/// A directory that only the spawner may reach, as a mount that shows it with the sandbox's ids.
+/// A directory that only the spawner can reach, as a mount with the sandbox's ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandedLayer {
     Directory {
         path: PathBuf,
         read_only: bool,
-        /// Which one it must turn out to be.
+        /// The directory it must turn out to be.
         identity: Option<FileIdentity>,
     },
-    /// A file system in a file, mounted for this sandbox alone. Directories (name, mode) and files (name, text) are made in
-    /// it when they are missing.
+    /// A file system in a file, mounted for this sandbox alone. Missing directories (name, mode) and files (name, text)
+    /// are created in it.
     Image { path: PathBuf, directories: Vec<(String, u32)>, files: Vec<(String, String)> },
-    /// An ext4 file system in a file that nobody may write to, neither to what is in it nor to the file.
+    /// An ext4 file system in a file; neither its contents nor the file may be written.
     ReadOnlyImage { path: PathBuf, identity: Option<FileIdentity> },
-    /// A new `/dev` with device nodes that no other sandbox has. Its files belong to this host user and group.
+    /// A new `/dev` with device nodes of its own. Its files belong to this host user and group.
     Devices { owner: u32 },
 }
 
-/// Which file it is, whatever it is called.
+/// Identifies a file regardless of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     pub device: u64,
@@ -106,7 +107,7 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Refuses a file that was put in the place of this one.
+    /// Refuses a file that was swapped for this one.
     pub fn check(self, found: BorrowedFd<'_>) -> io::Result<()> {
         let found = rustix::fs::fstat(found)?;
         if (self.device, self.inode) == (found.st_dev, found.st_ino) {
@@ -119,23 +120,24 @@ impl FileIdentity {
     }
 }
 
-/// Something of the host that is shown at a place inside.
+/// A host file, directory or image that is mounted inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedMount {
     pub origin: MountOrigin,
-    /// What it must turn out to be.
+    /// The file it must turn out to be.
     pub identity: Option<FileIdentity>,
-    /// Whether ids on disk (0 and up) are shown as the sandbox's own.
+    /// Whether ids on disk (0 and up) are mapped to the sandbox's own.
     pub is_mapped: bool,
-    /// For all of it, with what is mounted beneath.
+    /// Applied to the whole tree, including submounts.
     pub flags: Vec<MountFlag>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountOrigin {
-    /// A directory or a file. `recursive`: with what is mounted beneath.
+    /// A directory or a file. `recursive`: with its submounts.
     Path { path: PathBuf, recursive: bool },
-    /// An ext4 file system in a file. Whoever mounts the same file sees the same file system. `is_ours`: made by us, for this.
+    /// An ext4 file system in a file. All users of the same file see the same file system. `is_ours`: created by us for
+    /// this.
     Image { path: PathBuf, is_ours: bool },
 }
 
@@ -143,7 +145,7 @@ impl fmt::Display for HandedMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             MountOrigin::Path { path, recursive } => {
-                let how = if *recursive { " with what is beneath" } else { "" };
+                let how = if *recursive { " with its submounts" } else { "" };
                 write!(f, "show {}{how}", path.display())?;
             }
             MountOrigin::Image { path, .. } => write!(f, "show the file system in {}", path.display())?,
@@ -174,16 +176,16 @@ pub enum MountFlag {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PtsOptions {
-    /// Group of new terminals (`tty`), where the id map has it.
+    /// Group of new terminals (`tty`), if the id map has it.
     pub group: Option<u32>,
-    /// Most terminals at a time: the kernel has one number of them for the whole host.
+    /// Most terminals at a time: the kernel limits their number for the whole host.
     pub max: u32,
 }
 
-/// A directory right beneath the stage: the spawner's workplace, in which only steps of ours make anything.
+/// A directory directly below the stage: the spawner's working area, which only our steps write to.
 ///
-/// Steps that resolve a path of the host by name take only this. Everything inside the sandbox's root may be a stranger's
-/// link, so it is reached through a [`MountPath`] instead.
+/// Steps that resolve a host path by name accept only this. Anything inside the sandbox's root may be a hostile link,
+/// so it is reached through a [`MountPath`] instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagePath {
     stage: PathBuf,
@@ -200,7 +202,7 @@ impl StagePath {
         let mut parts = Path::new(&self.name).components();
         match (parts.next(), parts.next()) {
             (None | Some(Component::Normal(_)), None) => Ok(self.stage.join(&self.name)),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "only names right beneath the stage work")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "only names directly below the stage work")),
         }
     }
 }
@@ -211,7 +213,7 @@ impl fmt::Display for StagePath {
     }
 }
 
-/// A mount of the sandbox that later steps act in. The child holds a descriptor of each.
+/// A mount of the sandbox that later steps work in. The child holds a descriptor of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountName {
@@ -223,7 +225,7 @@ pub enum MountName {
 }
 
 impl MountName {
-    /// Where it is seen inside.
+    /// The mount point inside.
     fn at(self) -> &'static str {
         match self {
             Self::Root => "",
@@ -235,7 +237,8 @@ impl MountName {
     }
 }
 
-/// A file or directory of one mount of the sandbox. It is resolved from that mount's descriptor, and no link is followed.
+/// A file or directory in one mount of the sandbox. It is resolved from that mount's descriptor, without following
+/// links.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountPath {
     pub mount: MountName,
@@ -255,7 +258,7 @@ impl fmt::Display for MountPath {
     }
 }
 
-/// Something that is attached nowhere until a step puts it inside.
+/// A mount that is attached nowhere until a step puts it inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NewMount {
@@ -265,16 +268,16 @@ pub enum NewMount {
         flags: Vec<MountFlag>,
     },
     Proc,
-    /// The kernel's `/sys`, read-only; an empty directory where the kernel refuses it.
+    /// The kernel's `/sys`, read-only; an empty directory if the kernel refuses it.
     Sys,
     Pts(PtsOptions),
-    /// What the host has at `from`. `recursive`: with what is mounted beneath.
+    /// A copy of the host's `from`. `recursive`: with its submounts.
     Copy {
         from: PathBuf,
         recursive: bool,
         flags: Vec<MountFlag>,
     },
-    /// What an earlier step mounted on the stage; it is taken away from there.
+    /// A mount that an earlier step made on the stage; it is moved from there.
     Staged(StagePath),
     /// The handed layer of that number.
     Layer(usize),
@@ -290,10 +293,10 @@ impl fmt::Display for NewMount {
             Self::Sys => f.write_str("sys"),
             Self::Pts(PtsOptions { max, .. }) => write!(f, "pts at most {max}"),
             Self::Copy { from, recursive, flags } => {
-                let how = if *recursive { " with what is beneath" } else { "" };
+                let how = if *recursive { " with its submounts" } else { "" };
                 write!(f, "{}{how} {flags:?}", from.display())
             }
-            // Users read this when a tree refuses the mount: where we work is nothing to them.
+            // Users read this when a tree refuses the mount; our stage's path means nothing to them.
             Self::Staged(from) => write!(f, "the overlay of {}", from.name),
             Self::Layer(number) => write!(f, "layer {number}"),
             Self::Handed(number) => write!(f, "mount {number}"),
@@ -301,17 +304,17 @@ impl fmt::Display for NewMount {
     }
 }
 
-/// What becomes of a create when the target of a mask is not there.
+/// What to do if the target of a mask is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Missing {
-    /// It was found a moment ago, so something is wrong.
+    /// It existed a moment ago, so something is wrong.
     Fails,
-    /// What it would hide cannot be seen inside.
+    /// The content to hide is not visible inside anyway.
     IsFine,
 }
 
-/// One thing that is done on the way into the cage.
+/// One step on the way into the cage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
@@ -321,15 +324,15 @@ pub enum Step {
     },
     /// Waits until the spawner has written the id maps and handed the layers over.
     AwaitIds,
-    /// Becomes user 0 and group 0 of the user namespace, without further groups.
+    /// Becomes user 0 and group 0 of the user namespace, without supplementary groups.
     BecomeRoot,
-    /// Finds the pid as the host knows it, and the start time.
+    /// Finds the host's pid of this process, and its start time.
     FindPid,
-    /// Waits for what the guest needs: its listener, the files of its workload's cgroup. Writes the pid to the handed file.
+    /// Waits for the guest's listener and the files of its workload's cgroup. Writes the pid to the handed file.
     AwaitHandoff,
-    /// Stops mounts from travelling back to where this mount namespace was copied from.
+    /// Stops mounts from propagating to the mount namespace that this one was copied from.
     HideMounts,
-    /// Runs on the first `count` of the processors allowed now.
+    /// Runs on the first `count` of the currently allowed processors.
     Affinity {
         count: u32,
     },
@@ -337,12 +340,13 @@ pub enum Step {
         at: StagePath,
         mode: u32,
     },
-    /// Puts the handed layer of that number on a directory.
+    /// Attaches the handed layer of that number to a directory.
     Attach {
         layer: usize,
         at: StagePath,
     },
-    /// `short`: an empty directory, where the lower ones get short names if the kernel cannot take so many long ones.
+    /// `short`: an empty directory in which the lower layers get short names if the kernel cannot take so many long
+    /// ones.
     Overlay {
         at: StagePath,
         lower: Vec<PathBuf>,
@@ -361,13 +365,13 @@ pub enum Step {
     HostDevices {
         at: StagePath,
     },
-    /// Shows `from` at `at` too.
+    /// Mounts `from` at `at` as well.
     Bind {
         from: PathBuf,
         at: StagePath,
         flags: Vec<MountFlag>,
     },
-    /// Goes on only if what is at this place is that file or directory.
+    /// Fails unless this path is that file or directory.
     Expect {
         at: StagePath,
         identity: FileIdentity,
@@ -377,29 +381,29 @@ pub enum Step {
         at: StagePath,
         flags: Vec<MountFlag>,
     },
-    /// Takes what is mounted there as [`MountName::Root`].
+    /// Uses the mount there as [`MountName::Root`].
     Root {
         at: StagePath,
     },
-    /// Mounts on a directory of one of the sandbox's own mounts, which is made where it is missing. A link or a file in its
-    /// place is refused. `name`: what later steps know the new mount by.
+    /// Mounts on a directory of one of the sandbox's own mounts, which is created if missing. A link or a file there is
+    /// refused. `name`: the new mount's name for later steps.
     Mount {
         what: NewMount,
         at: MountPath,
         name: Option<MountName>,
     },
-    /// Mounts what a user asked for at a place in the root. It is found, or made, as seen from in there: links are followed, but
-    /// never out of the root or into a file system of the kernel.
+    /// Mounts a user's mount on a path in the root. The path is found, or created, as seen from inside: links are
+    /// followed, but never out of the root or into a file system of the kernel.
     Place {
         what: NewMount,
         at: String,
     },
-    /// Makes the handed mount of that number the root that [`Step::Pivot`] takes.
+    /// Makes the handed mount of that number the root for [`Step::Pivot`].
     PlaceRoot {
         mount: usize,
         at: StagePath,
     },
-    /// An empty directory that cannot be written to, of which [`Step::Mask`] shows copies.
+    /// An empty read-only directory, whose copies [`Step::Mask`] mounts.
     Empty {
         at: StagePath,
     },
@@ -408,7 +412,7 @@ pub enum Step {
         at: MountPath,
         missing: Missing,
     },
-    /// Makes a part of a mount read-only.
+    /// Makes part of a mount read-only.
     ReadOnly {
         at: MountPath,
     },
@@ -417,7 +421,7 @@ pub enum Step {
         at: MountPath,
         value: String,
     },
-    /// Makes a directory with its parents, where they are missing and can be made. Only after [`Step::Pivot`].
+    /// Makes a directory with its missing parents, if possible. Only after [`Step::Pivot`].
     MakePath {
         at: PathBuf,
     },
@@ -425,18 +429,18 @@ pub enum Step {
     Hostname {
         name: String,
     },
-    /// Makes `root` the root and lets go of everything outside of it.
+    /// Makes `root` the root and detaches everything outside it.
     Pivot {
         root: StagePath,
     },
     /// Closes every descriptor but the guest's.
     CloseDescriptors,
-    /// Keeps these capabilities and gives up all others for ever.
+    /// Keeps these capabilities and drops all others for good.
     Capabilities {
         keep: Vec<String>,
     },
     NoNewPrivileges,
-    /// No process of the same user may look into the guest.
+    /// Keeps processes of the same user from reading the guest's memory.
     NotDumpable,
     /// The syscall filter of that name.
     Seccomp {

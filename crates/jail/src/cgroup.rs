@@ -7,12 +7,14 @@
 //!   <base>/<parent>/<id>      the workload of one sandbox, with its limits
 //! ```
 //!
-//! Version 2 has two groups in the last one: `workload`, which can be frozen, and `files`, where the guest's children write
-//! files, which works while the workload is frozen. Version 1 freezes in a hierarchy of its own, which those do not enter.
+//! In version 2 the last group has two children: `workload`, which can be frozen, and `files`, where the guest's
+//! children write files even while the workload is frozen. Version 1 freezes in a hierarchy of its own, which those
+//! children do not enter.
 //!
-//! Guests stay out of their workload's group, so that an out-of-memory kill takes the workload and never the guest. They share one:
-//! the spawner enters it once, its children are born in it, and making a sandbox costs one directory for each
-//! hierarchy instead of three. The parent's name is the caller's: two daemons on one host do not sweep each other's.
+//! Guests stay out of their workload's group, so that an out-of-memory kill hits the workload and never the guest. They
+//! share one group: the spawner enters it once, its children are born in it, and a new sandbox costs one directory for
+//! each hierarchy instead of three. The caller chooses the parent's name, so that two daemons on one host do not sweep
+//! each other's groups.
 
 mod detect;
 mod kill;
@@ -26,30 +28,30 @@ use std::{
     time::{Duration, Instant},
 };
 
+use detect::{CgroupMounts, find};
 pub use detect::{Controller, Version};
-use detect::{Found, find};
 use parent::Parent;
 
-/// Scheduler period in which a share of a processor is given, in microseconds; the kernel's own default.
+/// Scheduler period of processor shares, in microseconds; the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
 /// How long a freeze may take; a process in the middle of disk work cannot be frozen before that ends.
 const FREEZE_TIME: Duration = Duration::from_secs(5);
-/// How long the kernel may take to let go of a group whose processes are dead.
+/// How long the kernel may take to release a group whose processes are dead.
 const REMOVE_TIME: Duration = Duration::from_secs(10);
-/// Between two looks at a group: version 1 has no event for "frozen" or "empty" that could be waited for.
+/// Pause between two checks of a group: version 1 has no event for "frozen" or "empty" to wait for.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
-/// Before the first second look at a group that freezes: most take less, and a workload stands still meanwhile.
+/// Pause before the second check of a freezing group: most freeze faster, and the workload stands still meanwhile.
 const FIRST_RETRY: Duration = Duration::from_micros(100);
 const GUESTS: &str = "guests";
 const WORKLOAD: &str = "workload";
 const FILES: &str = "files";
-/// Version 1 does not count the buffers of sockets as memory. They have this limit of their own, which despite its name
-/// holds for UDP and every other protocol that counts its memory. Version 2 counts them as memory.
+/// Version 1 does not count socket buffers as memory. They have this limit of their own, which despite its name covers
+/// UDP and every other protocol that accounts its memory. Version 2 counts them as memory.
 const V1_SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
-/// The part of its memory limit that a workload may have in buffers of sockets on version 1, on top of it.
+/// The share of its memory limit that a workload may use for socket buffers on version 1, on top of it.
 pub const V1_SOCKET_SHARE: u64 = 8;
 
-/// A file that could not be read or written, and what was to go into it.
+/// A file that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {action} {}", .file.display())]
 pub struct CgroupError {
@@ -77,7 +79,7 @@ struct Hierarchy {
     directory: PathBuf,
 }
 
-/// The hierarchies of this host in which we may make groups.
+/// The hierarchies of this host in which we may create groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroups {
     version: Version,
@@ -91,7 +93,7 @@ pub struct Cgroups {
 pub struct WorkloadFiles {
     /// A process that writes `0` to each moves into the group.
     pub enter: Vec<OwnedFd>,
-    /// The same for a process that is charged to the group's memory and is not frozen with the workload.
+    /// The same for a process that is charged to the group's memory but not frozen with the workload.
     pub memory: Option<OwnedFd>,
     pub oom_counter: Option<OwnedFd>,
 }
@@ -107,24 +109,25 @@ pub struct CgroupUsage {
 }
 
 impl Cgroups {
-    /// Finds what this process may use, by making groups named `parent`. Calling it twice does no harm.
+    /// Finds what this process may use, by creating groups named `parent`. Safe to call twice.
     ///
-    /// Empty groups whose names begin like `parent` up to its first `-` and which nobody uses any more are removed.
+    /// Removes unused empty groups whose names share `parent`'s prefix up to its first `-`.
     pub fn detect(parent: &str) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
         Self::prepare(found, parent, rustix::process::geteuid().is_root())
     }
 
-    /// For hosts, or tests, without any.
+    /// For hosts, or tests, without cgroups.
     pub fn none() -> Self {
         Self { version: Version::None, hierarchies: Vec::new(), missing: Vec::new() }
     }
 
-    fn prepare(found: Found, parent: &str, is_root: bool) -> Self {
-        let mut cgroups = Self { version: found.version, ..Self::none() };
-        for mount in found.mounts {
-            // Root takes the top: the same place whichever service or session starts the daemon. Others have what was delegated.
+    fn prepare(mounts: CgroupMounts, parent: &str, is_root: bool) -> Self {
+        let mut cgroups = Self { version: mounts.version, ..Self::none() };
+        for mount in mounts.mounts {
+            // Root uses the top: the same group whichever service or session starts the daemon. Other users have what
+            // was delegated.
             let mut candidates = if is_root { vec![&*mount.top, &mount.own] } else { vec![&*mount.own] };
             candidates.dedup();
             let controllers = &mount.controllers;
@@ -146,7 +149,7 @@ impl Cgroups {
         cgroups
     }
 
-    /// Removes the parent groups again, where they are empty.
+    /// Removes the parent groups again, if they are empty.
     pub fn forget(self) {
         for hierarchy in self.hierarchies {
             Parent::forget(&hierarchy.directory);
@@ -166,7 +169,7 @@ impl Cgroups {
         self.with(controller).map(|hierarchy| hierarchy.is_v2)
     }
 
-    /// Whether the buffers of sockets are limited: with the memory by version 2, beside it by version 1.
+    /// Whether socket buffers are limited: with the memory by version 2, separately by version 1.
     pub fn limits_sockets(&self) -> bool {
         self.with(Controller::Memory)
             .is_some_and(|one| one.is_v2 || one.directory.join(GUESTS).join(V1_SOCKETS).exists())
@@ -188,7 +191,7 @@ impl Cgroups {
             .collect()
     }
 
-    /// Makes the groups of one workload with their limits; takes up what is there already.
+    /// Creates the groups of one workload with their limits; reuses existing ones.
     pub fn create(&self, id: &str, limits: &CgroupLimits) -> Result<WorkloadFiles, CgroupError> {
         let enter = Vec::with_capacity(self.hierarchies.len());
         let mut files = WorkloadFiles { enter, memory: None, oom_counter: None };
@@ -212,7 +215,8 @@ impl Cgroups {
         Ok(files)
     }
 
-    /// Stops or wakes every process of the workload; returns when they all are. A workload that could not be stopped runs on.
+    /// Freezes or thaws every process of the workload, and returns when that is done. A workload that could not be
+    /// frozen keeps running.
     pub fn freeze(&self, id: &str, frozen: bool) -> Result<(), CgroupError> {
         self.freeze_within(id, frozen, FREEZE_TIME)
     }
@@ -225,8 +229,8 @@ impl Cgroups {
         let group = hierarchy.workload(&hierarchy.directory.join(id));
         let settled = hierarchy.settle(&group, frozen, time);
         if frozen && settled.is_err() {
-            // Whoever asked is told that nothing happened, so nothing may have: without this the workload, or a part of it,
-            // would stand still for ever. That this fails too only says that the group is gone.
+            // The caller is told that nothing happened, so the freeze is undone: otherwise a part of the workload could
+            // stand still forever. If this fails too, the group is gone.
             let (file, value, ..) = hierarchy.freezer(false);
             drop(write(&group.join(file), value));
         }
@@ -269,14 +273,14 @@ impl Cgroups {
         ids
     }
 
-    /// Kills what is left in the groups of `id` and removes them. Waits while the kernel still lets go of the dead.
+    /// Kills every process left in the groups of `id` and removes the groups. Waits while the kernel releases the dead.
     pub fn remove(&self, id: &str) -> Result<(), CgroupError> {
         let began = Instant::now();
         for hierarchy in &self.hierarchies {
             let group = hierarchy.directory.join(id);
             loop {
                 for part in hierarchy.parts(&group) {
-                    // What is left in it is killed below.
+                    // Remaining processes are killed below.
                     let _removed = fs::remove_dir(part);
                 }
                 match fs::remove_dir(&group) {
@@ -301,23 +305,24 @@ impl Cgroups {
 }
 
 impl Hierarchy {
-    /// The groups within that of one sandbox.
+    /// The child groups of one sandbox's group.
     fn parts(&self, group: &Path) -> Vec<PathBuf> {
         if self.is_v2 { vec![group.join(WORKLOAD), group.join(FILES)] } else { Vec::new() }
     }
 
-    /// Where the processes of a workload are. An earlier daemon made no groups within that of a sandbox.
+    /// The group of a workload's processes. Earlier daemons made no child groups.
     fn workload(&self, group: &Path) -> PathBuf {
         let part = group.join(WORKLOAD);
         if self.is_v2 && part.is_dir() { part } else { group.to_owned() }
     }
 
-    /// Version 1 has `tasks`: a thread that writes 0 there moves itself alone, which spares the kernel a lock over all processes.
+    /// Version 1 has `tasks`: a thread that writes 0 there moves only itself, which spares the kernel a lock over all
+    /// processes.
     fn enter_file(&self) -> &'static str {
         if self.is_v2 { "cgroup.procs" } else { "tasks" }
     }
 
-    /// The file that freezes, what to write, the file that shows how it is, and the line in it when that is done.
+    /// The file that freezes, the value to write, the file that shows the state, and its line when done.
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str, &'static str, &'static str) {
         match (self.is_v2, frozen) {
             (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
@@ -333,7 +338,7 @@ impl Hierarchy {
         let began = Instant::now();
         let mut pause = FIRST_RETRY;
         loop {
-            // Written again each time: version 1 gives up half-way when a process could not be frozen yet.
+            // Written again each time: version 1 gives up half-way if a process could not be frozen yet.
             write(&file, value)?;
             let state = fs::read_to_string(&shown).map_err(failed("read", &shown))?;
             if state.lines().any(|line| line == done) {
@@ -346,7 +351,7 @@ impl Hierarchy {
                     source: io::ErrorKind::TimedOut.into(),
                 });
             }
-            // Nothing wakes whoever waits for version 1; we are on a thread that may block.
+            // Version 1 has no event to wait for; this thread may block.
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY_EVERY);
         }
@@ -365,7 +370,7 @@ impl Hierarchy {
                 (Controller::Memory, false) => {
                     let (memory, with_swap) =
                         (group.join("memory.limit_in_bytes"), group.join("memory.memsw.limit_in_bytes"));
-                    // The second may never be below the first, and a group taken up again may have had more.
+                    // The second may never be below the first, and a reused group may have had more.
                     if write(&memory, &limits.memory_bytes.to_string()).is_err() {
                         write_if_there(&with_swap, &both.to_string())?;
                         write(&memory, &limits.memory_bytes.to_string())?;
@@ -376,7 +381,7 @@ impl Hierarchy {
                 (Controller::Cpu, true) => {
                     write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_MICROS}"))?;
                 }
-                // Its period is the kernel's default, which is ours.
+                // The period is the kernel's default, which is also ours.
                 (Controller::Cpu, false) => write(&group.join("cpu.cfs_quota_us"), &quota.to_string())?,
                 (Controller::Pids, _) => write(&group.join("pids.max"), &limits.pids.to_string())?,
                 (Controller::CpuAccounting | Controller::Freezer, _) => {}
@@ -386,7 +391,7 @@ impl Hierarchy {
     }
 }
 
-/// Says which controllers cannot be used, and what the kernel answered.
+/// Names the unusable controllers, and the kernel's answer.
 fn lacks(is_v2: bool, controllers: &[Controller], error: &CgroupError) -> String {
     let names: Vec<_> = controllers.iter().map(|one| one.name(is_v2)).collect();
     let plural = if names.len() == 1 { "" } else { "s" };
@@ -406,7 +411,7 @@ fn write(file: &Path, value: &str) -> Result<(), CgroupError> {
     })
 }
 
-/// Swap is not accounted on every kernel.
+/// Not every kernel accounts swap.
 fn write_if_there(file: &Path, value: &str) -> Result<(), CgroupError> {
     if file.exists() { write(file, value) } else { Ok(()) }
 }
@@ -428,7 +433,8 @@ fn kill_all(group: &Path) {
         let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
             continue;
         };
-        // Listed still, after the handle was taken: so the handle is of that process and no later one of the same number.
+        // Still listed after the handle was taken: so the handle is that process and not a later one with the same
+        // number.
         if listed().lines().any(|line| line.parse() == Ok(pid.as_raw_nonzero().get())) {
             let _dead = rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL);
         }

@@ -17,33 +17,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cage::{Cage, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, Step},
-    devices, handed, mounts,
+    devices, handed,
+    mount_target::{self, Crossing},
+    mounts,
     packet::{self, Failure, HandingOver, Reply},
-    place::{self, Crossing},
     privileges,
     seccomp::{Filter, SocketGate},
     sys,
 };
 
-/// What the guest gets: these descriptors and no others.
+/// The guest's descriptors; it gets no others.
 #[derive(Debug)]
 pub struct Handoff {
     /// Listening Unix stream socket; the host connects to its path.
     pub listener: OwnedFd,
     /// Open `cgroup.procs` or `tasks` files of the workload's cgroup, one for each hierarchy.
     pub workload_cgroup: Vec<OwnedFd>,
-    /// The same file of a group that is charged to the workload's memory and not frozen with it.
+    /// The same file of a group that is charged to the workload's memory but not frozen with it.
     pub memory_cgroup: Option<OwnedFd>,
     /// Has a line `oom_kill N`; read from offset 0.
     pub oom_counter: Option<OwnedFd>,
     /// For every command: resource number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
-    /// Absent where the kernel has no listener for us: see [`SocketGate`].
+    /// Absent if the kernel gives us no listener: see [`SocketGate`].
     pub sockets: Option<SocketGate>,
     pub internet: InternetBudget,
 }
 
-/// The spawner's word that the id maps are written. Beside it: a pidfd of the child, then the layers.
+/// The spawner's message that the id maps are written. Sent with it: a pidfd of the child, then the layers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Go;
 
@@ -94,7 +95,7 @@ pub(crate) fn become_guest(
     sys::exit_now(guest_main(handoff))
 }
 
-/// Runs steps in the spawner itself, which prepares the place that every child starts from.
+/// Runs steps in the spawner itself, which prepares the environment that every child starts from.
 pub(crate) fn prepare(steps: &[Step]) -> Result<(), Failure> {
     for step in steps {
         run_plain(step).map_err(|error| Failure::new(step.to_string(), &error))?;
@@ -108,17 +109,17 @@ struct Child<'a> {
     from_spawner: Option<OwnedFd>,
     pidfd: Option<OwnedFd>,
     layers: Vec<Option<OwnedFd>>,
-    /// Taken from the spawner at the first step that needs one.
+    /// Duplicated from the spawner at the first step that needs one.
     mounts_from_spawner: Option<OwnedFd>,
     n_mounts: usize,
     mounts: Vec<Option<OwnedFd>>,
-    /// Mounts of the sandbox that steps act in.
+    /// Mounts of the sandbox that steps work in.
     held: Vec<(MountName, OwnedFd)>,
-    /// Whether `/sys` is an empty directory, with nothing to mask in it.
+    /// Whether `/sys` is an empty directory with nothing to mask.
     sys_is_empty: bool,
-    /// What directories are masked with.
+    /// The mount that masks directories.
     empty: Option<OwnedFd>,
-    /// As the host knows it, with its start time.
+    /// The host's pid of this process, and its start time.
     pid: (i32, u64),
     rlimits: Vec<(u32, u64, u64)>,
     internet: InternetBudget,
@@ -133,7 +134,7 @@ impl Child<'_> {
             sys::set_process_name(name);
         }
         rustix::process::umask(rustix::fs::Mode::empty());
-        // A session of its own: a terminal's signals on the host never reach it. Fails only for a group leader.
+        // A session of its own: a host terminal's signals never reach it. Fails only for a group leader.
         let _session = rustix::process::setsid();
     }
 
@@ -186,7 +187,7 @@ impl Child<'_> {
     fn await_ids(&mut self) -> io::Result<()> {
         let Some(from_spawner) = self.from_spawner.take() else { return Ok(()) };
         let (Go, descriptors) = match packet::receive(from_spawner.as_fd(), RecvFlags::empty()) {
-            // The spawner gave up on us and has told the daemon why.
+            // The spawner abandoned this child and has told the daemon why.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
             received => received?,
         };
@@ -239,9 +240,9 @@ impl Child<'_> {
     }
 
     fn mount(&mut self, what: &NewMount, at: &MountPath, name: Option<MountName>) -> io::Result<()> {
-        let target = place::own_directory(self.held(at.mount)?, &at.path)?;
+        let target = mount_target::own_directory(self.held(at.mount)?, &at.path)?;
         let mount = self.make(what)?;
-        place::put_on(mount.as_fd(), target.as_fd())?;
+        mount_target::put_on(mount.as_fd(), target.as_fd())?;
         self.held.extend(name.map(|name| (name, mount)));
         Ok(())
     }
@@ -250,7 +251,7 @@ impl Child<'_> {
         let mount = self.make(what)?;
         let of_kernel = [MountName::Dev, MountName::Proc, MountName::Sys];
         let of_kernel: Vec<_> = of_kernel.into_iter().filter_map(|name| self.held(name).ok()).collect();
-        place::put(mount.as_fd(), self.held(MountName::Root)?, at, &of_kernel)
+        mount_target::put(mount.as_fd(), self.held(MountName::Root)?, at, &of_kernel)
     }
 
     fn mask(&self, at: &MountPath, missing: Missing) -> io::Result<()> {
@@ -263,31 +264,31 @@ impl Child<'_> {
             }
             (_, false) => mounts::copy_at(self.held(MountName::Dev)?, "null", false, &[])?,
         };
-        place::put_on(blank.as_fd(), target.as_fd())
+        mount_target::put_on(blank.as_fd(), target.as_fd())
     }
 
     fn find_to_mask(&self, at: &MountPath, missing: Missing) -> io::Result<Option<OwnedFd>> {
         if at.mount == MountName::Sys && self.sys_is_empty {
             return Ok(None);
         }
-        // Beneath the host's `/usr`, what is masked may be a mount of the host.
+        // Below the host's `/usr`, the masked path may be a mount of the host.
         let crossing = if at.mount == MountName::Usr { Crossing::Allowed } else { Crossing::Refused };
-        match place::find(self.held(at.mount)?, &at.path, OFlags::PATH, crossing) {
+        match mount_target::find(self.held(at.mount)?, &at.path, OFlags::PATH, crossing) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if missing == Missing::IsFine => Ok(None),
             found => Ok(Some(found?)),
         }
     }
 
     fn make_read_only(&self, at: &MountPath) -> io::Result<()> {
-        let target = place::find(self.held(at.mount)?, &at.path, OFlags::PATH, Crossing::Refused)?;
-        // With what is masked beneath.
+        let target = mount_target::find(self.held(at.mount)?, &at.path, OFlags::PATH, Crossing::Refused)?;
+        // With the masks below it.
         let copy = mounts::copy_at(target.as_fd(), "", true, &[MountFlag::ReadOnly])?;
-        place::put_on(copy.as_fd(), target.as_fd())
+        mount_target::put_on(copy.as_fd(), target.as_fd())
     }
 
     fn set(&self, at: &MountPath, value: &str) -> io::Result<()> {
         let mount = self.held(at.mount)?;
-        let setting = place::find(mount, &at.path, OFlags::WRONLY, Crossing::Refused)?;
+        let setting = mount_target::find(mount, &at.path, OFlags::WRONLY, Crossing::Refused)?;
         fs::File::from(setting).write_all(value.as_bytes())
     }
 
@@ -302,7 +303,7 @@ impl Child<'_> {
         let Some(reply) = &self.reply else { return Ok(()) };
         let received = packet::receive::<HandingOver>(reply.as_fd(), RecvFlags::empty());
         let (HandingOver { has_oom_counter, has_memory }, descriptors) = match received {
-            // The request was given up.
+            // The request was abandoned.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(1),
             received => received?,
         };
@@ -345,7 +346,7 @@ impl Child<'_> {
             .map(|descriptor| descriptor.as_raw_fd() as u32)
             .collect();
         keep.sort_unstable();
-        // 0, 1 and 2 are `/dev/null` since the spawner began.
+        // 0, 1 and 2 have been `/dev/null` since the spawner began.
         let mut first = 3;
         for kept in keep {
             if kept > first {
@@ -360,7 +361,7 @@ impl Child<'_> {
         let (pid, start_time) = self.pid;
         let (Some(reply), Some(pidfd)) = (self.reply.take(), self.pidfd.take()) else { sys::exit_now(1) };
         let ready = Reply::Ready { pid, start_time, step_micros };
-        // Nobody listens any more: the request was given up, so nobody would ever stop this sandbox.
+        // The request was abandoned, so nobody would ever stop this sandbox.
         if packet::send(reply.as_fd(), &ready, &[pidfd.as_fd()]).is_err() {
             sys::exit_now(1);
         }
@@ -374,7 +375,7 @@ impl Child<'_> {
     }
 }
 
-/// Pid and start time from a line of `/proc/<pid>/stat`. The name in it may hold anything, parentheses too.
+/// Pid and start time from a line of `/proc/<pid>/stat`. The name in it may contain anything, parentheses too.
 pub fn parse_stat(stat: &str) -> Option<(i32, u64)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
     let after_name = stat.rsplit_once(')')?.1;
@@ -383,7 +384,7 @@ pub fn parse_stat(stat: &str) -> Option<(i32, u64)> {
     Some((pid, start_time))
 }
 
-/// Steps that need nothing but the process itself.
+/// Steps that need only the process itself.
 fn run_plain(step: &Step) -> io::Result<()> {
     match step {
         Step::Unshare { namespaces } => sys::unshare(namespaces.iter().fold(0, |all, one| all | flag(*one))),
@@ -404,7 +405,7 @@ fn run_plain(step: &Step) -> io::Result<()> {
         }
         Step::Expect { at, identity } => identity.check(mounts::open(&at.resolve()?)?.as_fd()),
         Step::MakePath { at } => {
-            // Where it cannot be made, whoever wants to be there is told.
+            // If it cannot be made, a program that wants to start there gets the error.
             let _made = fs::create_dir_all(at);
             Ok(())
         }
@@ -467,7 +468,7 @@ mod tests {
         assert_eq!(parse_stat("42"), None);
     }
 
-    /// A child on its way, with a directory in the place of its `/proc`.
+    /// A child under construction, with a directory in place of its `/proc`.
     fn child_with_proc<'a>(proc: &std::path::Path, filter: &'a Filter) -> Child<'a> {
         Child {
             reply: None,
@@ -504,7 +505,7 @@ mod tests {
             assert!(child.find_to_mask(&at, Missing::IsFine).unwrap().is_none(), "{path}");
         }
         assert_eq!(fs::read_to_string(host.path().join("setting")).unwrap(), "kept");
-        // What is there is found and set.
+        // An existing setting is found and written.
         fs::write(proc.path().join("real"), "").unwrap();
         let at = MountPath::new(MountName::Proc, "real");
         assert!(child.find_to_mask(&at, Missing::Fails).unwrap().is_some());

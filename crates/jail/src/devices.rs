@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{cage::MountFlag, mounts, place, sys};
+use crate::{cage::MountFlag, mount_target, mounts, sys};
 
 /// Name, major and minor number.
 const NODES: [(&str, u32, u32); 6] =
@@ -26,20 +26,20 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// To mount on.
+/// Directories to mount on.
 const DIRECTORIES: [&str; 2] = ["pts", "shm"];
 const BYTES: u64 = 64 * 1024;
 const FLAGS: [MountFlag; 2] = [MountFlag::NoSuid, MountFlag::NoExec];
 const NODE_MODE: Mode = Mode::from_raw_mode(0o666);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// A `/dev` with nodes of its own, attached nowhere: a lock or a watch on them is nobody else's. Only the host's root can make
-/// one. Its files belong to `owner`.
+/// A `/dev` with nodes of its own, attached nowhere, so that locks and watches on them are private. Only the host's
+/// root can make one. Its files belong to `owner`.
 pub(crate) fn make(owner: u32) -> io::Result<OwnedFd> {
     let mount = mounts::new_tmpfs(BYTES, DIRECTORY_MODE.as_raw_mode(), &FLAGS)?;
     for (name, major, minor) in NODES {
         mknodat(&mount, name, FileType::CharacterDevice, NODE_MODE, makedev(major, minor))?;
-        // Again, since our mask may have taken some of it.
+        // Set again, since our umask may have removed bits.
         chmodat(&mount, name, NODE_MODE, AtFlags::empty())?;
     }
     make_rest(mount.as_fd())?;
@@ -50,19 +50,19 @@ pub(crate) fn make(owner: u32) -> io::Result<OwnedFd> {
         chownat(&mount, *name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     chownat(&mount, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
-    // Devices can be written to all the same; what cannot be changed is which there are, their modes and their owners.
+    // Devices remain writable; only the set of nodes, their modes and their owners are fixed.
     sys::set_mount_tree(mount.as_fd(), &[MountFlag::ReadOnly], None)?;
     Ok(mount)
 }
 
-/// Why [`make`] does not work here: it can be forbidden to make nodes, or to open them.
+/// Why [`make`] does not work here: making nodes, or opening them, may be forbidden.
 pub(crate) fn try_make() -> io::Result<()> {
     let null = openat(make(0)?, "null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(null, b"x").map(drop)?;
     Ok(())
 }
 
-/// A `/dev` at a directory of the stage that shows the host's own nodes.
+/// Makes a `/dev` with the host's own nodes in a directory of the stage.
 pub(crate) fn show_hosts(at: &Path) -> io::Result<()> {
     mounts::tmpfs(at, BYTES, DIRECTORY_MODE.as_raw_mode(), &FLAGS)?;
     let mount = mounts::open(at)?;
@@ -72,7 +72,7 @@ pub(crate) fn show_hosts(at: &Path) -> io::Result<()> {
         // Read-only: neither the mode nor the owner of the host's node can be changed.
         let flags = [MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoExec];
         let node = mounts::copy(&Path::new("/dev").join(name), false, &flags)?;
-        place::put_on(node.as_fd(), file.as_fd())?;
+        mount_target::put_on(node.as_fd(), file.as_fd())?;
     }
     make_rest(mount.as_fd())?;
     sys::add_mount_flags(at, &[MountFlag::ReadOnly], false)

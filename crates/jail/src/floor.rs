@@ -1,6 +1,6 @@
-//! The least that the kernel takes for a sandbox: the same namespaces, one overlay, `pivot_root`, exec, and nothing else.
+//! The kernel's minimum cost of a sandbox: the same namespaces, one overlay, `pivot_root`, exec, and nothing else.
 //!
-//! What `bench` divides by.
+//! `bench` divides by this.
 
 use std::{
     ffi::{CString, OsStr},
@@ -27,11 +27,11 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Runs `program` once in fresh namespaces over an overlay of `lower`, and tells how long it took from before the first
-/// directory until the program was reaped. `scratch` must be empty; what is made in it stays. Nothing may be mounted beneath
-/// a lower directory: `/usr`, taken as a root, holds `/bin` and `/lib` on today's systems.
+/// Runs `program` once in fresh namespaces over an overlay of `lower`, and measures the time from before the first
+/// directory until the program was reaped. `scratch` must be empty; the directories made in it stay. Nothing may be
+/// mounted below a lower directory: `/usr`, used as a root, contains `/bin` and `/lib` on today's systems.
 ///
-/// Clones the calling process, as `fork` does: call it from one with a single thread.
+/// Clones the calling process like `fork`, so call it from a process with a single thread.
 pub fn run_bare(
     program: &Path,
     arguments: &[&OsStr],
@@ -81,7 +81,7 @@ fn enter(
     mounts::pivot(root)
 }
 
-/// Root inside is whoever we are.
+/// Maps root inside to our own user.
 fn write_own_map(pid: i32) -> io::Result<()> {
     let one = |outside| vec![IdRange { inside: 0, outside, count: 1 }];
     if !geteuid().is_root() {

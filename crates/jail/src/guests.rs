@@ -1,25 +1,25 @@
-//! Finding guests from the kernel's side, when no file on the host tells of them any more.
+//! Finds guests through the kernel, when no file on the host records them any more.
 //!
-//! Each carries the name of its sandbox and its daemon's mark in its title from birth. Anyone can write such a title, so a
-//! process counts only if it is also process 1 of a pid namespace of its own, which no workload can make, and if the caller
-//! accepts where it stands.
+//! Each guest's process title carries its sandbox's name and its daemon's mark from birth. Anyone can write such a
+//! title, so a process counts only if it is also process 1 of a pid namespace of its own, which no workload can create,
+//! and if the caller accepts its user and cgroups.
 
 use std::fs;
 
 use crate::{child::parse_stat, spawner::TITLE_START};
 
-/// A guest that lives, by the name of its cage.
+/// A living guest, by the name of its cage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundGuest {
+pub struct LivingGuest {
     pub name: String,
     pub pid: i32,
-    /// With the pid: which process it is, also after the number was given to another.
+    /// With the pid, identifies the process even after the number was reused.
     pub start_time: u64,
 }
 
-/// Where a process stands, as the kernel tells it.
+/// A process's user and cgroups, as the kernel reports them.
 #[derive(Debug)]
-pub struct Standing {
+pub struct ProcessOwner {
     /// Its real user.
     pub user: u32,
     /// The text of `/proc/<pid>/cgroup`.
@@ -27,19 +27,19 @@ pub struct Standing {
 }
 
 /// All guests with this mark that `is_ours` accepts.
-pub fn find_guests(mark: &str, is_ours: impl Fn(&Standing) -> bool) -> Vec<FoundGuest> {
+pub fn find_guests(mark: &str, is_ours: impl Fn(&ProcessOwner) -> bool) -> Vec<LivingGuest> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid| look_at(pid, mark, &is_ours)).collect()
 }
 
-fn look_at(pid: i32, mark: &str, is_ours: &impl Fn(&Standing) -> bool) -> Option<FoundGuest> {
+fn look_at(pid: i32, mark: &str, is_ours: &impl Fn(&ProcessOwner) -> bool) -> Option<LivingGuest> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let name = name_in(&read("cmdline")?, mark)?;
     let (_, start_time) = parse_stat(&read("stat")?)?;
     let status = read("status")?;
-    let standing = Standing { user: user_in(&status)?, cgroups: read("cgroup")? };
-    (is_first_of_namespace(&status) && is_ours(&standing)).then_some(FoundGuest { name, pid, start_time })
+    let owner = ProcessOwner { user: user_in(&status)?, cgroups: read("cgroup")? };
+    (is_first_of_namespace(&status) && is_ours(&owner)).then_some(LivingGuest { name, pid, start_time })
 }
 
 /// The name in a title that has this mark.
@@ -82,7 +82,7 @@ mod tests {
             |numbers: &str| format!("Name:\ta\nUid:\t1000\t0\t0\t0\nNSpid:\t{numbers}\nNSpgid:\t1\n");
         assert!(is_first_of_namespace(&status("4711\t1")));
         assert!(is_first_of_namespace(&status("4711\t12\t1")));
-        // A workload's process, whatever it calls itself; and the first process of our own namespace.
+        // A process of a workload, whatever its title, and the first process of our own namespace.
         assert!(!is_first_of_namespace(&status("4711\t7")));
         assert!(!is_first_of_namespace(&status("1")));
         assert_eq!(user_in(&status("1")), Some(1000));
@@ -92,11 +92,11 @@ mod tests {
     fn a_process_that_only_calls_itself_a_guest_is_not_found() {
         use std::os::unix::process::CommandExt as _;
         let mark = format!("warren-{:016x}", std::process::id());
-        // Without arguments, which would stand behind the title and spoil it. It waits for input.
+        // Without arguments, which would follow the title and spoil it. It waits for input.
         let mut pretender = std::process::Command::new("cat");
         pretender.arg0(title("sbx-1", &mark)).stdin(std::process::Stdio::piped());
         let mut child = pretender.spawn().unwrap();
-        // For a moment of its exec a process has no arguments.
+        // During its exec a process briefly has no arguments.
         let shown = loop {
             let shown = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
             if !shown.is_empty() {

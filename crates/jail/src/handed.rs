@@ -1,5 +1,5 @@
-//! What is mounted inside besides the layers: opened by the spawner, as mounts that are attached nowhere, and handed to the
-//! child, which puts them in their places ([`crate::place`]).
+//! Mounts inside besides the layers: the spawner opens them, attached nowhere, and hands them to the child, which
+//! attaches them ([`crate::mount_target`]).
 
 use std::{
     fs::File,
@@ -22,11 +22,11 @@ use crate::{
     sys,
 };
 
-/// Beside it: mounts.
+/// A message accompanied by mounts.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mounts;
 
-/// Opens each, and refuses what is not what it must be: nobody can have put another in its place after this.
+/// Opens each, and refuses a file with the wrong identity: after this nobody can swap it.
 pub(crate) fn open_all(mounts: &[HandedMount]) -> Result<Vec<OwnedFd>, Failure> {
     mounts.iter().map(|mount| open(mount).map_err(|error| Failure::new(mount.to_string(), &error))).collect()
 }
@@ -44,11 +44,11 @@ fn open(mount: &HandedMount) -> io::Result<OwnedFd> {
             let (file, writes) = open_image(path, mount.flags.contains(&MountFlag::ReadOnly))?;
             check(file.as_fd(), mount.identity)?;
             if !file.metadata()?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
             }
             let mounted = image::mount_shared(&file, writes, *is_ours)?;
             if *is_ours {
-                // Of use to a repair of the file system only, which makes it again.
+                // Only useful for repairing the file system, which creates it again.
                 let _gone = rustix::fs::unlinkat(&mounted, "lost+found", AtFlags::REMOVEDIR);
             }
             Ok(mounted)
@@ -60,9 +60,9 @@ fn check(opened: BorrowedFd<'_>, identity: Option<FileIdentity>) -> io::Result<(
     identity.map_or(Ok(()), |identity| identity.check(opened))
 }
 
-/// To write, or to read where that is all that is asked and all that can be had.
+/// Opens for writing, or for reading if that is all that is requested and allowed.
 fn open_image(path: &Path, is_read: bool) -> io::Result<(File, Writes)> {
-    // A pipe must not let us wait for somebody at its other end.
+    // A pipe must not make us wait for its other end.
     let open = |access: OFlags| {
         rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
     };
@@ -72,7 +72,7 @@ fn open_image(path: &Path, is_read: bool) -> io::Result<(File, Writes)> {
     }
 }
 
-/// Gives each its flags and, where it is to be shown with the sandbox's ids, those.
+/// Gives each its flags and, if requested, the sandbox's ids.
 pub(crate) fn prepare(
     mounts: &[HandedMount],
     opened: &[OwnedFd],
@@ -86,7 +86,7 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// In several messages, since there may be more than fit beside one.
+/// In several messages, since not all descriptors may fit into one.
 pub(crate) fn send(socket: BorrowedFd<'_>, opened: &[OwnedFd]) -> io::Result<()> {
     for some in opened.chunks(MAX_DESCRIPTORS) {
         let some: Vec<_> = some.iter().map(OwnedFd::as_fd).collect();
@@ -95,7 +95,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, opened: &[OwnedFd]) -> io::Result<()>
     Ok(())
 }
 
-/// Takes what [`send`] sent, all of it.
+/// Receives everything that [`send`] sent.
 pub(crate) fn receive(socket: BorrowedFd<'_>, count: usize) -> io::Result<Vec<Option<OwnedFd>>> {
     let mut all = Vec::with_capacity(count);
     while all.len() < count {

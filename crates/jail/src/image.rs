@@ -29,11 +29,11 @@ use crate::{
     sys,
 };
 
-/// A free loop device may be taken by somebody else between asking for it and taking it.
+/// Another process may take a free loop device between our asking for it and taking it.
 const LOOP_TRIES: usize = 32;
-/// How long an image may stay locked by a use of it that is ending: the kernel detaches it after the last process is gone.
+/// How long an image may stay locked by an ending use: the kernel detaches it after the last process is gone.
 const LOCK_TIME: Duration = Duration::from_secs(2);
-/// Between two tries to lock an image. Nothing tells when a loop device lets go of its file.
+/// Pause between two tries to lock an image. Nothing notifies us when a loop device releases its file.
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// Mounts every image among `layers`; `None` stands for the others.
@@ -48,23 +48,23 @@ pub(crate) fn mount_all(layers: &[HandedLayer]) -> io::Result<Vec<Option<OwnedFd
         .collect()
 }
 
-/// Neither the file nor what is in it is written to, not even to make a file system whole that was cut off in use.
+/// Mounts without writing to the file or the file system, not even to repair one that was interrupted.
 fn mount_read_only(image: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
-    // A pipe must not let us wait for somebody who writes.
+    // A pipe must not make us wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(image, flags, Mode::empty())?);
     if let Some(identity) = identity {
         identity.check(file.as_fd())?;
     }
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let device = patiently(|| attach(&file, Writes::Refused))?;
     mount_ext4(&device, &["ro", "noload"], MountAttrFlags::MOUNT_ATTR_RDONLY)
 }
 
-/// What is in the image is anybody's: its devices and set-user-id programs do not work, and a broken one is only read from
-/// then on, whatever it asks for itself (it could ask for a panic of the host).
+/// The image's content is untrusted: its devices and set-user-id programs do not work, and on an error it becomes
+/// read-only, whatever it requests itself (it could request a panic of the host).
 fn mount_ext4(device: &LoopDevice, options: &[&str], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", &device.path)?;
@@ -85,9 +85,9 @@ fn mount(image: &Path, directories: &[(String, u32)], files: &[(String, String)]
     Ok(mount)
 }
 
-/// Mounts a file system that others may have mounted too: one file is on one loop device, however many look at it, so that all
-/// see the same. Who attaches it meanwhile has it locked, and is found at the next look.
-/// What is removed from one of `ours` gives its space back to the host.
+/// Mounts a file system that others may have mounted too: one file is on one loop device, however many use it, so that
+/// all see the same. A process that attaches it meanwhile holds its lock, and is found at the next check. Space freed
+/// in one of `ours` is returned to the host.
 pub(crate) fn mount_shared(file: &File, writes: Writes, is_ours: bool) -> io::Result<OwnedFd> {
     let device = find_or_attach(file, writes)?;
     let options: &[&str] = match (writes, is_ours) {
@@ -106,7 +106,7 @@ fn find_or_attach(file: &File, writes: Writes) -> io::Result<LoopDevice> {
     })
 }
 
-/// Tries again, for a while, as long as the image is locked: an earlier use of it may be on its way out.
+/// Retries for a while as long as the image is locked: an earlier use of it may be ending.
 fn patiently(mut attach: impl FnMut() -> io::Result<LoopDevice>) -> io::Result<LoopDevice> {
     let began = Instant::now();
     loop {
@@ -119,9 +119,9 @@ fn patiently(mut attach: impl FnMut() -> io::Result<LoopDevice>) -> io::Result<L
     }
 }
 
-/// Locks the image through the very open file that the loop device is given. The device keeps that file open, so the kernel
-/// holds the lock for as long as the image is attached, whoever dies meanwhile. Two devices that write to one image would
-/// destroy it; any number may read it.
+/// Locks the image through the same open file that the loop device gets. The device keeps that file open, so the kernel
+/// holds the lock for as long as the image is attached, whichever process dies meanwhile. Two devices that write to one
+/// image would destroy it; any number may read it.
 fn lock(image: &File, writes: Writes) -> io::Result<()> {
     let operation = match writes {
         Writes::Allowed => FlockOperation::NonBlockingLockExclusive,
@@ -133,7 +133,7 @@ fn lock(image: &File, writes: Writes) -> io::Result<()> {
     })
 }
 
-/// Whether nothing uses this image, as far as locks tell.
+/// Whether nothing uses this image, judging by its locks.
 pub fn is_image_free(image: &Path) -> io::Result<bool> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
     match lock(&file, Writes::Allowed) {
@@ -142,7 +142,7 @@ pub fn is_image_free(image: &Path) -> io::Result<bool> {
     }
 }
 
-/// The loop device that shows this file already, and lets us write as we want.
+/// The loop device that already shows this file with the right access.
 fn find_attached(file: &File, writes: Writes) -> io::Result<Option<LoopDevice>> {
     let metadata = file.metadata()?;
     let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
@@ -151,7 +151,7 @@ fn find_attached(file: &File, writes: Writes) -> io::Result<Option<LoopDevice>> 
             entry.file_name().to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok());
         let Some(number) = number.filter(|_| entry.path().join("loop").exists()) else { continue };
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        // Open before it is asked: as long as it is, it does not come to show another file.
+        // Opened before it is queried: while it is open, it cannot switch to another file.
         let Ok(open) = open_device(&path, number) else { continue };
         let shown = sys::loop_backing(open.as_fd());
         if shown.is_ok_and(|shown| shown == (identity, writes == Writes::Refused)) {
@@ -161,12 +161,12 @@ fn find_attached(file: &File, writes: Writes) -> io::Result<Option<LoopDevice>> 
     Ok(None)
 }
 
-/// An image that is used for the first time has none of these. The last directory is made after everything else, and nobody
-/// inside can reach it: where it is, the image was filled before, and what the workload has made of it is left alone.
+/// A new image has none of these. The last directory is made after everything else, and nobody inside can reach it: if
+/// it exists, the image was filled before, and the workload's changes are left alone.
 fn fill(top: BorrowedFd<'_>, directories: &[(String, u32)], files: &[(String, String)]) -> io::Result<()> {
     let Some(((mark, mode), directories)) = directories.split_last() else { return Ok(()) };
-    if let Some((place, name)) = place_of(top, mark)?
-        && rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    if let Some((parent, name)) = parent_of(top, mark)?
+        && rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     {
         return Ok(());
     }
@@ -179,9 +179,9 @@ fn fill(top: BorrowedFd<'_>, directories: &[(String, u32)], files: &[(String, St
     make_directory(top, mark, *mode)
 }
 
-/// The directory in which `path` lies, and its name there; `None` where that directory is missing. No link is followed and
-/// nothing outside `top` is ever reached: we are the host's root here, and links inside are the workload's.
-fn place_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedFd, &'a str)>> {
+/// The directory that contains `path`, and its name there; `None` if that directory is missing. No link is followed and
+/// nothing outside `top` is ever reached: we are the host's root here, and links inside belong to the workload.
+fn parent_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedFd, &'a str)>> {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -192,20 +192,20 @@ fn place_of<'a>(top: BorrowedFd<'_>, path: &'a str) -> io::Result<Option<(OwnedF
 }
 
 fn make_directory(top: BorrowedFd<'_>, path: &str, mode: u32) -> io::Result<()> {
-    let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
+    let (parent, name) = parent_of(top, path)?.ok_or(Errno::NOENT)?;
     let mode = Mode::from_raw_mode(mode);
-    match rustix::fs::mkdirat(&place, name, mode) {
+    match rustix::fs::mkdirat(&parent, name, mode) {
         Err(Errno::EXIST) => Ok(()),
-        // Again, since our mask may have taken some of it.
-        made => Ok(made.and_then(|()| rustix::fs::chmodat(place, name, mode, AtFlags::empty()))?),
+        // Set again, since our umask may have removed bits.
+        made => Ok(made.and_then(|()| rustix::fs::chmodat(parent, name, mode, AtFlags::empty()))?),
     }
 }
 
 fn make_file(top: BorrowedFd<'_>, path: &str, text: &str) -> io::Result<()> {
-    let (place, name) = place_of(top, path)?.ok_or(Errno::NOENT)?;
+    let (parent, name) = parent_of(top, path)?.ok_or(Errno::NOENT)?;
     // `EXCL`: a link with that name is not followed either.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    match rustix::fs::openat(place, name, flags, Mode::from_raw_mode(0o644)) {
+    match rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644)) {
         Err(Errno::EXIST) => Ok(()),
         opened => File::from(opened?).write_all(text.as_bytes()),
     }
@@ -223,7 +223,7 @@ pub(crate) enum Writes {
     Refused,
 }
 
-/// Attaches the image to a device of its own. `ResourceBusy` when it is on another one that excludes this.
+/// Attaches the image to a device of its own. `ResourceBusy` if a conflicting device has it.
 fn attach(image: &File, writes: Writes) -> io::Result<LoopDevice> {
     lock(image, writes)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
@@ -241,7 +241,7 @@ fn attach(image: &File, writes: Writes) -> io::Result<LoopDevice> {
     Err(last)
 }
 
-/// Where nobody makes device nodes as devices appear, as in containers, we make ours.
+/// Creates the device node if nothing else does, as in containers.
 fn open_device(path: &Path, number: u32) -> io::Result<File> {
     let open = || OpenOptions::new().read(true).write(true).open(path);
     match open() {
@@ -275,7 +275,7 @@ mod tests {
         File::create(&path).unwrap().set_len(1 << 20).unwrap();
         let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let Ok(device) = attach(&open(), Writes::Allowed) else { return println!("no loop devices here") };
-        // The file that was given is closed by now; the device alone holds the lock.
+        // The given file is closed by now; only the device holds the lock.
         assert!(!is_image_free(&path).unwrap());
         for writes in [Writes::Allowed, Writes::Refused] {
             let refused = attach(&open(), writes).map(drop).unwrap_err();

@@ -1,5 +1,5 @@
-//! Linux cage primitives: namespaces, mounts, id maps, cgroups, capabilities, seccomp, and the spawner which puts them
-//! together.
+//! Linux cage primitives: namespaces, mounts, id maps, cgroups, capabilities, seccomp, and the spawner that combines
+//! them.
 //!
 //! ```text
 //!   daemon ── Request + descriptors ──→ spawner ── clone ──→ child runs the cage's steps, then *becomes* the guest
@@ -7,8 +7,8 @@
 //!      └──────────────── Reply + pidfd, on a socket of the request's own ──┘
 //! ```
 //!
-//! A [`Cage`] is data: the back end builds it, `doctor --explain` prints it, the child runs it. Nothing here knows what a
-//! sandbox is, and nothing here uses threads: the spawner forks.
+//! A [`Cage`] is data: the back end builds it, `doctor --explain` prints it, the child runs it. Nothing here knows what
+//! a sandbox is, and nothing here uses threads: the spawner forks.
 
 mod cage;
 pub mod cgroup;
@@ -18,11 +18,11 @@ mod floor;
 mod guests;
 mod handed;
 mod image;
+mod mount_target;
 mod mounts;
 mod outer;
 mod own_program;
 mod packet;
-mod place;
 mod privileges;
 pub mod probe;
 mod seccomp;
@@ -37,7 +37,7 @@ pub use cage::{
 };
 pub use child::{Handoff, parse_stat};
 pub use floor::run_bare;
-pub use guests::{FoundGuest, Standing, find_guests};
+pub use guests::{LivingGuest, ProcessOwner, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;

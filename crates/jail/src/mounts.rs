@@ -1,6 +1,7 @@
-//! Mounts: made attached to nothing, then put somewhere.
+//! Mounts: created detached, then attached.
 //!
-//! Functions that take a path to mount on are for the stage only, where every name is ours; see [`crate::place`] for the rest.
+//! Functions that take a path to mount on are for the stage only, where every name is ours; see [`crate::mount_target`]
+//! for the rest.
 
 use std::{
     ffi::CString,
@@ -27,9 +28,9 @@ use crate::{
     sys,
 };
 
-/// The kernel takes options of one page, with the zero behind and ",volatile" to come.
+/// The kernel accepts one page of options, including the final zero and the ",volatile" to come.
 const MAX_OPTION_BYTES: usize = 4096 - 16;
-/// Longest value of one option that is given by itself, with the zero behind.
+/// Longest value of a single option, including the final zero.
 const MAX_STRING_BYTES: usize = 256;
 
 fn flags_of(flags: &[MountFlag]) -> MountFlags {
@@ -66,8 +67,8 @@ pub(crate) fn attach(mount: BorrowedFd<'_>, at: &Path) -> io::Result<()> {
     Ok(move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// `volatile`: nothing waits for the disk, neither `fsync` inside nor the end of the sandbox, which would otherwise sync the
-/// host's whole file system. What is lost is what a power cut takes anyway: the last seconds.
+/// `volatile`: nothing waits for the disk, neither `fsync` inside nor the end of the sandbox, which would otherwise
+/// sync the host's whole file system. A power cut loses the last seconds, as it would anyway.
 pub(crate) fn overlay(
     at: &Path,
     lower: &[PathBuf],
@@ -84,7 +85,7 @@ pub(crate) fn overlay(
     if lower.iter().all(|directory| fits_alone(directory)) {
         match overlay_by_parts(lower, upper, work, flags) {
             Ok(mount) => return attach(mount.as_fd(), at),
-            // Kernels before 6.5 take lower directories only all at once.
+            // Kernels before 6.5 accept lower directories only all at once.
             Err(Errno::INVAL | Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -123,7 +124,7 @@ fn overlay_at_once(at: &Path, mut data: Vec<u8>, flags: &[MountFlag]) -> io::Res
     }
 }
 
-/// Whether the kernel takes the name by itself, as it is.
+/// Whether the kernel accepts the name as a single option, unescaped.
 fn fits_alone(directory: &Path) -> bool {
     let name = directory.as_os_str().as_bytes();
     name.len() < MAX_STRING_BYTES && !name.iter().any(|byte| matches!(byte, b',' | b':' | b'\\'))
@@ -152,7 +153,7 @@ fn overlay_by_parts(
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes_of(flags))
 }
 
-/// Shows each directory at a name of a few bytes in `short`; returns the names.
+/// Mounts each directory at a name of a few bytes in `short`; returns the names.
 fn name_shortly(directories: &[PathBuf], short: &Path) -> io::Result<Vec<PathBuf>> {
     let bytes = (directories.len() as u64 + 1) * 4096;
     tmpfs(short, bytes, 0o700, &[MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec])?;
@@ -168,7 +169,8 @@ fn name_shortly(directories: &[PathBuf], short: &Path) -> io::Result<Vec<PathBuf
         .collect()
 }
 
-/// The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount it again while it is there.
+/// The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount it again while the mark
+/// exists.
 fn forget_volatile(work: &Path) {
     let mark = work.join("work/incompat/volatile");
     if rustix::fs::unlink(mark.join("dirty")).is_ok() {
@@ -178,7 +180,7 @@ fn forget_volatile(work: &Path) {
     }
 }
 
-/// Commas part options and colons part layers, so both are escaped in names.
+/// Commas separate options and colons separate layers, so both are escaped in names.
 fn push_escaped(data: &mut Vec<u8>, path: &Path) {
     for &byte in path.as_os_str().as_bytes() {
         if matches!(byte, b',' | b':' | b'\\') {
@@ -206,7 +208,7 @@ fn new_filesystem(
 }
 
 pub(crate) fn new_tmpfs(bytes: u64, mode: u32, flags: &[MountFlag]) -> io::Result<OwnedFd> {
-    // Files of no bytes take kernel memory too: one for every four kilobytes is what the kernel would give a disk.
+    // Empty files take kernel memory too: one inode for every four kilobytes, as the kernel would give a disk.
     let inodes = (bytes / 4096).max(64).to_string();
     let (bytes, mode) = (bytes.to_string(), format!("{mode:o}"));
     let options = [("size", bytes.as_str()), ("nr_inodes", &inodes), ("mode", &mode)];
@@ -221,7 +223,7 @@ pub(crate) fn new_proc() -> io::Result<OwnedFd> {
     Ok(new_filesystem("proc", &[], kernel_attributes())?)
 }
 
-/// `None` where the host shows us only a part of its own `/sys`, and so lets us mount no whole one.
+/// `None` if the host shows us only a part of its own `/sys`, and so does not let us mount a whole one.
 pub(crate) fn new_sys() -> io::Result<Option<OwnedFd>> {
     match new_filesystem("sysfs", &[], kernel_attributes() | MountAttrFlags::MOUNT_ATTR_RDONLY) {
         Err(Errno::PERM) => Ok(None),
@@ -236,18 +238,18 @@ pub(crate) fn new_pts(PtsOptions { group, max }: PtsOptions) -> io::Result<Owned
     Ok(new_filesystem("devpts", &options, attributes_of(&[MountFlag::NoSuid, MountFlag::NoExec]))?)
 }
 
-/// An empty directory that cannot be written to.
+/// An empty read-only directory.
 pub(crate) fn new_empty() -> io::Result<OwnedFd> {
     let read_only = kernel_attributes() | MountAttrFlags::MOUNT_ATTR_RDONLY;
     Ok(new_filesystem("tmpfs", &[("size", "4k"), ("nr_inodes", "2"), ("mode", "555")], read_only)?)
 }
 
-/// A copy of what is at `from`, attached nowhere.
+/// A detached copy of the mount at `from`.
 pub(crate) fn copy(from: &Path, recursive: bool, flags: &[MountFlag]) -> io::Result<OwnedFd> {
     copy_at(CWD, from, recursive, flags)
 }
 
-/// A copy of what is at `from`, relative to `directory`, or of that itself where `from` is empty.
+/// A detached copy of `from`, relative to `directory`, or of `directory` itself if `from` is empty.
 pub(crate) fn copy_at(
     directory: BorrowedFd<'_>,
     from: impl rustix::path::Arg,
@@ -258,7 +260,7 @@ pub(crate) fn copy_at(
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     how.set(OpenTreeFlags::AT_RECURSIVE, recursive);
     let copy = open_tree(directory, from, how)?;
-    // Added to the flags that are there, never replacing them: some are locked by the host.
+    // Added to the existing flags, never replacing them: the host has locked some.
     if !flags.is_empty() {
         sys::set_mount_tree(copy.as_fd(), flags, None)?;
     }
@@ -272,13 +274,13 @@ pub(crate) fn take(at: &Path) -> io::Result<OwnedFd> {
 
 pub(crate) fn pivot(root: &Path) -> io::Result<()> {
     rustix::process::chdir(root)?;
-    // The old root comes to lie over the new one and is taken off again: no directory for it is needed.
+    // The old root ends up on top of the new one and is detached: no directory for it is needed.
     rustix::process::pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
 }
 
-/// What is there, to look at or to start from.
+/// Opens a path for lookups only.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }

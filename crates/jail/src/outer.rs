@@ -1,7 +1,7 @@
 //! The spawner's own user namespace, for daemons without root.
 //!
-//! Made once. Ids inside: 0 is the user; 1 and up are the user's subordinate ids, where `/etc/subuid` and `newuidmap` give
-//! some. Sandboxes are nested in it and need no helper any more.
+//! Made once. Ids inside: 0 is the user; 1 and up are the user's subordinate ids, if `/etc/subuid` and `newuidmap`
+//! provide some. Sandboxes are nested in it and need no helper any more.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::sys;
 
-/// Enters the outer user namespace, and a mount namespace that belongs to it; with root there is none.
+/// Enters the outer user namespace and a mount namespace that belongs to it; does nothing for root.
 pub(crate) fn enter() -> io::Result<()> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() {
@@ -55,7 +55,7 @@ pub(crate) fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// How many ids the outer namespace has; 1 means the user's own only.
+/// How many ids the outer namespace has; 1 means only the user's own.
 pub(crate) fn ids_here() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines()

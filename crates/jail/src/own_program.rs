@@ -1,7 +1,7 @@
 //! Our own program as a file that nobody can change through it, whatever rights they have over the one on disk.
 //!
-//! A sandbox of an ordinary user is that user: through `/proc/self/exe` it could otherwise change the user's own binary
-//! (the class of CVE-2019-5736).
+//! A sandbox of an ordinary user runs as that user: through `/proc/self/exe` it could otherwise change the user's own
+//! binary (the class of CVE-2019-5736).
 
 use std::{
     fs::{self, File},
@@ -25,21 +25,21 @@ use crate::{
 
 const RUNNING: &str = "/proc/self/exe";
 
-/// A read-only mount of the program on disk, which costs no memory; a sealed copy where the kernel refuses that, or where the
+/// A read-only mount of the program on disk, which costs no memory; a sealed copy if the kernel refuses that, or if the
 /// program was replaced since it was started.
 pub(crate) fn unchangeable() -> io::Result<OwnedFd> {
     let mount = if geteuid().is_root() { mounted() } else { mounted_by_helper() };
     mount.or_else(|_refused| sealed_copy())
 }
 
-/// The mount alone, for a daemon that may make it without a process of its own.
+/// Only the mount, for a daemon that may make it without a helper process.
 pub(crate) fn mounted_by_root() -> Option<OwnedFd> {
     if geteuid().is_root() { mounted().ok() } else { None }
 }
 
-/// Without root the mount is made by a child in namespaces of its own, and we stay where we are: the memory of a process
-/// belongs to the user namespace in which it became its program. Were that ours, the root of a sandbox, who is the same
-/// user, would own the guest's files in `/proc`.
+/// Without root a child in its own namespaces makes the mount, and we stay where we are: the memory of a process
+/// belongs to the user namespace in which it executed its program. If that were ours, the root of a sandbox, who is the
+/// same user, would own the guest's files in `/proc`.
 fn mounted_by_helper() -> io::Result<OwnedFd> {
     let (ours, theirs) = packet::pair()?;
     let Some(helper) = sys::fork()? else {
@@ -55,8 +55,8 @@ fn mounted_by_helper() -> io::Result<OwnedFd> {
 
 fn mounted() -> io::Result<OwnedFd> {
     let running = fs::metadata(RUNNING)?;
-    // By its path: the link itself leads into the mount namespace in which we were started, and only mounts of the one that
-    // we are in now can be copied.
+    // By its path: the link itself leads into the mount namespace in which we were started, and only mounts of the
+    // current one can be copied.
     let flags = [MountFlag::ReadOnly, MountFlag::NoSuid, MountFlag::NoDev];
     let mount = mounts::copy(&fs::read_link(RUNNING)?, false, &flags)?;
     FileIdentity { device: running.dev(), inode: running.ino() }.check(mount.as_fd())?;
@@ -66,13 +66,13 @@ fn mounted() -> io::Result<OwnedFd> {
 fn sealed_copy() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let copy = match memfd_create("warren", flags | MemfdFlags::EXEC) {
-        // Kernels before 6.3 know no such flag, and all that they make can be run.
+        // Kernels before 6.3 do not know this flag, and all their memfds are executable.
         Err(rustix::io::Errno::INVAL) => memfd_create("warren", flags)?,
         made => made?,
     };
     let mut copy = File::from(copy);
     io::copy(&mut File::open(RUNNING)?, &mut copy)?;
-    // The kernel makes it writable for everybody, and seals hold its content only.
+    // The kernel makes it writable for everybody, and seals protect only its content.
     fchmod(&copy, Mode::from_raw_mode(0o555))?;
     fcntl_add_seals(&copy, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(copy.into())

@@ -1,8 +1,8 @@
-//! What the daemon and the spawner say to each other: one packet, one message, with descriptors beside it.
+//! Messages between the daemon and the spawner: one packet, one message, with descriptors attached.
 //!
 //! Each request brings a socket of its own for the answer, which the spawner passes on to the child that does the work.
-//! So any number of requests are under way at once, and an answer needs no number: a child that dies without a word closes
-//! its socket, and that is an answer too.
+//! So any number of requests can be in progress at once, and an answer needs no number: a child that dies silently
+//! closes its socket, which is an answer too.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -22,32 +22,33 @@ use crate::{
     cgroup::WorkloadFiles,
 };
 
-/// Longest message. A cage takes about eight kilobytes, one of many layers or on a host of many processors some ten more.
+/// Longest message. A cage takes about eight kilobytes, and about ten more with many layers or on a host with many
+/// processors.
 const MAX_PACKET_BYTES: usize = 128 * 1024;
-/// Most descriptors beside one message.
+/// Most descriptors attached to one message.
 pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
-    /// Once, before the first cage: steps for the spawner itself. Beside it: `cgroup.procs` files to enter. `shown_through`:
-    /// directories for which it finds out whether they can be shown with other ids. `mark`: stands in the title of each
-    /// guest; see [`crate::find_guests`].
+    /// Sent once, before the first cage: steps for the spawner itself. Attached: `cgroup.procs` files to enter.
+    /// `shown_through`: directories to test for id-mapped mounts. `mark`: part of each guest's title; see
+    /// [`crate::find_guests`].
     Prepare { steps: Vec<Step>, shown_through: Vec<PathBuf>, mark: String },
-    /// Answered by `Ready` with a pidfd beside it. While the child builds its cage, whoever asked makes what the guest needs
-    /// and sends it after; see [`ReplySocket::hand_over`].
+    /// Answered by `Ready` with a pidfd attached. While the child builds its cage, the requester prepares the guest's
+    /// descriptors and sends them afterwards; see [`ReplySocket::hand_over`].
     Spawn { cage: Box<Cage> },
-    /// Deletes a directory with everything in it, whoever owns it. Answered by `Done`.
+    /// Deletes a directory with its contents, whoever owns them. Answered by `Done`.
     Remove { path: PathBuf },
-    /// Adds up what the files beneath these directories take on disk and, where a guest is named by its pid and start time,
-    /// the files without a name that processes beside it hold open. Answered by `Measured`.
+    /// Adds up the disk usage of the files below these directories and, if a guest is identified by its pid and start
+    /// time, of unlinked files that its processes hold open. Answered by `Measured`.
     Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)>, unlinked: Unlinked },
-    /// Work on files of sandboxes, with the spawner's rights over them: what it is and what comes of it is between whoever
-    /// asks and the worker that the spawner was started with. Descriptors beside it are the worker's. Ends with the spawner.
-    /// Answered by `Worked`.
+    /// Work on files of sandboxes, with the spawner's rights over them: only the requester and the spawner's worker
+    /// know the job and its result. Attached descriptors are for the worker. Ends with the spawner. Answered by
+    /// `Worked`.
     Work { job: String },
 }
 
-/// Which files without a name count in a measurement.
+/// Which unlinked files count in a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unlinked {
     /// Those of a sandbox's root, which is an overlay.
@@ -59,20 +60,20 @@ pub enum Unlinked {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     Done,
-    /// The spawner's own user namespace has that many ids. `idmap_failure`: why a directory cannot be shown with others.
-    /// `device_failure`: why a sandbox cannot have device nodes of its own.
+    /// The spawner's own user namespace has that many ids. `idmap_failure`: why a directory cannot be shown with other
+    /// ids. `device_failure`: why a sandbox cannot have device nodes of its own.
     Prepared {
         ids: u32,
         idmap_failure: Option<Failure>,
         device_failure: Option<Failure>,
     },
-    /// The cage stands and the guest takes over. `step_micros`: what each step took.
+    /// The cage is complete and the guest takes over. `step_micros`: the duration of each step.
     Ready {
         pid: i32,
         start_time: u64,
         step_micros: Vec<u32>,
     },
-    /// `was_moved`: a deep tree was moved about meanwhile, so that a part of it was missed.
+    /// `was_moved`: a deep tree was moved meanwhile, so that a part of it was missed.
     Measured {
         bytes: u64,
         was_moved: bool,
@@ -83,14 +84,14 @@ pub enum Reply {
     Failed(Failure),
 }
 
-/// Why a request was not done: the step, the value it was about, the kernel's answer.
+/// Why a request failed: the step, its argument, the kernel's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{step}: {message}")]
 pub struct Failure {
     pub step: String,
     pub message: String,
     pub errno: Option<i32>,
-    /// Nothing is broken: we refuse what the sandbox's files would have us do.
+    /// Nothing is broken: we refuse something about the sandbox's files.
     #[serde(default)]
     pub is_refusal: bool,
 }
@@ -98,14 +99,14 @@ pub struct Failure {
 impl Failure {
     pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
         let errno = error.raw_os_error();
-        // As `crate::place` refuses; the kernel's own errors of this kind have a number.
+        // As `crate::mount_target` refuses; the kernel's own errors of this kind have a number.
         let is_refusal = errno.is_none() && error.kind() == io::ErrorKind::Unsupported;
         Self { step: step.into(), message: error.to_string(), errno, is_refusal }
     }
 }
 
-/// What comes after a [`Request::Spawn`]. Beside it: the guest's listener, the pid file, the counter and the file of the
-/// memory's cgroup (where there are such), then the workload's cgroup files.
+/// Follows a [`Request::Spawn`]. Attached: the guest's listener, the pid file, the counter and the file of the memory
+/// cgroup (if present), then the workload's cgroup files.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HandingOver {
     pub(crate) has_oom_counter: bool,
@@ -129,7 +130,7 @@ impl AsRawFd for ReplySocket {
 }
 
 impl ReplySocket {
-    /// Gives a child what its guest needs. A child whose socket is closed before that ends without a trace.
+    /// Gives a child the descriptors of its guest. A child whose socket is closed before that ends without a trace.
     pub fn hand_over(
         &self,
         listener: BorrowedFd<'_>,
@@ -142,7 +143,7 @@ impl ReplySocket {
         send(self.0.as_fd(), &HandingOver { has_oom_counter, has_memory }, &all)
     }
 
-    /// Takes the answer if it has come: `WouldBlock` when not yet, `UnexpectedEof` when whoever worked on it died.
+    /// Takes the answer if it has arrived: `WouldBlock` if not yet, `UnexpectedEof` if the answering process died.
     pub fn try_receive(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
         receive(self.0.as_fd(), RecvFlags::DONTWAIT)
     }
@@ -193,7 +194,8 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let mut take = || {
         rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))
     };
-    // A peer that answered and left without reading what we sent: the kernel tells us that once, before the answer itself.
+    // The peer answered and exited without reading everything we sent: the kernel reports that once, before the answer
+    // itself.
     let got = match take() {
         Err(rustix::io::Errno::CONNRESET) => take(),
         got => got,

@@ -1,4 +1,4 @@
-//! Giving up: capabilities, ids, system calls.
+//! Dropping privileges: capabilities, ids, system calls.
 
 use std::{ffi::c_int, io};
 
@@ -14,21 +14,22 @@ use rustix::{
 
 use crate::sys::{self, Side};
 
-/// What root inside keeps: enough to install packages, change owners and users and open low ports. Each holds in the
-/// sandbox's own user namespace only.
+/// Capabilities that root inside keeps: enough to install packages, change owners and users and open low ports. Each
+/// applies in the sandbox's own user namespace only.
 pub const WORKLOAD_CAPABILITIES: [&str; 8] =
     ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE"];
 
-/// What the guest has beyond its workload, by which the kernel tells them apart though they are the same user: it lets nobody
-/// change the scheduling, the priority or the processors of a process that may have a capability which the caller may not.
-/// This one means nothing outside the first user namespace. It is gone with exec, since it is not in the bounding set.
+/// A capability that the guest has beyond its workload, by which the kernel distinguishes them although they are the
+/// same user: nobody may change the scheduling, priority or processors of a process with a capability that the caller
+/// lacks. This one means nothing outside the first user namespace. It disappears with exec, since it is not in the
+/// bounding set.
 pub(crate) const GUEST_MARK: CapabilitySet = CapabilitySet::WAKE_ALARM;
 
-/// Highest capability number to give up; the kernel says where its own end.
+/// Highest capability number to drop; the kernel reports where its own end.
 const LAST_CAPABILITY: u32 = 63;
 
-/// Clones this process into new namespaces, of which `owner` is the owner: the kernel takes the effective user of whoever
-/// makes a user namespace, and charges that user for what is counted per user inside. Without an owner it is ours.
+/// Clones this process into new namespaces owned by `owner`: the kernel takes the effective user of the creator of a
+/// user namespace, and charges that user for everything counted per user inside. Without an owner it is ours.
 ///
 /// The child keeps `owner` as its effective user until [`become_root`], with all rights in its own user namespace.
 pub(crate) fn clone_as(owner: Option<u32>, namespaces: c_int) -> io::Result<Side> {
@@ -41,8 +42,8 @@ pub(crate) fn clone_as(owner: Option<u32>, namespaces: c_int) -> io::Result<Side
     cloned
 }
 
-/// Changes the effective user of a spawner that is root. Its real and saved user stay root, so nobody else may signal or
-/// trace it meanwhile, and it may come back.
+/// Changes the effective user of a spawner that is root. Its real and saved user stay root, so no other user may signal
+/// or trace it meanwhile, and it can change back.
 fn set_effective_user(user: Uid) -> io::Result<()> {
     let dumpable = dumpable_behavior()?;
     set_thread_res_uid(Uid::ROOT, user, Uid::ROOT)?;
@@ -52,7 +53,8 @@ fn set_effective_user(user: Uid) -> io::Result<()> {
 
 pub(crate) fn become_root() -> io::Result<()> {
     match set_thread_groups(&[]) {
-        // A map of one id comes with `setgroups` denied. The groups kept are the user's own and show as `nogroup` inside.
+        // A map of one id comes with `setgroups` denied. The remaining groups are the user's own and appear as
+        // `nogroup` inside.
         Err(rustix::io::Errno::PERM) => {}
         set => set?,
     }
@@ -60,12 +62,12 @@ pub(crate) fn become_root() -> io::Result<()> {
     Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
 }
 
-/// From here on no program that crashes is handed to the host's handler for crashes, which runs as the host's root and reads whatever the
-/// program left it. A limit of 0 does not do that: the kernel calls a handler all the same, but for a limit of exactly 1,
-/// which it takes for the mark of a handler that crashed. No file is written with that either: none is that small.
+/// From here on no crashing program is handed to the host's crash handler, which runs as the host's root and reads the
+/// program's data. A limit of 0 does not prevent that: the kernel still calls a handler, except at a limit of exactly
+/// 1, which it takes as the sign of a crashed handler. No core file is written either: none is that small.
 pub(crate) fn refuse_cores() {
     let one = Rlimit { current: Some(1), maximum: Some(1) };
-    // Refused only to an ordinary user whose limit is 0 already: then that is what stays.
+    // Refused only to an ordinary user whose limit is already 0, which then stays.
     let _set = setrlimit(Resource::Core, one);
 }
 

@@ -1,4 +1,4 @@
-//! What this host lets us do, found by trying each thing; for `doctor`.
+//! What this host supports, found by trying each feature; for `doctor`.
 
 use std::{
     ffi::CString,
@@ -14,28 +14,28 @@ use crate::{
     mounts, outer, seccomp, spawner, sys,
 };
 
-/// Oldest kernel with everything that a cage needs (`mount_setattr` is the newest of it).
+/// Oldest kernel with everything that a cage needs (`mount_setattr` is the newest of those).
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
-/// Less free disk than this and installing anything inside fails.
+/// With less free disk than this, installing anything inside fails.
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const FEW_FILES: u64 = 4096;
 
-/// One thing that was tried.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Check {
     pub check: &'static str,
     pub works: bool,
-    /// Without it no sandbox can be made; otherwise something is weaker.
+    /// Without it no sandbox can be made; otherwise something is only weaker.
     pub is_needed: bool,
-    /// What was found, or what went wrong.
+    /// The finding, or the error.
     pub detail: String,
-    /// The command that mends it.
+    /// The command that fixes it.
     pub fix: Option<String>,
 }
 
 /// Tries everything. `home`: where sandboxes will be kept; need not exist yet.
 ///
-/// Forks for what changes a process for good; each child ends at once.
+/// Forks for attempts that change a process for good; each child ends at once.
 pub fn run(home: &Path) -> Vec<Check> {
     let is_root = geteuid().is_root();
     let home = existing(home);
@@ -56,7 +56,7 @@ fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Runs something in a child that then ends; its error comes back as an error of the same number.
+/// Runs something in a child that then ends; its error is returned with the same number.
 fn attempt(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match sys::fork()? {
         None => {
@@ -112,7 +112,7 @@ fn user_namespaces() -> Check {
     result("user namespaces", true, tried, namespaces_fix)
 }
 
-/// The switches by which distributions forbid user namespaces, and how to turn them.
+/// The switches by which distributions forbid user namespaces, and how to turn them on.
 fn namespaces_fix() -> Option<String> {
     let setting =
         |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse::<i64>().ok();
@@ -190,7 +190,7 @@ fn loop_devices() -> Check {
     Check { check: "hard disk limits", works, is_needed: false, detail: detail.to_owned(), fix }
 }
 
-/// Looks in `PATH` and where administrators' programs are.
+/// Looks in `PATH` and in the administrators' directories.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

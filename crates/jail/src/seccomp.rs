@@ -1,8 +1,8 @@
 //! The syscall filter of workloads: deny by default, in the spirit of Docker's.
 //!
-//! `seccompiler` installs it, but we lay the program out ourselves. Its generator compares with one syscall after the
-//! other, and the kernel walks the program once for every syscall number when it is installed. A search tree makes those
-//! walks short: it installs in about 0.08 ms here.
+//! `seccompiler` installs it, but we lay out the program ourselves. Its generator compares one syscall after the other,
+//! and the kernel walks the program once for every syscall number at installation. A search tree keeps those walks
+//! short: it installs in about 0.08 ms here.
 
 mod allowed;
 
@@ -14,17 +14,17 @@ pub use allowed::FILTER_NAME;
 
 use crate::sys;
 
-/// What may wait in the netlink sockets of one sandbox together: no cgroup counts it.
+/// Most bytes waiting in all netlink sockets of one sandbox: no cgroup counts them.
 const NETLINK_BYTES: u32 = 16 * 1024 * 1024;
-/// The most and the fewest netlink sockets that a sandbox may have, whatever the host's default size of their buffers.
-/// Programs use one or two, and briefly.
+/// The fewest and the most netlink sockets of a sandbox, whatever the host's default buffer size. Programs use one or
+/// two, and briefly.
 const NETLINK_SOCKETS: (u32, u32) = (8, 64);
 
-/// What becomes of one syscall.
+/// The treatment of one syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Allow,
-    /// As if the kernel did not have it: programs then use what was there before.
+    /// As if the kernel did not have it: programs then use older calls.
     Unknown,
     Refuse,
     Check(Check),
@@ -35,19 +35,19 @@ enum Verdict {
 enum Check {
     /// No new namespaces.
     Clone,
-    /// No pushing of input into a terminal.
+    /// No injecting of input into a terminal.
     Ioctl,
     /// Execution domains that change nothing dangerous.
     Personality,
-    /// Limits of oneself only, and not that of cores; those of others may be read.
+    /// Only the caller's own limits, except for cores; those of others may be read.
     Prlimit,
-    /// Not the limit of cores.
+    /// Any limit but that of cores.
     Setrlimit,
     /// No programs on sockets, and no larger receive buffers.
     Setsockopt,
-    /// Asked for, as it may make a TCP connection.
+    /// The listener decides, as it may make a TCP connection.
     Connect,
-    /// Unix, netlink for routes, and of IPv4 and IPv6 what programs use.
+    /// Unix, netlink for routes, and the common protocols of IPv4 and IPv6.
     Socket,
     /// Unix only.
     Socketpair,
@@ -76,12 +76,12 @@ const OUR_ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const OUR_ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The low half of an argument, which is all of it where the kernel takes an int.
+/// The low half of an argument, which is all of it if the kernel takes an int.
 const fn argument(position: u32) -> u32 {
     16 + 8 * position
 }
 
-/// The other half, which counts where the kernel takes a pointer.
+/// The other half, which counts if the kernel takes a pointer.
 const fn high_half(position: u32) -> u32 {
     argument(position) + 4
 }
@@ -102,11 +102,11 @@ const fn allow() -> sock_filter {
     instruction(RET, RET_ALLOW)
 }
 
-/// Whether somebody holds the filter's listener, and decides about sockets.
+/// Whether a process holds the filter's listener and decides about sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listener {
     Present,
-    /// There are no netlink sockets then, and internet sockets are not counted.
+    /// Then there are no netlink sockets, and internet sockets are not counted.
     Absent,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Filter {
     max_netlink_sockets: u32,
 }
 
-/// Where every netlink and internet socket is asked for, and every connection.
+/// The listener that decides about every netlink and internet socket, and every connection.
 #[derive(Debug)]
 pub struct SocketGate {
     /// The listener of the filter (`SECCOMP_FILTER_FLAG_NEW_LISTENER`).
@@ -137,8 +137,8 @@ impl Filter {
         }
     }
 
-    /// Holds for the calling thread and everything that comes from it, for ever. `None`: somebody around us listens to a
-    /// filter already, and the kernel allows one listener only.
+    /// Applies to the calling thread and all its descendants, forever. `None`: an outer filter already has a listener,
+    /// and the kernel allows only one.
     pub(crate) fn install(&self) -> io::Result<Option<SocketGate>> {
         match sys::install_filter(&self.asking) {
             Ok(listener) => {
@@ -155,7 +155,7 @@ impl Filter {
     }
 }
 
-/// Installs the workloads' filter, for a process that was started by somebody else; see [`Filter::install`].
+/// Installs the workloads' filter, for a process not started by the spawner; see [`Filter::install`].
 pub fn install_filter() -> io::Result<Option<SocketGate>> {
     Filter::workload().install()
 }
@@ -174,7 +174,7 @@ fn netlink_sockets_for(default_buffer: &str) -> u32 {
         .map_or(fewest, |bytes: u32| (NETLINK_BYTES / bytes.max(1)).clamp(fewest, most))
 }
 
-/// `verdicts`: sorted by number; a number that is not there is refused when it is below the highest, unknown above.
+/// `verdicts`: sorted by number; a missing number is refused if it is below the highest, unknown above.
 fn compile(verdicts: &[(u32, Verdict)], listener: Listener) -> BpfProgram {
     let highest = verdicts.last().map_or(0, |(number, _)| *number);
     let mut program = vec![
@@ -190,7 +190,7 @@ fn compile(verdicts: &[(u32, Verdict)], listener: Listener) -> BpfProgram {
     program
 }
 
-/// Neighbours with the same verdict as one: (first number, verdict).
+/// Merges neighbours with the same verdict: (first number, verdict).
 fn runs(verdicts: &[(u32, Verdict)]) -> Vec<(u32, Verdict)> {
     let mut runs: Vec<(u32, Verdict)> = Vec::new();
     let mut next = 0;
@@ -254,16 +254,16 @@ fn leaf(verdict: Verdict, listener: Listener) -> BpfProgram {
     }
 }
 
-/// Returns 0 without doing anything, as if it had been done.
+/// Returns 0 without doing anything, as if it had succeeded.
 const fn pretend() -> sock_filter {
     instruction(RET, RET_ERRNO)
 }
 
-/// `prlimit64(pid, resource, new, old)`. The guest has the workload's user, and nothing but this keeps the workload from
-/// lowering its limits. Every thread of the guest has a number, so it is not enough to look for 1.
+/// `prlimit64(pid, resource, new, old)`. The guest has the workload's user, and only this keeps the workload from
+/// lowering the guest's limits. Every thread of the guest has a number, so checking for 1 is not enough.
 ///
-/// The limit of cores stays as it is (see [`crate::privileges::refuse_cores`]), and whoever sets it is told that it was done,
-/// for programs with secrets insist on that.
+/// The limit of cores stays as it is (see [`crate::privileges::refuse_cores`]), and setting it appears to succeed,
+/// because programs with secrets insist on that.
 fn prlimit() -> BpfProgram {
     vec![
         instruction(LD_WORD, argument(2)),
@@ -295,7 +295,7 @@ fn setsockopt() -> BpfProgram {
     program
 }
 
-/// The listener decides; `otherwise` without one.
+/// The listener's decision; `otherwise` without one.
 fn ask_or(listener: Listener, otherwise: sock_filter) -> sock_filter {
     match listener {
         Listener::Present => instruction(RET, RET_USER_NOTIFICATION),
@@ -325,7 +325,7 @@ fn socket(listener: Listener) -> BpfProgram {
     program
 }
 
-/// Compares one argument with values: `found` when it is among them, else `otherwise`.
+/// Compares one argument with values: `found` if it is among them, else `otherwise`.
 fn one_of(position: u32, values: &[u32], found: sock_filter, otherwise: sock_filter) -> BpfProgram {
     let mut program = vec![instruction(LD_WORD, position)];
     program.extend(compared(values, &found));
@@ -333,12 +333,12 @@ fn one_of(position: u32, values: &[u32], found: sock_filter, otherwise: sock_fil
     program
 }
 
-/// Answers when what was loaded is among a few values; goes on after this when it is not.
+/// Answers if the loaded value is among a few values; otherwise falls through.
 fn compared(values: &[u32], found: &sock_filter) -> BpfProgram {
     values.iter().flat_map(|value| [jump(JEQ, *value, 0, 1), found.clone()]).collect()
 }
 
-/// Answers when what was loaded is not among a few values; goes on after this when it is.
+/// Answers if the loaded value is not among a few values; otherwise falls through.
 fn unless_one_of(values: &[u32], answer: sock_filter) -> BpfProgram {
     let past = |position: usize| (values.len() - position) as u8;
     let compared = values.iter().enumerate().map(|(position, value)| jump(JEQ, *value, past(position), 0));
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(prlimit(1, 0x7fff_0000_1000), refused);
         assert_eq!(prlimit(1, 0x7fff_0000_0000), refused, "a pointer whose low half is zero");
         assert_eq!(prlimit(1, 0x1000), refused);
-        // The kernel looks at the low half only.
+        // The kernel looks only at the low half.
         assert_eq!(prlimit(0x1_0000_0001, 0x1000), refused);
         assert_eq!(prlimit(0x1_0000_0000, 0x1000), RET_ALLOW);
     }

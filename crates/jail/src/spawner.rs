@@ -1,7 +1,7 @@
 //! The spawner: a small single-threaded process, started by [`crate::start`], from which every sandbox is cloned.
 //!
-//! No exec, no dynamic linking and no big address space stand between a request and the guest. It ends when the daemon's
-//! end of its socket closes; the sandboxes live on.
+//! No exec, no dynamic linking and no big address space stand between a request and the guest. It ends when the
+//! daemon's end of its socket closes; the sandboxes live on.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ use crate::{
 };
 
 pub(crate) const TITLE_START: &str = "warren: ";
-/// Some id of the host, to try whether files can be shown with it.
+/// Some host id, to test whether files can be mapped to it.
 const TRIED_ID: u32 = 0x7000_0000;
 
 /// The spawner could not be started.
@@ -37,7 +37,7 @@ const TRIED_ID: u32 = 0x7000_0000;
 #[error("could not start the spawner")]
 pub struct SpawnError(#[source] pub(crate) io::Error);
 
-/// The daemon's hold on the spawner. Dropping it ends the spawner, never a sandbox.
+/// The daemon's handle of the spawner. Dropping it ends the spawner, never a sandbox.
 #[derive(Debug)]
 pub struct SpawnerHandle {
     socket: OwnedFd,
@@ -53,7 +53,7 @@ impl SpawnerHandle {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Takes the exit status of a spawner that has ended; until then its number cannot be another process's.
+    /// Collects the exit status of an ended spawner; until then its number cannot be reused.
     pub fn reap(&self) {
         let _status = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
@@ -70,17 +70,17 @@ impl SpawnerHandle {
         Ok(ours)
     }
 
-    /// As [`Self::request`], and waits for the answer.
+    /// Like [`Self::request`], and waits for the answer.
     pub fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<Reply> {
         Ok(self.request(request, descriptors)?.receive()?.0)
     }
 }
 
-/// Does one [`Request::Work`] in a process of its own: the job, and the descriptors that came with it.
+/// Performs one [`Request::Work`] in a process of its own: the job, and the attached descriptors.
 pub type Worker = fn(&str, Vec<OwnedFd>) -> Result<String, Failure>;
 
-/// Serves requests until the daemon is gone; returns the exit code. `started`: where the title is kept, or why nothing can
-/// be made here, which is then the answer to every request.
+/// Serves requests until the daemon is gone; returns the exit code. `started`: where the title is kept, or why nothing
+/// can be made here, which is then the answer to every request.
 pub(crate) fn serve(
     socket: OwnedFd,
     guest_main: fn(Handoff) -> i32,
@@ -101,7 +101,7 @@ struct Spawner {
     guest_main: fn(Handoff) -> i32,
     worker: Worker,
     started_with: Option<StartedWith>,
-    /// Stands in the title of each guest beside its name.
+    /// Part of each guest's title, beside its name.
     mark: String,
     broken: Option<Failure>,
 }
@@ -109,7 +109,7 @@ struct Spawner {
 impl Spawner {
     fn serve(mut self) -> i32 {
         loop {
-            // Requests of a dead daemon may still be queued. The next daemon clears away what it finds, so none is begun.
+            // Requests of a dead daemon may still be queued. The next daemon cleans up leftovers, so none is begun.
             if self.is_daemon_gone() {
                 return 0;
             }
@@ -128,7 +128,7 @@ impl Spawner {
         polled.is_err() || socket[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Answers, or passes the work on to a child that will. Failures to answer mean that nobody asks any more.
+    /// Answers, or passes the work on to a child that will. If an answer cannot be sent, nobody waits for it.
     fn handle(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         let Some(reply) = descriptors.next() else { return };
@@ -162,7 +162,7 @@ impl Spawner {
 
     fn spawn(&self, cage: Cage, reply: &OwnedFd) -> Result<(), Failure> {
         let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
-        // What takes long and needs no child comes first: a failure then costs no process.
+        // Slow work that needs no child comes first: a failure then costs no process.
         let images = image::mount_all(&cage.layers).map_err(at("mount the disk image"))?;
         let mounts = handed::open_all(&cage.mounts)?;
         let mounts_pair = if mounts.is_empty() { None } else { Some(packet::pair().map_err(at("socket"))?) };
@@ -191,7 +191,7 @@ impl Spawner {
                 let layers = open_layers(pid, &cage.layers, images)?;
                 let mut handed = vec![pidfd.as_fd()];
                 handed.extend(layers.iter().map(AsFd::as_fd));
-                // A child that died before this has reported why by itself.
+                // A child that died earlier has reported the reason itself.
                 drop(packet::send(ours.as_fd(), &Go, &handed));
                 Ok(())
             }
@@ -204,7 +204,7 @@ fn answer(reply: &OwnedFd, result: Result<Reply, Failure>) {
     drop(packet::send(reply.as_fd(), &reply_, &[]));
 }
 
-/// What `/proc/<pid>/cmdline` of a guest says: by this it is found again when nothing else on the host tells of it.
+/// The content of a guest's `/proc/<pid>/cmdline`: it is found by this when nothing else on the host records it.
 pub(crate) fn title(name: &str, mark: &str) -> String {
     format!("{TITLE_START}{name} {mark}").trim_end().to_owned()
 }
@@ -215,7 +215,7 @@ fn in_fork(reply: &OwnedFd, work: impl FnOnce() -> Result<Reply, Failure>) {
     match sys::fork() {
         Ok(Some(_pid)) => {}
         Ok(None) => {
-            // What a dead daemon wanted is half-made, and the next one clears it away: nobody may go on with it.
+            // A dead daemon's work is half done, and the next one cleans it up: no child may continue it.
             sys::die_with_parent();
             if rustix::process::getppid() != Some(spawner) {
                 sys::exit_now(1);
@@ -234,7 +234,7 @@ fn enter_cgroups(files: impl Iterator<Item = OwnedFd>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows each directory through the ids of a user namespace made for this, and lets go of it again.
+/// Maps each directory through the ids of a temporary user namespace.
 pub(crate) fn try_idmap(directories: &[PathBuf]) -> Result<(), Failure> {
     if directories.is_empty() {
         return Ok(());
@@ -244,7 +244,7 @@ pub(crate) fn try_idmap(directories: &[PathBuf]) -> Result<(), Failure> {
     match sys::clone_process(libc::CLONE_NEWUSER).map_err(at("clone"))? {
         Side::Child => {
             drop(ours);
-            // Lives until the parent has seen enough and closes its end.
+            // Lives until the parent is done and closes its end.
             let _end = packet::receive::<Go>(theirs.as_fd(), RecvFlags::empty());
             sys::exit_now(0)
         }
@@ -266,13 +266,13 @@ pub(crate) fn try_idmap(directories: &[PathBuf]) -> Result<(), Failure> {
 pub(crate) fn write_maps(pid: i32, map: &IdMap) -> io::Result<()> {
     for (file, ranges) in [("uid_map", &map.users), ("gid_map", &map.groups)] {
         let text: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-        // One write: the kernel takes a map whole or not at all.
+        // One write: the kernel accepts a map whole or not at all.
         fs::write(format!("/proc/{pid}/{file}"), text.join("\n"))?;
     }
     Ok(())
 }
 
-/// Opens each layer as a detached mount that shows the ids on disk (0 and up) as the sandbox's own.
+/// Opens each layer as a detached mount that maps the ids on disk (0 and up) to the sandbox's own.
 fn open_layers(
     pid: i32,
     layers: &[HandedLayer],
@@ -309,7 +309,7 @@ fn open_layers(
         .collect()
 }
 
-/// A mount of this directory; of the one that was allowed, however its name was moved about since.
+/// A mount of this directory, checked against the allowed identity even if its name was moved since.
 fn detached_layer(path: &Path, identity: Option<FileIdentity>) -> io::Result<OwnedFd> {
     let mount = mounts::copy(path, false, &[])?;
     if let Some(identity) = identity {

@@ -1,4 +1,4 @@
-//! Starting the spawner: by exec, so that a daemon with threads can start another one whenever it needs to.
+//! Starts the spawner: by exec, so that a daemon with threads can start another one at any time.
 //!
 //! ```text
 //!   daemon ── exec ──→ begin: read-only view of our own program ── exec of that ──→ outer user namespace, serve
@@ -6,8 +6,8 @@
 //!
 //! A daemon that is root makes the view itself, and starts the spawner from it with one exec.
 //!
-//! Guests are clones of the spawner, so `/proc/<pid>/exe` of a guest is the read-only view, never the file that the user
-//! installed: a workload that gets hold of it can neither write to it nor change its mode, times or attributes.
+//! Guests are clones of the spawner, so `/proc/<pid>/exe` of a guest is the read-only view, never the installed file: a
+//! workload that gets hold of it can neither write to it nor change its mode, times or attributes.
 
 use std::{
     fs::File,
@@ -30,17 +30,17 @@ use crate::{
     sys::{self, StartedWith},
 };
 
-/// The name by which a program knows that it was started as a spawner.
+/// The argument that tells a program that it was started as a spawner.
 const ROLE: &str = "warren-spawner";
 const BEGIN: &str = "begin";
 const SERVE: &str = "serve";
-/// Bytes that the title of a guest may take: `/proc/<pid>/cmdline` cannot grow.
+/// Bytes for a guest's title: `/proc/<pid>/cmdline` cannot grow.
 const TITLE_ROOM: usize = 96;
 
-/// Starts a spawner from the program that runs now, which calls [`run_spawner_role`] first of all.
+/// Starts a spawner from the current program, which must call [`run_spawner_role`] first.
 ///
-/// The spawner and everything that it has under way hold `lock` open: who can lock that file anew knows that they are gone.
-/// `open_files`: the soft limit of open files that sandboxes are born with.
+/// The spawner and all its work in progress hold `lock` open: a process that can lock that file again knows that they
+/// are gone. `open_files`: the soft limit of open files for sandboxes.
 pub fn start_spawner(lock: File, open_files: Option<u64>) -> Result<SpawnerHandle, SpawnError> {
     let view = own_program::mounted_by_root();
     let (program, role) = match &view {
@@ -62,8 +62,8 @@ pub fn start_spawner(lock: File, open_files: Option<u64>) -> Result<SpawnerHandl
 
 /// Runs this process as a spawner to its end, if it was started as one; otherwise returns at once.
 ///
-/// Call it first in `main`, while there is one thread. `guest_main` runs in each sandbox as process 1; what it returns is the
-/// exit code of the sandbox.
+/// Call it first in `main`, while there is one thread. `guest_main` runs in each sandbox as process 1; its return value
+/// is the exit code of the sandbox.
 pub fn run_spawner_role(guest_main: fn(Handoff) -> i32, worker: Worker) {
     let mut words = std::env::args();
     if words.next().as_deref() != Some(ROLE) {
@@ -86,8 +86,8 @@ fn title_room() -> String {
     " ".repeat(TITLE_ROOM)
 }
 
-/// Becomes the same program from a view of it that nobody can change. Returns only to say what is in the way: a spawner that
-/// cannot work lives on to tell whoever asks.
+/// Executes the same program from a view that nobody can change. Returns only with an error: a spawner that cannot work
+/// stays alive to report it.
 fn begin(open_files: Option<&str>) -> Result<StartedWith, Failure> {
     let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
     let program = own_program::unchangeable().map_err(at("show our own program read-only"))?;
@@ -96,12 +96,12 @@ fn begin(open_files: Option<&str>) -> Result<StartedWith, Failure> {
     Err(at("start our own program again")(sys::exec_file(program.as_fd(), &words)))
 }
 
-/// Runs from the view. Leaves the daemon's session and enters the namespaces: see [`own_program::unchangeable`] for why not
-/// before the exec. Then nothing is left of what the daemon was started with but room for a title.
+/// Runs from the view. Leaves the daemon's session and enters the namespaces ([`own_program::unchangeable`] says why
+/// not before the exec). Then only room for a title is left of the daemon's arguments and environment.
 fn take_over(open_files: Option<&str>) -> Result<StartedWith, Failure> {
     let at = |step: &'static str| move |error: io::Error| Failure::new(step, &error);
     sys::reset_signals();
-    // Fails only for the leader of a group, which a forked child is not.
+    // Fails only for a group leader, which a forked child is not.
     let _session = rustix::process::setsid();
     rustix::process::chdir("/").map_err(|error| at("enter /")(error.into()))?;
     if let Some(limit) = open_files.and_then(|limit| limit.parse().ok()) {
@@ -118,7 +118,8 @@ fn take_over(open_files: Option<&str>) -> Result<StartedWith, Failure> {
     Ok(started_with)
 }
 
-/// The socket came as standard input and the lock as standard output; both move up, and nothing else stays open.
+/// The socket came as standard input and the lock as standard output; both move to other numbers, and nothing else
+/// stays open.
 fn take_descriptors() -> io::Result<OwnedFd> {
     sys::close_range(3, u32::MAX)?;
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;

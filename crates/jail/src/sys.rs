@@ -24,15 +24,16 @@ pub(crate) enum Side {
     Parent { pid: i32, pidfd: OwnedFd },
 }
 
-/// Clones this process into new namespaces (`CLONE_NEW*`), as `fork` does: same memory by copy, same descriptors.
+/// Clones this process into new namespaces (`CLONE_NEW*`), like `fork`: a copy of the memory, the same descriptors.
 ///
-/// The old `clone` call, because container hosts refuse `clone3` more often than not. The caller must have one thread:
-/// a lock that another thread held would stay locked in the child for ever.
+/// Uses the old `clone` call, because container hosts refuse `clone3` more often than not. The caller must have one
+/// thread: a lock held by another thread would stay locked in the child forever.
 pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
     let mut pidfd: RawFd = -1;
     let flags = (namespaces | libc::CLONE_PIDFD | libc::SIGCHLD) as c_ulong;
-    // SAFETY: without CLONE_VM the child runs on a copy of this stack (stack argument 0), so both sides return normally; the
-    // kernel writes one int to `pidfd`, which outlives the call. The last two arguments are unused with these flags.
+    // SAFETY: without CLONE_VM the child runs on a copy of this stack (stack argument 0), so both sides return
+    // normally; the kernel writes one int to `pidfd`, which outlives the call. The last two arguments are unused with
+    // these flags.
     let rc = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, &raw mut pidfd, 0_usize, 0_usize) };
     match check(rc)? {
         0 => Ok(Side::Child),
@@ -44,16 +45,17 @@ pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Side> {
     }
 }
 
-/// A call that we were told of waits for our answer even when a signal comes: programs know no `connect` that a signal
-/// interrupts before it began. Since Linux 5.19.
+/// A call under decision waits for our answer even if a signal comes: programs do not expect `connect` to be
+/// interrupted before it began. Since Linux 5.19.
 const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
 
-/// Installs a syscall filter for this thread; the descriptor receives the calls that the filter does not decide itself.
+/// Installs a syscall filter for this thread; the descriptor receives the calls that the filter leaves to the listener.
 pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
     let length = u16::try_from(program.len()).map_err(|_too_long| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
     let install = |flags: c_ulong| {
-        // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only reads them.
+        // SAFETY: `program` names `length` instructions, laid out as the kernel's, which outlive the call; it only
+        // reads them.
         check(unsafe {
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
         })
@@ -96,15 +98,15 @@ pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     check(c_long::from(unsafe { libc::unshare(flags) })).map(drop)
 }
 
-/// Closes every descriptor from `first` to `last`, both included.
+/// Closes every descriptor from `first` to `last`, inclusive.
 ///
-/// The caller owns none of them: it is called in a fresh child, where they are copies of its parent's that no value here drops.
+/// The caller owns none of them: in a fresh child they are copies of its parent's, and no value here drops them.
 pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: integers only; that no live `OwnedFd` of this process lies in the range is the caller's promise.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }
 
-/// `struct mount_attr`, which libc has too, though not on every target we build for.
+/// `struct mount_attr`, which libc lacks on some of our targets.
 #[repr(C)]
 #[derive(Default)]
 struct MountAttr {
@@ -129,7 +131,7 @@ fn mount_setattr(directory: RawFd, path: &CStr, flags: c_int, mut attr: MountAtt
     check(rc).map(drop)
 }
 
-/// Changes a detached mount so that ids on disk are seen through the map of `user_namespace`.
+/// Makes a detached mount map the ids on disk through `user_namespace`.
 pub(crate) fn idmap_mount(
     mount: BorrowedFd<'_>,
     user_namespace: BorrowedFd<'_>,
@@ -155,7 +157,7 @@ fn attributes(flags: &[MountFlag]) -> u64 {
     })
 }
 
-/// Adds flags to a detached mount and all beneath it and, where a user namespace is given, shows them through its ids.
+/// Adds flags to a detached mount and its submounts and, if a user namespace is given, maps their ids through it.
 pub(crate) fn set_mount_tree(
     mount: BorrowedFd<'_>,
     flags: &[MountFlag],
@@ -169,7 +171,7 @@ pub(crate) fn set_mount_tree(
     mount_setattr(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attr)
 }
 
-/// Adds flags to the mount at `path`, and to those beneath it when `recursive`.
+/// Adds flags to the mount at `path`, and to its submounts if `recursive`.
 pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let set = attributes(flags);
@@ -177,10 +179,11 @@ pub(crate) fn add_mount_flags(path: &Path, flags: &[MountFlag], recursive: bool)
     mount_setattr(libc::AT_FDCWD, &path, how, MountAttr { set, ..MountAttr::default() })
 }
 
-/// Every signal back to its default, none blocked: what a program expects that was not born from a daemon.
+/// Resets every signal to its default and unblocks all, as a program not started by a daemon expects.
 pub(crate) fn reset_signals() {
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL is always a valid disposition; signals that cannot be changed answer with an error, which is fine.
+        // SAFETY: SIG_DFL is always a valid disposition; signals that cannot be changed answer with an error, which is
+        // fine.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: an all-zero sigset_t is a value that sigemptyset may fill.
@@ -191,7 +194,7 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
 }
 
-/// Children leave no zombies: nobody needs their exit status, since pidfds tell of their end.
+/// Makes children leave no zombies: nobody needs their exit status, since pidfds report their end.
 pub(crate) fn ignore_children() {
     // SAFETY: SIG_IGN is a valid disposition for SIGCHLD.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -226,14 +229,14 @@ pub(crate) fn set_process_name(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Has this process killed when the one that forked it ends.
+/// Kills this process when its parent ends.
 pub(crate) fn die_with_parent() {
     // SAFETY: integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Where the kernel keeps the words and the environment that this program was started with, which `/proc/<pid>/cmdline` and
-/// `/proc/<pid>/environ` show. A forked child has them at the same place.
+/// Where the kernel keeps this program's arguments and environment, which `/proc/<pid>/cmdline` and
+/// `/proc/<pid>/environ` show. A forked child has them at the same addresses.
 #[derive(Debug)]
 pub(crate) struct StartedWith {
     /// First address and length.
@@ -250,7 +253,7 @@ impl StartedWith {
 
     fn parse(stat: &str) -> Option<Self> {
         let after_name = stat.rsplit_once(')')?.1;
-        // Fields 48 to 51; the first after the name is field 3. All are 0 for whoever may not know.
+        // Fields 48 to 51; the first after the name is field 3. All are 0 for a process without permission.
         let mut fields =
             after_name.split_ascii_whitespace().skip(45).map(|field| field.parse::<usize>().ok());
         let mut area = || {
@@ -260,16 +263,17 @@ impl StartedWith {
         Some(Self { words: area()?, environment: area().unwrap_or((0, 0)) })
     }
 
-    /// Puts `title` in place of the words, as far as it fits, and nothing in place of the environment. The caller must have
-    /// one thread, and must not need its environment any more.
+    /// Overwrites the arguments with `title`, as far as it fits, and clears the environment. The caller must have one
+    /// thread, and must not need its environment any more.
     pub(crate) fn replace(&self, title: &str) {
         let (start, length) = self.words;
         let kept = title.len().min(length - 1);
-        // SAFETY: the kernel named this range of the stack as that of the words; it is mapped, writable and ours alone (one
-        // thread). Rust has no reference into it: the standard library keeps raw pointers to the strings and copies what it
-        // reads. They stay valid strings, since every byte that is not written below becomes their end.
+        // SAFETY: the kernel named this range of the stack as that of the words; it is mapped, writable and ours alone
+        // (one thread). Rust has no reference into it: the standard library keeps raw pointers to the strings and
+        // copies what it reads. They stay valid strings, since every byte that is not written below becomes their end.
         unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(start), 0, length) };
-        // SAFETY: as above; `kept` is less than the range's length, so a zero stays at its end, and `title` lies elsewhere.
+        // SAFETY: as above; `kept` is less than the range's length, so a zero stays at its end, and `title` lies
+        // elsewhere.
         unsafe {
             ptr::copy_nonoverlapping(title.as_ptr(), ptr::with_exposed_provenance_mut::<u8>(start), kept);
         }
@@ -334,7 +338,7 @@ pub(crate) fn configure_loop_device(
     check(c_long::from(rc)).map(drop)
 }
 
-/// The file that a loop device shows from end to end, and whether it can only be read through it.
+/// The file that a loop device shows from end to end, and whether it is read-only through it.
 pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(FileIdentity, bool)> {
     // SAFETY: `LoopInfo` is plain numbers, for which all zeroes is a value.
     let mut info: LoopInfo = unsafe { mem::zeroed() };
@@ -348,7 +352,7 @@ pub(crate) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(FileIdentity, 
     Ok((file, info.flags & LO_FLAGS_READ_ONLY != 0))
 }
 
-/// Becomes another program, with our environment; returns only to say why not.
+/// Executes another program with our environment; returns only on an error.
 pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     let mut pointers: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
     pointers.push(ptr::null());
@@ -357,7 +361,7 @@ pub(crate) fn exec(program: &CStr, words: &[CString]) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Becomes the program in an open file, with no more of the environment than `PATH`; returns only to say why not.
+/// Executes the program in an open file, with only `PATH` as environment; returns only on an error.
 pub(crate) fn exec_file(program: BorrowedFd<'_>, words: &[&str]) -> io::Error {
     let words: Result<Vec<CString>, _> = words.iter().map(|word| CString::new(*word)).collect();
     let Ok(words) = words else { return io::ErrorKind::InvalidInput.into() };
@@ -380,7 +384,7 @@ pub(crate) fn exec_file(program: BorrowedFd<'_>, words: &[&str]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Gives memory that was freed back to the kernel. The C library keeps most of it for later, for ever.
+/// Returns freed memory to the kernel. The C library would keep most of it forever.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes an integer, touches only what the allocator itself holds as free, and locks as `malloc` does.
@@ -389,7 +393,7 @@ pub fn release_free_memory() {
     };
 }
 
-/// Lets the C library keep at most this many heaps. It otherwise keeps one or more for each thread, and gives little back.
+/// Limits the C library's heaps. It otherwise keeps one or more for each thread, and returns little.
 pub fn limit_heaps(n_heaps: u8) {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes two integers and sets a parameter of the allocator.
@@ -398,11 +402,11 @@ pub fn limit_heaps(n_heaps: u8) {
     };
 }
 
-/// Has a command's process inherit these descriptors under the numbers 3, 4 and so on.
+/// Makes a command's process inherit these descriptors as 3, 4 and so on.
 pub fn inherit(command: &mut std::process::Command, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;
     let end = 3 + descriptors.len() as RawFd;
-    // Out of the way first: one of them may have the number that another is to get.
+    // Moved away first: one of them may have a number that another one needs.
     let moved: Vec<OwnedFd> =
         descriptors.iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, end)).collect::<Result<_, _>>()?;
     let give = move || {

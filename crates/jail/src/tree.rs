@@ -1,4 +1,4 @@
-//! Whole directory trees: deleting and measuring them, whatever is in them.
+//! Whole directory trees: deletes and measures them, whatever they contain.
 
 mod measure;
 mod unlinked;
@@ -19,7 +19,7 @@ pub(crate) use measure::measure;
 
 use crate::packet::Failure;
 
-/// Deepest directory that is gone into. What lies deeper is moved up as the tree is taken apart.
+/// Deepest directory that is entered. Deeper ones are moved up as the tree is taken apart.
 const MAX_DEPTH: usize = 256;
 
 fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
@@ -27,7 +27,7 @@ fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Own
     openat(parent, name, flags, Mode::empty())
 }
 
-/// Deletes `path` and everything beneath it. Never follows a link. What is gone already is fine.
+/// Deletes `path` and everything below it. Never follows a link. A missing path is fine.
 pub(crate) fn remove(path: &Path) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::new(format!("remove {}", path.display()), &error);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -48,7 +48,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), Failure> {
 
 struct Removal<'a> {
     top: BorrowedFd<'a>,
-    /// Entries of `top` that are still to go.
+    /// Entries of `top` that are still to be removed.
     waiting: Vec<CString>,
     moved: u32,
 }
@@ -57,16 +57,16 @@ impl Removal<'_> {
     fn entry(&mut self, parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> rustix::io::Result<()> {
         match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            // Which of the two a directory answers with depends on the file system and on rights.
+            // The file system and the rights decide which of the two a directory returns.
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(error) => return Err(error),
         }
         let directory = match open_for_removal(parent, name) {
-            // Somebody else removes it too, which is fine.
+            // Another process removed it too, which is fine.
             Err(Errno::NOENT) => return Ok(()),
             opened => opened?,
         };
-        // Names are gathered first: what a listing shows while entries vanish is not defined.
+        // Names are collected first: a listing is undefined while entries vanish.
         for (name, kind) in entries(directory.as_fd())? {
             if kind == FileType::Directory && depth >= MAX_DEPTH {
                 self.move_up(directory.as_fd(), &name)?;
@@ -81,8 +81,8 @@ impl Removal<'_> {
         }
     }
 
-    /// Moves a directory that lies too deep beside the top, to be removed from there later, so that neither the stack nor
-    /// the number of open descriptors grows with a hostile tree.
+    /// Moves a directory that is too deep to the top, to be removed later, so that neither the stack nor the number of
+    /// open descriptors grows with a hostile tree.
     fn move_up(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
         self.moved += 1;
         let aside = format!(".deep-{}-{}", std::process::id(), self.moved);
@@ -104,7 +104,7 @@ fn open_for_removal(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<O
             open_directory(parent, name)
         }
         Ok(directory) => {
-            // Entries cannot be taken out of a directory without the write bit, unless one has the right to pass over it.
+            // Removing entries needs the directory's write bit, unless the caller has the right to override it.
             let _mode = fchmod(&directory, Mode::RWXU);
             Ok(directory)
         }

@@ -1,4 +1,4 @@
-//! The waist: a back end makes a place, starts our guest in it, and opens byte streams to it.
+//! The waist: a back end builds an isolated instance, starts our guest in it, and opens byte streams to it.
 
 use std::{fmt, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
 pub enum BackendKind {
     #[default]
     Namespace,
-    /// A container runtime of the host's, such as `runc` or `crun`.
+    /// A container runtime on the host, such as `runc` or `crun`.
     Oci,
-    /// The same with gVisor's `runsc`.
+    /// Like `Oci`, with gVisor's `runsc`.
     Gvisor,
-    /// A plain process of the host, without any walls.
+    /// A plain host process without isolation.
     Process,
     Fake,
 }
@@ -64,7 +64,7 @@ pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
 
-/// What makes a sandbox stand still for a copy; see [`BackendSnapshots::take`].
+/// A future that brings a sandbox to a standstill for a copy; see [`BackendSnapshots::take`].
 pub type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send + 'a>>;
 
 /// Something a back end can or cannot do on this host.
@@ -83,7 +83,7 @@ pub enum Capability {
     Volumes,
     /// Snapshots can be taken, and sandboxes made on them.
     Snapshots,
-    /// Directories and files of the daemon's host can be mounted, and be a root file system.
+    /// Directories and files of the daemon's host can be mounted or used as a root file system.
     HostPaths,
 }
 
@@ -123,12 +123,12 @@ impl fmt::Display for Capability {
 pub struct Capabilities {
     pub backend: BackendKind,
     pub has: Vec<Capability>,
-    /// What is missing, and why, as sentences.
+    /// What is missing and why, as sentences.
     pub missing: Vec<String>,
 }
 
 impl Capabilities {
-    /// Those of a back end that can do everything.
+    /// The capabilities of a back end that can do everything.
     pub fn all(backend: BackendKind) -> Self {
         Self { backend, has: Capability::ALL.to_vec(), missing: Vec::new() }
     }
@@ -148,10 +148,10 @@ pub enum BackendError {
     Exhausted { what: String, next: Option<Next> },
     #[error("{what} took longer than {after:?}")]
     TimedOut { what: String, after: Duration },
-    /// What was to do it died or is busy, and nothing came of it: the same call can be made again.
+    /// The component in charge died or is busy, and nothing was done: the same call can be repeated.
     #[error("{what}")]
     Unavailable { what: String },
-    /// The place is not there any more.
+    /// The instance no longer exists.
     #[error("sandbox {0} is gone")]
     Gone(SandboxId),
     #[error("{what}")]
@@ -171,9 +171,9 @@ impl BackendError {
     }
 }
 
-/// A way to make places for sandboxes. Everything is named by id or digest; where a back end keeps it is its own business.
+/// Builds instances for sandboxes. Everything is named by id or digest; each back end decides where it keeps its files.
 ///
-/// Any method may be called while others run, also for the same sandbox: a back end itself puts in turn what must not overlap.
+/// Any method may be called while others run, even for the same sandbox: the back end serializes what must not overlap.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
     fn kind(&self) -> BackendKind;
@@ -181,23 +181,23 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Reports what works here and now, by trying it.
     async fn probe(&self) -> Result<Capabilities, BackendError>;
 
-    /// Makes the place described by `plan` and starts the guest in it. Files of an earlier life of the same sandbox are taken up
-    /// again, so this is `start` too.
+    /// Builds the instance described by `plan` and starts the guest in it. Files from an earlier run of the same
+    /// sandbox are reused, so this is `start` too.
     ///
-    /// On error nothing is left behind but the files that were there before: no process, mount or cgroup.
+    /// After an error only the files that existed before remain: no process, mount or cgroup.
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError>;
 
     /// Finds an instance again after the daemon restarts. `None` means it is gone.
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError>;
 
-    /// Takes away everything that belongs to a sandbox which is not in `alive`: processes, mounts, cgroups, sockets. Files stay
-    /// where the sandbox is in `known`. Returns what it removed.
+    /// Removes the processes, mounts, cgroups and sockets of every sandbox that is not in `alive`. Files stay if the
+    /// sandbox is in `known`. Returns the sandboxes it removed.
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError>;
 
-    /// Takes away all of one sandbox: what still lives of it, and its files, whoever owns them. Safe to call twice.
+    /// Removes everything of one sandbox: whatever still runs, and its files, whoever owns them. Safe to call twice.
     async fn remove(&self, id: &SandboxId) -> Result<(), BackendError>;
 
-    /// Sandboxes on images other than `host`. A back end without has none.
+    /// Support for images other than `host`, if this back end has it.
     fn images(&self) -> Option<&dyn BackendImages> {
         None
     }
@@ -211,19 +211,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a back end does for images. It finds their layers by the digest in the plan.
+/// Image support of a back end. It finds an image's layers by the digest in the plan.
 #[async_trait]
 pub trait BackendImages: Send + Sync {
-    /// Writes what a stopped sandbox changed over the layers it is made on as a layer of an image: an uncompressed tar with
-    /// whiteouts as OCI has them. What the back end itself put there is left out.
+    /// Writes the changes of a stopped sandbox over its layers as an image layer: an uncompressed tar with OCI
+    /// whiteouts. Files that the back end itself added are left out.
     async fn pack_layer(&self, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError>;
 }
 
 /// Files that outlive sandboxes.
 #[async_trait]
 pub trait BackendVolumes: Send + Sync {
-    /// Makes an empty volume, whose root belongs to root inside. A `limit` of a directory is held as well as this host can; a
-    /// disk is refused where it cannot be had.
+    /// Makes an empty volume whose root belongs to root inside. A directory's `limit` is enforced as well as this host
+    /// can; a disk is refused where the host cannot provide one.
     async fn make(
         &self,
         id: &VolumeId,
@@ -231,23 +231,23 @@ pub trait BackendVolumes: Send + Sync {
         limit: Option<ByteSize>,
     ) -> Result<VolumeStorage, BackendError>;
 
-    /// Bytes that a volume takes on disk now.
+    /// Bytes that a volume occupies on disk now.
     async fn used(&self, id: &VolumeId) -> Result<u64, BackendError>;
 
-    /// Deletes a volume that nobody uses, with all files in it, whoever owns them. Safe to call twice.
+    /// Deletes an unused volume with all its files, whoever owns them. Safe to call twice.
     async fn remove(&self, id: &VolumeId) -> Result<(), BackendError>;
 
-    /// Makes a place that shows a volume as its root and in which nothing runs but our guest. The `place` has a fresh id of its
-    /// own, so that what is left of it is swept like any place.
+    /// Starts an instance with a volume as its root, in which only our guest runs. `place` is a fresh id of its own, so
+    /// that its leftovers are swept like those of any sandbox.
     async fn open(&self, place: &SandboxId, id: &VolumeId) -> Result<Box<dyn Instance>, BackendError>;
 }
 
-/// What sandboxes changed, kept as trees that others are made on: see [`SandboxPlan::above`].
+/// Changes of sandboxes, kept as trees that other sandboxes build on: see [`SandboxPlan::above`].
 #[async_trait]
 pub trait BackendSnapshots: Send + Sync {
-    /// Copies what the sandbox changed over the layers it is made on into a new tree. `hold` is awaited when all else is ready,
-    /// and at most once: nothing in the sandbox moves after it, until the caller lets it go on. When it fails nothing is copied,
-    /// and that is the error. A failure may leave half a tree, which the caller removes.
+    /// Copies the sandbox's changes over its layers into a new tree. `hold` is awaited at most once, when everything
+    /// else is ready; from then on nothing in the sandbox moves until the caller resumes it. If `hold` fails, nothing
+    /// is copied and its error is returned. A failure may leave half a tree, which the caller removes.
     async fn take(
         &self,
         plan: &SandboxPlan,
@@ -255,35 +255,36 @@ pub trait BackendSnapshots: Send + Sync {
         hold: Holding<'_>,
     ) -> Result<TreeCopy, BackendError>;
 
-    /// Reads all of a tree.
+    /// Reads a whole tree.
     async fn facts(&self, id: &SnapshotId) -> Result<TreeFacts, BackendError>;
 
-    /// Writes a tree as an uncompressed tar, the same bytes for the same tree.
+    /// Writes a tree as an uncompressed tar; the same tree always gives the same bytes.
     async fn export(&self, id: &SnapshotId, archive: OwnedFd) -> Result<(), BackendError>;
 
-    /// Makes a tree from what [`BackendSnapshots::export`] wrote, here or elsewhere. The archive may be hostile. A failure may
-    /// leave half a tree, which the caller removes.
+    /// Makes a tree from an archive of [`BackendSnapshots::export`], made here or elsewhere. The archive may be
+    /// hostile. A failure may leave half a tree, which the caller removes.
     async fn import(&self, id: &SnapshotId, archive: OwnedFd) -> Result<TreeFacts, BackendError>;
 
-    /// Deletes a tree, whoever owns what is in it. Safe to call twice.
+    /// Deletes a tree, whoever owns its files. Safe to call twice.
     async fn remove(&self, id: &SnapshotId) -> Result<(), BackendError>;
 
-    /// Compares a sandbox's files with what it was made on. It may be running: then what changes meanwhile may be told
-    /// either way.
+    /// Compares a sandbox's files with what it was made on. In a running sandbox, a file that changes meanwhile may be
+    /// reported either way.
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError>;
 }
 
-/// One live place, made by a [`Backend`].
+/// One live instance, built by a [`Backend`].
 #[async_trait]
 pub trait Instance: fmt::Debug + Send + Sync {
-    /// The walls it got.
+    /// The isolation it got.
     fn isolation(&self) -> &Isolation;
 
     /// Opens a fresh byte stream to the guest.
     async fn connect(&self) -> Result<GuestStream, BackendError>;
 
-    /// Kills what is left of the place and gives back what it held on the host. The engine has asked the guest to end
-    /// before, so this is the forced end. Returns when no process is left; slow cleaning goes on behind. Safe to call twice.
+    /// Kills whatever is left of the instance and releases its host resources. This is the forced end: the engine has
+    /// already asked the guest to end. Returns when no process is left; slow cleanup continues in the background. Safe
+    /// to call twice.
     async fn stop(&self) -> Result<(), BackendError>;
 
     /// Freezes every process of the workload; the guest stays awake.
@@ -293,6 +294,6 @@ pub trait Instance: fmt::Debug + Send + Sync {
 
     async fn usage(&self) -> Result<Usage, BackendError>;
 
-    /// Returns when the place has ended, however it ended. Safe to call from several tasks.
+    /// Returns when the instance has ended, for whatever reason. Safe to call from several tasks.
     async fn ended(&self);
 }

@@ -1,4 +1,4 @@
-//! What a sandbox is made on: an image's layers and what the image says about how it is run.
+//! The base of a sandbox: an image's layers and the image's configuration.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, Error, ImageRef, Result, RootfsPlan, SnapshotId, VolumeId, VolumeName};
 
-/// Longest directory to begin in, by the kernel.
+/// Longest working directory that the kernel accepts.
 const MAX_CWD_BYTES: usize = 4095;
 
-/// What the engine found behind the names in a spec: an image reference, a snapshot or a path, and volumes.
+/// What the names in a spec resolve to: an image reference, a snapshot or a path, and volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,
-    /// The image beneath, where it is not the one that the spec names.
+    /// The underlying image, if it is not the one that the spec names.
     pub image: Option<ImageRef>,
     /// Snapshots over the root file system, the topmost first; see [`crate::SandboxPlan::above`].
     pub above: Vec<SnapshotId>,
-    /// Of the image's manifest; none for image `host`.
+    /// Digest of the image's manifest; none for image `host`.
     pub image_digest: Option<String>,
     /// Digest of the snapshot it comes from.
     pub snapshot: Option<String>,
     pub config: BaseConfig,
-    /// Where it is not quite what was asked: sentences for whoever did.
+    /// Where the base differs from the request: sentences for the caller.
     pub warnings: Vec<String>,
-    pub volumes: BTreeMap<VolumeName, FoundVolume>,
+    pub volumes: BTreeMap<VolumeName, ResolvedVolume>,
 }
 
-/// The volume that has a name.
+/// The volume behind a name in a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundVolume {
+pub struct ResolvedVolume {
     pub id: VolumeId,
     /// See [`crate::MountPlan::quota`].
     pub quota: Option<ByteSize>,
@@ -50,11 +50,11 @@ impl Base {
     }
 }
 
-/// Defaults that an image brings; a spec wins over them, they win over the daemon's. Empty where it says nothing.
+/// Defaults from an image: they override the daemon's, and a spec overrides them. Empty if the image has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BaseConfig {
-    /// In order; a later one wins.
+    /// In order; a later entry wins.
     pub env: Vec<(String, String)>,
     pub user: Option<String>,
     pub cwd: Option<String>,
@@ -68,9 +68,9 @@ pub struct BaseConfig {
 }
 
 impl BaseConfig {
-    /// Whether something could be run as this says. It may come from strangers.
+    /// Checks that a program could run with this configuration. It may come from strangers.
     pub fn check(&self) -> Result<()> {
-        let refuse = |why: String| Err(Error::invalid(format!("what is to be run cannot be: {why}")));
+        let refuse = |why: String| Err(Error::invalid(format!("the configuration cannot be run: {why}")));
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 let name: String = name.chars().take(80).collect();
@@ -81,7 +81,7 @@ impl BaseConfig {
             self.cwd.as_deref().filter(|cwd| !cwd.starts_with('/') || cwd.len() > MAX_CWD_BYTES)
         {
             let cwd: String = cwd.chars().take(80).collect();
-            return refuse(format!("{cwd:?} is no absolute path to begin in"));
+            return refuse(format!("{cwd:?} is not an absolute path to start in"));
         }
         let words = [&self.entrypoint, &self.cmd, &self.shell].into_iter().flatten();
         if words.chain(&self.cwd).chain(&self.user).any(|word| word.contains('\0')) {
@@ -91,7 +91,7 @@ impl BaseConfig {
     }
 }
 
-/// Signals by name, as Linux numbers them on every processor that we run on.
+/// Signals by name, with the numbers Linux gives them on every processor that we support.
 const SIGNALS: [(&str, i32); 22] = [
     ("HUP", 1),
     ("INT", 2),
@@ -120,7 +120,7 @@ const SIGNALS: [(&str, i32); 22] = [
 const REAL_TIME: (i32, i32) = (34, 64);
 
 impl BaseConfig {
-    /// The number of the signal; none where the image names no signal that there is.
+    /// The signal's number; none if the image names no existing signal.
     pub fn stop_signal_number(&self) -> Option<i32> {
         let text = self.stop_signal.as_deref()?.trim().to_ascii_uppercase();
         if let Ok(number) = text.parse::<i32>() {

@@ -1,4 +1,4 @@
-//! The audit's words: who called what, when, with which outcome.
+//! The audit log's types: who called what, when, with which outcome.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{KeyId, Namespace};
 
-/// By which door a call came.
+/// The front end through which a call came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Frontend {
@@ -48,7 +48,7 @@ pub struct Call {
     pub number: u64,
     /// When it was answered.
     pub at: Timestamp,
-    /// Absent: nobody found out who asked, and so it was refused.
+    /// Absent if the caller could not be identified, and was therefore refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,11 +61,11 @@ pub struct Call {
     pub sandbox: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Code of the error; absent when it went well.
+    /// The error's code; absent on success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub duration_ms: u64,
-    /// Program that the caller says it is.
+    /// The client program, as the caller names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Code run as cells: which languages there are, where their state lives, and what was asked of one cell.
+//! Code run as cells: the known languages, where their state lives, and the request for one cell.
 
 use std::{fmt, str::FromStr};
 
@@ -8,10 +8,10 @@ use crate::{ContextName, object::only_object};
 
 /// Longest code of one cell. Longer programs are files.
 pub const MAX_CODE_BYTES: usize = 1024 * 1024;
-/// As much of a cell's code as its record keeps; the whole is in the log of the exec.
+/// How much of a cell's code its record keeps; the exec's log has all of it.
 pub const MAX_RECORDED_CODE_BYTES: usize = 1024;
 
-/// A language that Warren knows how to run. Whether a sandbox has it is another question.
+/// A language that Warren can run. A given sandbox may not have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Language {
@@ -33,7 +33,7 @@ pub enum Language {
     Java,
 }
 
-/// Every language with its name and what else it is called.
+/// Every language with its name and its aliases.
 const NAMES: &[(Language, &str, &[&str])] = &[
     (Language::Python, "python", &["py", "python3", "ipython"]),
     (Language::JavaScript, "javascript", &["js", "node", "nodejs", "node.js", "mjs", "ecmascript"]),
@@ -62,7 +62,7 @@ impl Language {
         NAMES.iter().find(|(language, ..)| *language == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Whether variables of one cell are there in the next.
+    /// Whether variables of one cell are visible in the next.
     pub fn is_stateful(self) -> bool {
         matches!(self, Self::Python | Self::JavaScript | Self::TypeScript | Self::Bash)
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Language {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a language that is known here")]
+#[error("{0:?} is not a known language")]
 pub struct UnknownLanguage(pub String);
 
 impl FromStr for Language {
@@ -112,12 +112,12 @@ impl From<Language> for String {
     }
 }
 
-/// The code of one cell and where it runs; the rest of what can be asked (environment, directory, user, time) is the exec's.
+/// The code of one cell and where it runs; environment, directory, user and time limit belong to the exec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct CellSpec {
     pub language: Language,
-    /// The language's own context when absent; made when it is not there.
+    /// The language's own context when absent; created if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextName>,
     pub code: String,
@@ -133,7 +133,7 @@ impl CellSpec {
         Some(self.context.clone().unwrap_or_else(|| ContextName::of(self.language)))
     }
 
-    /// Takes the whole code out and leaves as much of its beginning as a record keeps.
+    /// Takes the whole code out and leaves the beginning that a record keeps.
     pub fn take_code(&mut self) -> String {
         let is_border = |at: &usize| self.code.is_char_boundary(*at);
         let end = (0..=MAX_RECORDED_CODE_BYTES.min(self.code.len())).rev().find(is_border).unwrap_or(0);

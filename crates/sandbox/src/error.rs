@@ -33,7 +33,7 @@ pub enum ErrorKind {
     Cancelled,
     /// Our fault.
     Internal,
-    /// This back end or host cannot.
+    /// This back end or host cannot do it.
     Unsupported,
     /// A dependency is down: the disk, a daemon, a cluster.
     Unavailable,
@@ -57,7 +57,7 @@ impl ErrorKind {
         Self::TimedOut,
     ];
 
-    /// The stable name, as it stands in API bodies and events.
+    /// The stable name in API bodies and events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",
@@ -99,10 +99,10 @@ impl fmt::Display for ErrorKind {
 
 type Source = dyn std::error::Error + Send + Sync;
 
-/// What a caller is told, as values: a kind, what it is about, why, and what comes next.
+/// An error as values: its kind, its subject, the reason, and the next step.
 ///
-/// The message is for people. There is no way to read it but to show it: whoever decides something looks at the values. Each
-/// front end has one table that puts [`Next`] into its own words.
+/// The message is for people and can only be displayed: code that decides something looks at the values. Each front end
+/// has one table that puts [`Next`] into its own words.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Parts>);
 
@@ -140,14 +140,14 @@ impl Error {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// There is nothing of this name; the next step is to look at what there is.
+    /// Nothing has this name; the next step is to list what exists.
     pub fn no_such(what: Thing, name: impl Into<String>) -> Self {
         let name = name.into();
         Self::not_found(format!("no {what} {name}")).about(what, name).with_next(Next::List(what))
     }
 
-    /// A full sentence that says what to do next. It names no command, no tool and no route: those differ between front ends, and
-    /// [`Error::with_next`] is for them.
+    /// A full sentence that says what to do next. It names no command, tool or route, which differ between front ends:
+    /// use [`Error::with_next`] for those.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         self.with_next(Next::Advice(hint.into()))
@@ -165,14 +165,14 @@ impl Error {
         self
     }
 
-    /// The state that the sandbox is in, where that is the reason.
+    /// The sandbox's state, if that is the reason.
     #[must_use]
     pub fn in_state(mut self, state: SandboxState) -> Self {
         self.0.state = Some(state);
         self
     }
 
-    /// The limit that would be passed, where that is the reason.
+    /// The limit that would be exceeded, if that is the reason.
     #[must_use]
     pub fn over(mut self, limit: Limit, most: u64, asked: u64) -> Self {
         self.0.limit = Some(Overrun { limit, most, asked });
@@ -185,7 +185,7 @@ impl Error {
         self
     }
 
-    /// The same error with other words, such as the place where it happened before them.
+    /// The same error with a new message, for example prefixed with where it happened.
     #[must_use]
     pub fn reworded(mut self, words: impl FnOnce(&dyn fmt::Display) -> String) -> Self {
         self.0.message = words(&self.0.message);
@@ -200,7 +200,7 @@ impl Error {
         self.0.subject.as_ref()
     }
 
-    /// Whether it is about something of this sort.
+    /// Whether the error is about a thing of this kind.
     pub fn is_about(&self, what: Thing) -> bool {
         self.0.subject.as_ref().is_some_and(|subject| subject.what == what)
     }

@@ -1,11 +1,11 @@
-//! Facts that happened, kept in order.
+//! Events: facts in the order they happened.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{ExecId, Namespace, SandboxId, SandboxName};
 
-/// One numbered fact. Numbers only grow; a reader that was away asks again from one.
+/// One numbered event. Numbers only grow; a reader that was away resumes from a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {

@@ -1,4 +1,4 @@
-//! One command run in a sandbox: what was asked, and how it ended.
+//! One command run in a sandbox: the request, and how it ended.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES, object::only_object};
 
-/// Most variables of one environment. With longer ones, [`MAX_EXEC_BYTES`] is reached first.
+/// Most variables of one environment. With longer variables, [`MAX_EXEC_BYTES`] is reached first.
 pub const MAX_VARIABLES: usize = 4096;
-/// So much of a name is repeated in a message.
+/// How much of a name a message repeats.
 const MAX_SHOWN_CHARS: usize = 64;
 /// Longest single argument or variable: the kernel's own `MAX_ARG_STRLEN`.
 pub const MAX_ARG_BYTES: usize = 128 * 1024;
@@ -64,7 +64,7 @@ pub struct Rlimit {
 }
 only_object!(Rlimit);
 
-/// What a limit can be set on.
+/// The resources that can be limited.
 pub const RLIMIT_RESOURCES: [&str; 16] = [
     "as",
     "core",
@@ -85,7 +85,7 @@ pub const RLIMIT_RESOURCES: [&str; 16] = [
 ];
 
 impl Rlimit {
-    /// Refuses what no kernel would take.
+    /// Refuses limits that no kernel would accept.
     pub fn check(&self) -> crate::Result<()> {
         let Self { resource, soft, hard } = self;
         if !RLIMIT_RESOURCES.contains(&resource.as_str()) {
@@ -103,11 +103,11 @@ impl Rlimit {
     }
 }
 
-/// What was asked of one exec.
+/// The request for one exec.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecSpec {
-    /// Program and arguments; a program without a slash is looked for in the exec's `PATH`.
+    /// Program and arguments; a program without a slash is looked up in the exec's `PATH`.
     #[serde(default)]
     pub command: Vec<String>,
     /// Added to the sandbox's own environment.
@@ -121,22 +121,22 @@ pub struct ExecSpec {
     pub user: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rlimits: Vec<Rlimit>,
-    /// Present: the exec gets a terminal of this size, and stderr joins stdout.
+    /// If present, the exec gets a terminal of this size, and stderr joins stdout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
     /// Whether stdin stays open for writing; otherwise it is empty from the start.
     #[serde(default)]
     pub stdin: bool,
-    /// After this long the whole process group is killed and the outcome says `TimeLimit`.
+    /// After this time the whole process group is killed and the outcome is `TimeLimit`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::spec::millis")]
     #[serde(rename = "timeoutMs")]
     pub timeout: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// Code instead of a command, which is empty then.
+    /// Code in place of a command; `command` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellSpec>,
-    /// Whether to tell which files beneath the working directory it made or changed.
+    /// Whether to report the files below the working directory that the command created or changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub track_files: bool,
 }
@@ -150,7 +150,7 @@ impl ExecSpec {
         Self::argv(["/bin/sh".to_owned(), "-c".to_owned(), script.into()])
     }
 
-    /// Refuses what no kernel would take, with a message that names the part.
+    /// Refuses requests that no kernel would accept, with a message that names the offending part.
     pub fn check(&self) -> Result<(), InvalidExec> {
         match &self.cell {
             Some(cell) => self.check_cell(cell)?,
@@ -213,7 +213,7 @@ fn check_text(what: String, text: &str) -> Result<usize, InvalidExec> {
     Ok(text.len() + 1)
 }
 
-/// Checks names, values and number of variables; returns the bytes that they take.
+/// Checks the names, values and number of variables; returns the bytes that they take.
 pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, InvalidExec> {
     if env.len() > MAX_VARIABLES {
         return Err(InvalidExec::TooManyVariables { count: env.len() });
@@ -224,7 +224,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, Invalid
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(InvalidExec::VariableName { name: shown });
         }
-        // The kernel takes both as one text.
+        // The kernel counts name and value as one string.
         let len = name.len() + 1 + value.len();
         if len >= MAX_ARG_BYTES {
             let what = format!("the variable {shown}");
@@ -235,7 +235,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, Invalid
     Ok(total)
 }
 
-/// One limit for each resource is all that can count.
+/// At most one limit for each resource makes sense.
 pub(crate) fn check_rlimits(rlimits: &[Rlimit]) -> crate::Result<()> {
     let (n, most) = (rlimits.len(), RLIMIT_RESOURCES.len());
     if n > most {
@@ -260,7 +260,7 @@ pub enum ExecState {
 pub enum ExecOutcome {
     Exited {
         code: u8,
-        /// A process of this exec, though not its first, was killed for memory.
+        /// A process of this exec, but not its first, was killed for lack of memory.
         #[serde(default, rename = "memoryLimitHit")]
         memory_limit_hit: bool,
     },
@@ -281,13 +281,13 @@ pub enum ExecOutcome {
 pub enum NotStarted {
     /// No such program.
     NotFound,
-    /// It is there and cannot be run: a directory, no permission, a foreign format.
+    /// The file exists but cannot be run: a directory, no permission, a foreign format.
     NotExecutable,
     BadWorkingDirectory,
     BadUser,
     /// The sandbox was out of processes, memory or descriptors.
     LimitReached,
-    /// The daemon or the sandbox ended between the record and the start.
+    /// The daemon or the sandbox ended after the exec was recorded and before it started.
     Lost,
     Other,
 }
@@ -300,7 +300,7 @@ pub enum KillReason {
     DiskLimit,
     SandboxStopped,
     Request,
-    /// The sandbox ended by itself and took the command along.
+    /// The sandbox ended by itself and its commands with it.
     SandboxLost,
 }
 
@@ -313,7 +313,7 @@ impl ExecOutcome {
         matches!(self, Self::Exited { code: 0, .. })
     }
 
-    /// The exit code a shell would show: 126 and 127 for what could not start, 128+n for signal n.
+    /// The exit code a shell would show: 126 and 127 if the program could not start, 128+n for signal n.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Exited { code, .. } => *code,
@@ -321,7 +321,7 @@ impl ExecOutcome {
             Self::NotStarted { reason: NotStarted::NotFound, .. } => 127,
             Self::NotStarted { reason: NotStarted::NotExecutable, .. } => 126,
             Self::NotStarted { .. } => 125,
-            // As `timeout(1)` answers.
+            // Like `timeout(1)`.
             Self::Killed { reason: KillReason::TimeLimit } => 124,
             Self::Killed { .. } => 137,
         }

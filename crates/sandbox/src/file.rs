@@ -16,11 +16,11 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
-    /// Absolute. Bytes that are not UTF-8 are replaced; such a name can be read by `cp` only.
+    /// Absolute. Bytes that are not UTF-8 are replaced; only `cp` can read a file with such a name.
     pub path: String,
     pub kind: FileKind,
     pub size: u64,
-    /// Permission bits, without the kind.
+    /// Permission bits, without the file type.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -29,14 +29,14 @@ pub struct FileEntry {
     pub target: Option<String>,
 }
 
-/// What a write does to what is there.
+/// What a write does to an existing file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WriteMode {
-    /// Written beside and moved into place: a reader sees the old file or the new one, never a part.
+    /// Written to a temporary file and renamed: a reader sees the old file or the new one, never a part.
     #[default]
     Replace,
     Append,
-    /// Refused when something is there.
+    /// Refused if the path exists.
     CreateNew,
 }

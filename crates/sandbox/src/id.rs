@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of randomness in an id: enough that two never meet, short enough to read aloud.
+/// Bytes of randomness in an id: enough that two never collide, short enough to read aloud.
 const RANDOM_BYTES: usize = 8;
 
 /// Lower case without look-alikes (no i, l, o, u), so an id survives being copied by hand.
@@ -28,7 +28,7 @@ macro_rules! id_type {
         impl $name {
             pub const PREFIX: &'static str = $prefix;
 
-            /// Makes an id from random bytes, which the caller draws.
+            /// Makes an id from random bytes that the caller draws.
             pub fn from_random(bytes: [u8; RANDOM_BYTES]) -> Self {
                 Self(encode($prefix, bytes))
             }
@@ -73,7 +73,7 @@ macro_rules! id_type {
 }
 
 id_type!(
-    /// Names one sandbox for ever. Everything made for it on the host can be found from this alone.
+    /// Names one sandbox forever. Everything made for it on the host can be found from its id alone.
     SandboxId,
     "sbx-"
 );
@@ -83,12 +83,12 @@ id_type!(
     "exc-"
 );
 id_type!(
-    /// Names one key; it is no secret, and stands in the secret so that the key is found by it.
+    /// Names one key. It is not secret; the secret contains it so that the key can be looked up.
     KeyId,
     "key-"
 );
 id_type!(
-    /// Names one job that installs packages in a sandbox.
+    /// Names one package installation in a sandbox.
     PackageJobId,
     "pkg-"
 );
@@ -99,7 +99,7 @@ id_type!(
 );
 
 id_type!(
-    /// Names one volume for ever, whatever it is called.
+    /// Names one volume forever, even if it is renamed.
     VolumeId,
     "vol-"
 );

@@ -1,4 +1,4 @@
-//! What a sandbox's walls really are, stated by the back end that built them.
+//! The actual isolation of a sandbox, as stated by the back end that built it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ pub struct Isolation {
     pub walls: Walls,
     /// Whether the daemon that made it lacked root.
     pub rootless: bool,
-    /// `own-range`: host ids that nothing else has. `subordinate`: the user's subuid range. `single`: the user's own id
-    /// only. `host`: the host's own ids, where its file system cannot show others.
+    /// `own-range`: host ids that nothing else uses. `subordinate`: the user's subuid range. `single`: only the user's
+    /// own id. `host`: the host's own ids, where its file system cannot map others.
     #[serde(default)]
     pub id_map: String,
     /// As in `lsns`: `user mnt pid net ipc uts cgroup`.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Capabilities that commands keep inside their own user namespace; none of them reaches the host.
+    /// Capabilities that commands keep inside their own user namespace; none of them applies on the host.
     pub capabilities: Vec<String>,
     pub no_new_privileges: bool,
-    /// Name of the syscall filter, or none.
+    /// Name of the syscall filter, if there is one.
     pub seccomp: Option<String>,
     /// `none`: loopback only.
     pub network: String,
@@ -36,23 +36,23 @@ pub struct Isolation {
     pub warnings: Vec<String>,
 }
 
-/// The kind of walls, by whose kernel the workload talks to. The other fields say how they are built, as far as they apply.
+/// The kind of walls, by the kernel that the workload talks to. The other fields describe them as far as they apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Walls {
-    /// The host's kernel, behind namespaces and filters. Records of earlier versions know no other.
+    /// The host's kernel, behind namespaces and filters. Records of earlier versions have only this kind.
     #[default]
     SharedKernel,
-    /// A kernel that is a program of the host.
+    /// A kernel that runs as a host program.
     UserSpaceKernel,
     VirtualMachine,
     /// Whatever a cluster puts around its pods.
     Pod,
-    /// Nothing: the workload is as free as the daemon's user.
+    /// No walls: the workload may do whatever the daemon's user may.
     Nothing,
 }
 
-/// How one limit is held.
+/// How one limit is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitStatement {
@@ -83,7 +83,7 @@ pub enum LimitKind {
 pub enum Enforcement {
     CgroupV1,
     CgroupV2,
-    /// For each process, not for their sum.
+    /// For each process on its own, not for their sum.
     Rlimit,
     /// For all processes of the sandbox's user namespace together.
     UserNamespace,
@@ -91,7 +91,7 @@ pub enum Enforcement {
     Affinity,
     /// A file system of that size.
     FileSystem,
-    /// Measured every so often; the writer is stopped soon after it passes the limit.
+    /// Measured periodically; the writer is stopped soon after it passes the limit.
     Accounting,
     /// Simulated by the `fake` back end.
     Simulated,
@@ -99,7 +99,7 @@ pub enum Enforcement {
 }
 
 impl Isolation {
-    /// The limits that nothing holds; a front end shows these.
+    /// The limits that nothing enforces; front ends show these.
     pub fn not_held(&self) -> impl Iterator<Item = &LimitStatement> {
         self.limits.iter().filter(|limit| limit.enforcement == Enforcement::NotHeld)
     }

@@ -1,4 +1,4 @@
-//! Keys: what lets someone in who does not come by the daemon's own socket, and how far.
+//! Keys: they admit callers who do not use the daemon's own socket, and set what those may do.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, Error, KeyId, KeyLabel, Namespace, Result};
 
-/// The shortest life of a key; anything less is a mistake.
+/// The shortest life of a key; anything shorter is a mistake.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// The most memory that a key can be bound to: more than any host has, and it fits every database.
+/// The highest memory limit of a key: more than any host has, and it fits every database.
 const MAX_MEMORY: ByteSize = ByteSize(i64::MAX as u64);
 
-/// What was asked of a new key.
+/// The request for a new key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeySpec {
     pub label: Option<String>,
-    /// None: every namespace.
+    /// None means every namespace.
     pub namespace: Option<Namespace>,
     pub expires_in: Option<Duration>,
-    /// Sandboxes that it may have at the same time, stopped ones included.
+    /// Sandboxes that it may have at the same time, including stopped ones.
     pub max_sandboxes: Option<u32>,
     /// Memory limits of all its sandboxes together.
     pub max_memory: Option<ByteSize>,
-    /// It may look and change nothing.
+    /// The key may read but not change anything.
     pub read_only: bool,
 }
 
 impl KeySpec {
-    /// Refuses what no key can be; gives back the label, which may stand for the key.
+    /// Refuses an impossible key; returns its label, which can be used in place of its id.
     pub fn check(&self) -> Result<Option<KeyLabel>> {
         if let Some(span) = self.expires_in.filter(|span| *span < SHORTEST_LIFE) {
             return Err(Error::invalid(format!("a key that expires in {span:?} could not be used"))
@@ -42,14 +42,14 @@ impl KeySpec {
     }
 }
 
-/// All that may be told of a key. The secret is not part of it.
+/// Everything about a key that may be shown. The secret is not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyView {
     pub id: KeyId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<KeyLabel>,
-    /// Absent: every namespace.
+    /// Absent means every namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     pub created_at: Timestamp,
@@ -68,12 +68,12 @@ pub struct KeyView {
 }
 
 impl KeyView {
-    /// As messages and the audit call it.
+    /// The name that messages and the audit log use.
     pub fn name(&self) -> &str {
         self.label.as_ref().map_or(self.id.as_str(), KeyLabel::as_str)
     }
 
-    /// Since when it opens nothing; none while it does.
+    /// When it stopped being valid; none while it is.
     pub fn ended_at(&self, now: Timestamp) -> Option<Timestamp> {
         let expired_at = self.expires_at.filter(|at| *at <= now);
         self.revoked_at.into_iter().chain(expired_at).min()
@@ -90,7 +90,7 @@ mod tests {
             |label: &str| KeySpec { label: Some(label.to_owned()), ..KeySpec::default() }.check();
         assert_eq!(with_label("ci").unwrap().unwrap().as_str(), "ci");
         assert!(with_label("").is_err() && with_label("a b").is_err());
-        // A label that could be taken for an id could get another key revoked than was meant.
+        // If a label could be mistaken for an id, the wrong key could be revoked.
         assert!(with_label("key-0000000000000").is_err());
         let expires_in = Some(Duration::ZERO);
         assert!(KeySpec { expires_in, ..KeySpec::default() }.check().is_err());

@@ -1,4 +1,4 @@
-//! The words and the rules: what a sandbox is, what may be asked of one, what was decided, and how it can fail.
+//! The domain: what a sandbox is, what callers may request, what was decided, and how it can fail.
 //!
 //! Nothing here performs I/O, reads the clock or draws random numbers; those come in as arguments.
 #![forbid(unsafe_code)]
@@ -33,7 +33,7 @@ pub use backend::{
     Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
     Capability, GuestIo, GuestStream, Holding, Instance,
 };
-pub use base::{Base, BaseConfig, FoundVolume};
+pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
 pub use error::{Error, ErrorKind, Limit, Next, Overrun, Result, Subject, Thing};

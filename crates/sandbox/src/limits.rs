@@ -1,4 +1,4 @@
-//! What a sandbox may use: asked in part (`Limits`), decided in full (`LimitsPlan`).
+//! What a sandbox may use: requested in part (`Limits`), decided in full (`LimitsPlan`).
 
 use std::{fmt, str::FromStr};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, object::only_object};
 
-/// A share of processors in thousandths, so that it can be compared and stored exactly: 1500 is one and a half.
+/// A number of processors in thousandths, so that it can be compared and stored exactly: 1500 is one and a half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuCount {
     pub millis: u32,
@@ -60,13 +60,13 @@ impl fmt::Display for CpuCount {
     }
 }
 
-/// What was asked. What is absent gets the daemon's default.
+/// The requested limits. An absent one gets the daemon's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// Swap on top of memory; none unless asked.
+    /// Swap on top of memory; none unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ pub struct Limits {
 }
 only_object!(Limits);
 
-/// What was decided: every limit has a value.
+/// The decided limits: every one has a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsPlan {
@@ -96,21 +96,21 @@ pub struct LimitsPlan {
     pub pids: u32,
     pub open_files: u32,
     pub disk: ByteSize,
-    /// Whether `disk` was asked for by name. Then it is worth a file system of its own where the host can make one;
-    /// the default is held by accounting, which costs nothing at creation.
+    /// Whether `disk` was requested explicitly. Then it gets a file system of its own if the host can make one; the
+    /// default is enforced by accounting, which costs nothing at creation.
     pub disk_is_hard: bool,
     pub tmp: ByteSize,
     pub shm: ByteSize,
 }
 
 impl LimitsPlan {
-    /// What the sandbox may take of the host's memory, with what is swapped out.
+    /// The host memory that the sandbox may take, including swap.
     pub fn memory_and_swap(&self) -> ByteSize {
         ByteSize(self.memory.bytes().saturating_add(self.swap.bytes()))
     }
 
-    /// What the sandbox counts against a quota. `tmpfs_is_memory`: whether the memory limit holds what is in `/tmp` and
-    /// `/dev/shm`; otherwise that comes on top.
+    /// The memory that counts against a quota. `tmpfs_is_memory`: whether the memory limit includes `/tmp` and
+    /// `/dev/shm`; otherwise they are added.
     pub fn claimed_memory(&self, tmpfs_is_memory: bool) -> ByteSize {
         let beside = if tmpfs_is_memory { 0 } else { self.tmp.bytes().saturating_add(self.shm.bytes()) };
         ByteSize(self.memory_and_swap().bytes().saturating_add(beside))

@@ -1,4 +1,4 @@
-//! What is mounted inside besides the root file system: what was asked, and what was decided.
+//! Mounts besides the root file system: as requested, and as decided.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use crate::{ByteSize, Error, Result, VolumeId, VolumeName};
 /// Most mounts of one sandbox: each is a descriptor in one message to the spawner.
 pub const MAX_MOUNTS: usize = 64;
 const MAX_PATH_BYTES: usize = 4095;
-/// A sandbox's own: nothing may be mounted there or beneath.
+/// Kernel file systems of the sandbox: nothing may be mounted on or below them.
 const KERNEL_PLACES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// One mount, as it was asked. Devices and set-user-id programs never work on one; `nosuid` and `nodev` are taken because
-/// others take them.
+/// One mount, as requested. Devices and set-user-id programs never work on a mount; `nosuid` and `nodev` are accepted
+/// only for compatibility.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountSpec {
-    /// Where inside: an absolute path. What is missing on the way there is made.
+    /// Mount point inside: an absolute path. Missing parents are created.
     pub guest_path: String,
     #[serde(flatten)]
     pub source: MountSource,
@@ -30,8 +30,8 @@ pub struct MountSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum MountSource {
-    /// A directory or a file of the host; whether it may be used is the policy's business. `allowed`: what the policy of a
-    /// front end has seen there and lets callers use who do not own the daemon. Never read from a caller's text.
+    /// A directory or a file of the host; the policy decides whether it may be used. `allowed`: the file that a front
+    /// end's policy found there and opened to callers other than the daemon's owner. Never read from a caller's text.
     Bind {
         host_path: PathBuf,
         #[serde(skip)]
@@ -52,7 +52,7 @@ pub enum MountSource {
     },
 }
 
-/// One mount, as it was decided.
+/// One mount, as decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "StoredMount")]
 pub struct MountPlan {
@@ -61,12 +61,12 @@ pub struct MountPlan {
     pub source: MountOrigin,
     pub readonly: bool,
     pub noexec: bool,
-    /// Most bytes that may be in it, where the back end has to hold that by measuring.
+    /// Most bytes it may hold, if the back end has to enforce that by measuring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
 }
 
-/// A [`MountPlan`] as it is read: records of earlier versions have a volume's path as its source, and its id beside that.
+/// A [`MountPlan`] as stored: records of earlier versions have a volume's path as the source, and its id next to it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredMount {
@@ -92,13 +92,13 @@ pub enum MountOrigin {
     Volume {
         id: VolumeId,
     },
-    /// A directory or a file of the host. `identity`: what it must turn out to be once it is open, so that nobody can put
-    /// another in its place after it was allowed.
+    /// A directory or a file of the host. `identity`: what the opened path must turn out to be, so that nobody can swap
+    /// it after it was allowed.
     Path {
         path: PathBuf,
         identity: Option<FileIdentity>,
     },
-    /// An ext4 file system in a file of the host; every sandbox that uses it sees the same one.
+    /// An ext4 file system in a host file, shared by every sandbox that uses it.
     Image {
         path: PathBuf,
         identity: Option<FileIdentity>,
@@ -108,14 +108,14 @@ pub enum MountOrigin {
     },
 }
 
-/// Which file it is, whatever it is called.
+/// Identifies a file regardless of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     pub device: u64,
     pub inode: u64,
 }
 
-/// `path` without needless slashes, where something may be mounted on it.
+/// `path` without redundant slashes, if something may be mounted there.
 pub fn check_guest_path(path: &str) -> Result<String> {
     let refuse = |why: &str| {
         let shown: String = path.chars().take(80).collect();
@@ -123,7 +123,7 @@ pub fn check_guest_path(path: &str) -> Result<String> {
             .with_hint("Give an absolute path such as /data."))
     };
     if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains(char::is_control) {
-        return refuse("it is no absolute path");
+        return refuse("it is not an absolute path");
     }
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {
@@ -169,7 +169,7 @@ mod tests {
         let mount: MountSpec = serde_json::from_str(text).unwrap();
         assert!(mount.readonly && !mount.noexec);
         assert_eq!(mount.source, MountSource::Named { name: "models".parse().unwrap() });
-        // Whoever could write this themselves would be their own policy.
+        // A caller who could write `allowed` would set their own policy.
         let text = r#"{"kind":"bind","guestPath":"/x","hostPath":"/etc","allowed":{"device":1,"inode":2}}"#;
         let mount: MountSpec = serde_json::from_str(text).unwrap();
         assert_eq!(mount.source, MountSource::Bind { host_path: "/etc".into(), allowed: None });

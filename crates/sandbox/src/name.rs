@@ -13,7 +13,6 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 const MAX_LABEL_KEY_BYTES: usize = 128;
 const MAX_LABEL_VALUE_BYTES: usize = 1024;
 
-/// The sorts of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Sandbox,
@@ -58,7 +57,7 @@ pub enum InvalidName {
 }
 
 impl InvalidName {
-    /// What bears names of this sort, where errors are about such things.
+    /// The thing that names of this kind belong to, if errors are about such things.
     pub(crate) fn thing(&self) -> Option<Thing> {
         let (Self::Empty { what }
         | Self::TooLong { what, .. }
@@ -140,16 +139,16 @@ name_type!(
     SandboxName, NameKind::Sandbox, MAX_NAME_BYTES, |text| not_prefixed(NameKind::Sandbox, text, SandboxId::PREFIX)
 );
 name_type!(
-    /// A room of names: a key sees the sandboxes of its namespace and no others.
+    /// A scope of names: a key sees the sandboxes of its namespace and no others.
     Namespace, NameKind::Namespace, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );
 name_type!(
-    /// Chosen by a caller so that a request sent twice has one effect.
+    /// Chosen by a caller so that a request sent twice takes effect once.
     RequestId, NameKind::RequestId, MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
-    /// What people call a key; unique among those that were not revoked.
+    /// What people call a key; unique among the keys that are not revoked.
     KeyLabel, NameKind::KeyLabel, MAX_NAME_BYTES, |text| not_prefixed(NameKind::KeyLabel, text, KeyId::PREFIX)
 );
 
@@ -164,12 +163,12 @@ name_type!(
 );
 
 name_type!(
-    /// Where the variables of one interpreter live; unique in its sandbox.
+    /// The context that holds one interpreter's variables; unique in its sandbox.
     ContextName, NameKind::Context, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
 );
 
 impl ContextName {
-    /// The context that a language has without asking.
+    /// A language's default context.
     pub fn of(language: Language) -> Self {
         Self(language.interpreter().as_str().to_owned())
     }
@@ -181,7 +180,7 @@ impl Default for Namespace {
     }
 }
 
-/// A name must never be taken for an id, or `rm sbx-…` could remove another sandbox than meant.
+/// A name must never be mistaken for an id, or `rm sbx-…` could remove the wrong sandbox.
 fn not_prefixed(what: NameKind, text: &str, prefix: &'static str) -> Result<(), InvalidName> {
     if text.starts_with(prefix) {
         return Err(InvalidName::Reserved { what, name: text.to_owned(), prefix });

@@ -1,8 +1,8 @@
-//! Structs that are written as JSON objects and nothing else.
+//! Structs that can only be written as JSON objects.
 
 use serde::de::{Deserializer, Visitor};
 
-/// Refuses a list where a struct is wanted. Serde would take it, field by field, and nobody means that.
+/// Refuses a list in place of a struct. Serde would accept it, field by field, and nobody means that.
 pub(crate) struct OnlyObject<D>(pub(crate) D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for OnlyObject<D> {
@@ -27,7 +27,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for OnlyObject<D> {
     }
 }
 
-/// For types that derive both traits with `#[serde(remote = "Self")]`, which makes what is derived functions of the type.
+/// For types that derive both traits with `#[serde(remote = "Self")]`, which turns the derived code into functions of
+/// the type.
 macro_rules! only_object {
     ($($name:ident),*) => {$(
         impl serde::Serialize for $name {

@@ -1,4 +1,4 @@
-//! Packages: which managers there are, what may be asked of one, and how a job that installs some stands.
+//! Packages: the known managers, what may be requested of them, and the state of an install job.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::RequestId;
 pub const MAX_PACKAGES: usize = 200;
 /// Longest text of one package with its extras and versions.
 const MAX_PACKAGE_BYTES: usize = 256;
-/// As much of a refused text as is shown.
+/// How much of a refused text is shown.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// What installs packages.
+/// A program that installs packages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PackageManager {
@@ -81,7 +81,7 @@ pub enum InvalidPackage {
     Package { manager: PackageManager, text: String, why: &'static str },
 }
 
-/// One package as its manager is told: a name, and which versions will do. Never an option, a path or an address.
+/// One package as its manager takes it: a name and a version range. Never an option, a path or an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     name: String,
@@ -128,7 +128,7 @@ impl fmt::Display for Package {
 
 type Why = &'static str;
 
-/// `name`, `name[extra,…]`, and then `==1.2`, `>=1,<2` and the like.
+/// `name`, `name[extra,…]`, and then `==1.2`, `>=1,<2` and so on.
 fn pip_name(text: &str) -> Result<String, Why> {
     let end = text.find(|c: char| !is_name_char(c)).unwrap_or(text.len());
     let (name, mut rest) = text.split_at(end);
@@ -148,7 +148,7 @@ fn pip_name(text: &str) -> Result<String, Why> {
     Ok(normal_pip_name(name))
 }
 
-/// Blanks around operators mean nothing; elsewhere they would make two packages one.
+/// Removes blanks around operators; elsewhere a blank would join two packages into one.
 fn without_blanks(text: &str) -> Option<String> {
     let is_operator = |c: char| "<>=!~,[]".contains(c);
     let mut joined = String::with_capacity(text.len());
@@ -172,13 +172,13 @@ fn pip_version(text: &str) -> Result<(), Why> {
     Ok(())
 }
 
-/// As Python compares names: lower case, with `-` for any run of `-`, `_` and `.`.
+/// Normalizes a name as Python does: lower case, with `-` for any run of `-`, `_` and `.`.
 fn normal_pip_name(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
-/// `name`, `@scope/name`, and then `@1.2`, `@^1`, `@latest` and the like.
+/// `name`, `@scope/name`, and then `@1.2`, `@^1`, `@latest` and so on.
 fn npm_name(text: &str) -> Result<String, Why> {
     let (scope, rest) = match text.strip_prefix('@') {
         Some(scoped) => {
@@ -199,7 +199,7 @@ fn npm_name(text: &str) -> Result<String, Why> {
     {
         return Err("after the second @ comes a version, a range or a tag");
     }
-    // npm would take these for files.
+    // npm would treat these as files.
     let is_archive = |text: &str| {
         let text = text.to_ascii_lowercase();
         [".tgz", ".tar", ".tar.gz"].iter().any(|end| text.ends_with(end))
@@ -240,24 +240,24 @@ fn shown(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-/// What was asked of one job.
+/// The request for one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageSpec {
     #[serde(default)]
     pub manager: PackageManager,
     pub packages: Vec<String>,
-    /// After this long the install is killed and the job has failed.
+    /// After this time the install is killed and the job has failed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::spec::millis")]
     #[serde(rename = "timeoutMs")]
     pub timeout: Option<Duration>,
-    /// The same again returns the first job.
+    /// A repeated request returns the first job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }
 
 impl PackageSpec {
-    /// The packages, each once, in a settled order.
+    /// The packages without duplicates, in a fixed order.
     pub fn check(&self) -> Result<Vec<Package>, InvalidPackage> {
         match self.packages.len() {
             0 => return Err(InvalidPackage::None),
@@ -272,7 +272,7 @@ impl PackageSpec {
     }
 }
 
-/// How a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PackageState {
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// What nobody's name is: options, paths, addresses, shell words.
+    /// Texts that are never names: options, paths, addresses, shell words.
     const NEVER: [&str; 14] = [
         "",
         " ",

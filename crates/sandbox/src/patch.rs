@@ -1,4 +1,4 @@
-//! What a new sandbox's files are changed by before anything runs in it.
+//! Patches: changes to a new sandbox's files before anything runs in it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,17 +11,17 @@ use crate::{Error, MountSpec, Result};
 
 /// Most patches and scripts of one sandbox: each is a request to its guest.
 pub const MAX_PATCHES: usize = 256;
-/// Contents of all patches and scripts together: they travel in one message. What is copied from the host is a stream,
-/// and has no part in this.
+/// Contents of all patches and scripts together: they travel in one message. Copies from the host are streamed and do
+/// not count.
 pub const MAX_PATCH_BYTES: usize = 8 * 1024 * 1024;
 const MAX_PATH_BYTES: usize = 4095;
 const MAX_SCRIPT_NAME_BYTES: usize = 64;
 const SCRIPT_DIRECTORY: &str = "/usr/local/bin";
 const SCRIPT_MODE: u32 = 0o755;
-/// All permission bits there are.
+/// All existing permission bits.
 const MAX_MODE: u32 = 0o7777;
 
-/// One change. Paths are absolute and inside; what is missing on the way there is made.
+/// One change. Paths are absolute and inside; missing parents are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum Patch {
@@ -31,7 +31,7 @@ pub enum Patch {
         /// Permission bits of the file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mode: Option<u32>,
-        /// Whether a file that is there may be overwritten.
+        /// Whether an existing file may be overwritten.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
@@ -62,9 +62,9 @@ pub enum Patch {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
-    /// A file or a directory with all in it. One that is not there is no failure.
+    /// A file, or a directory with its contents. A missing one is not a failure.
     Remove { path: String },
-    /// A file of the host. Whether it may be read is the policy's business.
+    /// A file of the host. The policy decides whether it may be read.
     CopyFile {
         host_path: PathBuf,
         path: String,
@@ -73,7 +73,7 @@ pub enum Patch {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
-    /// What is in a directory of the host, beneath `path`.
+    /// Copies the contents of a host directory to `path`.
     CopyDir {
         host_path: PathBuf,
         path: String,
@@ -99,7 +99,7 @@ impl Patch {
         }
     }
 
-    /// Where inside it happens.
+    /// The path inside that it changes.
     pub fn path(&self) -> &str {
         match self {
             Self::Text { path, .. }
@@ -113,7 +113,7 @@ impl Patch {
         }
     }
 
-    /// What it is copied from.
+    /// The source of a copy.
     pub fn host_path(&self) -> Option<&std::path::Path> {
         match self {
             Self::CopyFile { host_path, .. } | Self::CopyDir { host_path, .. } => Some(host_path),
@@ -191,7 +191,7 @@ pub fn is_beneath(path: &str, place: &str) -> bool {
     parts(path).starts_with(&parts(place))
 }
 
-/// Refuses what cannot be applied, by its place in the request.
+/// Refuses what cannot be applied, naming its position in the request.
 pub fn check_patches(
     patches: &[Patch],
     scripts: &BTreeMap<String, String>,
@@ -317,7 +317,7 @@ mod tests {
         };
         assert!(patched("/database") && patched("/da") && patched("/x/data"));
         assert!(!patched("/data") && !patched("//data/a") && !patched("/data//b/c"));
-        // What is taken away goes with all that is in it.
+        // Removing a directory removes everything in it.
         let mount: MountSpec = serde_json::from_str(r#"{"kind":"tmpfs","guestPath":"/srv/data"}"#).unwrap();
         let removed = |path: &str| {
             let patch = Patch::Remove { path: path.to_owned() };

@@ -1,4 +1,4 @@
-//! From asked to decided, in one pure function. All defaults, all limits and all refusals are in this file.
+//! From request to plan, in one pure function. All defaults, limits and refusals are in this file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,21 +9,21 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
-    FileIdentity, FoundVolume, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES,
-    MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, Next, Result, Rlimit, SandboxId, SandboxName,
-    SandboxSpec, SnapshotId, Thing, check_guest_path,
+    FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MAX_MOUNTS,
+    MountOrigin, MountPlan, MountSource, MountSpec, Next, ResolvedVolume, Result, Rlimit, SandboxId,
+    SandboxName, SandboxSpec, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
     patch::check_patches,
 };
 
-/// Below this no shell starts inside.
+/// With less memory no shell starts inside.
 const MIN_MEMORY: ByteSize = ByteSize::mib(4);
 const MIN_PIDS: u32 = 4;
 const MIN_OPEN_FILES: u32 = 16;
 const MIN_DISK: ByteSize = ByteSize::mib(1);
 const MIN_TMPFS: ByteSize = ByteSize(64 * 1024);
 const MAX_TMPFS: ByteSize = ByteSize::gib(1024);
-/// Of all paths of a sandbox's mounts together: they go to the spawner in one message, with everything else.
+/// Total length of a sandbox's mount paths: they go to the spawner in one message, with everything else.
 const MAX_MOUNT_PATHS_BYTES: usize = 16 * 1024;
 /// Shortest share of a processor that the kernel's scheduler period can express well.
 const MIN_CPU_MILLIS: u32 = 10;
@@ -31,7 +31,7 @@ const MAX_BYTES: ByteSize = ByteSize::gib(64 * 1024);
 const MAX_PIDS: u32 = 4_194_304;
 const MAX_LABELS: usize = 64;
 
-/// What the daemon gives where nothing was asked.
+/// The daemon's values for whatever was not requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     pub limits: LimitsPlan,
@@ -72,10 +72,10 @@ impl Default for Defaults {
 pub enum RootfsPlan {
     /// The host's own programs, read-only, under a writable layer; never the user's files.
     Host,
-    /// The image with the digest [`SandboxPlan::image_digest`]. Records of earlier versions list its layers as well.
+    /// The image with the digest [`SandboxPlan::image_digest`]. Records of earlier versions also list its layers.
     #[serde(alias = "layers")]
     Image,
-    /// A directory of the host, read-only. `identity`: which one it must turn out to be, where that was decided.
+    /// A directory of the host, read-only. `identity`: the directory it must turn out to be, if that was decided.
     Directory {
         path: PathBuf,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,12 +89,12 @@ pub enum RootfsPlan {
     },
 }
 
-/// What was decided: nothing is optional, and a back end needs to ask nobody.
+/// What was decided: nothing is optional, and a back end needs no further input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxPlan {
     pub id: SandboxId,
-    /// Records of earlier versions do not say: there was only one.
+    /// Missing in records of earlier versions, which had only one.
     #[serde(default)]
     pub backend: BackendKind,
     pub hostname: String,
@@ -103,32 +103,32 @@ pub struct SandboxPlan {
     /// Snapshots between the root file system and the sandbox's own files, the topmost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "snapshot_ids")]
     pub above: Vec<SnapshotId>,
-    /// Of the image's manifest; present where the root file system is an image.
+    /// Digest of the image's manifest, if the root file system is an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<String>,
     /// Digest of the snapshot it comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What the image brought along, for what is not decided at creation: entry point, stop signal.
+    /// The image's configuration, for what is not decided at creation: entry point, stop signal.
     #[serde(default)]
     pub config: BaseConfig,
-    /// Parents before what is beneath them.
+    /// Parents before their children.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountPlan>,
     pub limits: LimitsPlan,
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
-    /// What reads command lines where none is named; `sh` when absent.
+    /// The shell for command lines that name none; `sh` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
-    /// For every exec that does not ask for another of the same resource.
+    /// Applied to every exec that does not set the same resource itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rlimits: Vec<Rlimit>,
-    /// Started with the sandbox, each time.
+    /// Started each time the sandbox starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<InitSpec>,
-    /// What whoever asked should know of what was decided, as sentences.
+    /// What the caller should know about the plan, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -147,9 +147,9 @@ impl SandboxPlan {
     }
 }
 
-/// Decides. Pure: same input, same plan. `backends` are those that the daemon has, with what each of them can do here, the
-/// default first; what the chosen one cannot do is refused. A limit that the host cannot hold is not: the isolation statement of
-/// the sandbox says how each one is held.
+/// Turns a request into a plan. Pure: same input, same plan. `backends` are the daemon's back ends with their
+/// capabilities here, the default first; a request beyond the chosen one's capabilities is refused. A limit that the
+/// host cannot enforce is not refused: the sandbox's isolation statement says how each limit is enforced.
 pub fn plan(
     id: &SandboxId,
     name: &SandboxName,
@@ -165,12 +165,12 @@ pub fn plan(
     check_user(&user)?;
     let mut env = defaults.env.clone();
     if base.rootfs != RootfsPlan::Host {
-        // Whose home is where, an image's own files say.
+        // Home directories come from the image's own `/etc/passwd`.
         env.remove("HOME");
     }
     env.extend(base.config.env.iter().cloned());
     env.extend(spec.env.clone());
-    // All of it: a fork of a fork of a fork has what each of them added.
+    // Checked as a whole: a fork of a fork inherits what each of them added.
     let len = check_env(&env)?;
     if len > MAX_EXEC_BYTES {
         return Err(InvalidExec::TooLong { what: "env".to_owned(), len, limit: MAX_EXEC_BYTES }.into());
@@ -197,9 +197,9 @@ pub fn plan(
     })
 }
 
-/// Refuses what no image could make good: all that can be said before anything is pulled. Returns the limits.
+/// Refuses what no image could fix: everything that can be checked before a pull. Returns the limits.
 pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults, backends: &[Capabilities]) -> Result<LimitsPlan> {
-    // On the host's own programs, which every back end can show.
+    // Checked with image `host`, which every back end supports.
     decide_backend(spec, &Base::host(), backends)?;
     let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
     check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
@@ -264,7 +264,7 @@ fn path_bytes(mount: &MountSpec) -> usize {
     mount.guest_path.len() + of_host
 }
 
-/// Says which mount the error is about.
+/// Adds to the error which mount it is about.
 pub fn at_mount(guest_path: &str, error: Error) -> Error {
     error.reworded(|words| format!("mount {guest_path}: {words}"))
 }
@@ -277,7 +277,7 @@ fn decide_mounts(spec: &SandboxSpec, base: &Base, limits: &LimitsPlan) -> Result
         Ok(MountPlan { guest_path, source, readonly: mount.readonly, noexec: mount.noexec, quota })
     };
     let mut mounts = spec.mounts.iter().map(decide).collect::<Result<Vec<MountPlan>>>()?;
-    // By parts, so that `/a` comes before `/a/b` whatever else begins with the same letters.
+    // Compared by component, so that `/a` comes before `/a/b` whatever else begins with the same letters.
     mounts.sort_by(|one, other| Path::new(&one.guest_path).cmp(Path::new(&other.guest_path)));
     Ok(mounts)
 }
@@ -290,7 +290,7 @@ fn decide_origin(
     let origin = match source {
         MountSource::Named { name } => {
             let missing = || Error::no_such(Thing::Volume, name.as_str());
-            let FoundVolume { id, quota } = base.volumes.get(name).ok_or_else(missing)?.clone();
+            let ResolvedVolume { id, quota } = base.volumes.get(name).ok_or_else(missing)?.clone();
             return Ok((MountOrigin::Volume { id }, quota));
         }
         MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: decide_tmpfs(*size, limits)? },
@@ -320,7 +320,7 @@ fn decide_tmpfs(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize
     Ok(size)
 }
 
-/// What the sandbox needs that not every back end has.
+/// The capabilities that the sandbox needs and not every back end has.
 fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
     let of_rootfs = match base.rootfs {
         RootfsPlan::Host => None,
@@ -336,11 +336,11 @@ fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
     of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).collect()
 }
 
-/// The back end that was asked for, or the first that can do all of it. A refusal names one that can.
+/// The requested back end, or the first that can do everything needed. A refusal names one that can.
 fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) -> Result<BackendKind> {
     let needs = needs(spec, base);
     let lacks = |found: &Capabilities| needs.iter().find(|need| !found.has(**need)).copied();
-    // Walls are never given up unasked.
+    // Isolation is never given up without a request.
     let may_choose = |found: &&Capabilities| found.backend != BackendKind::Process;
     let able = backends.iter().filter(may_choose).find(|found| lacks(found).is_none());
     let able = able.map(|found| found.backend);
@@ -382,7 +382,7 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// An entry point that was asked for stands for the image's, and the image's command was meant for that one.
+/// A requested entry point replaces the image's, together with the image's command, which was meant for it.
 fn decide_config(spec: &SandboxSpec, config: &BaseConfig) -> Result<BaseConfig> {
     if spec.entrypoint.is_empty() {
         return Ok(config.clone());
@@ -403,7 +403,7 @@ fn decide_shell(spec: &SandboxSpec, config: &BaseConfig) -> Result<Option<String
 
 fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> Result<LimitsPlan> {
     check_rlimits(rlimits)?;
-    // What a command may ask for ends at the sandbox's own limit, so a default above that one raises it.
+    // A command's limit cannot exceed the sandbox's own, so a higher default raises that one.
     let hard = rlimits.iter().filter(|limit| limit.resource == "nofile").map(|limit| limit.hard).max();
     let open_files = u32::try_from(hard.unwrap_or(0)).unwrap_or(u32::MAX).max(defaults.open_files);
     let (memory, swap) = (asked.memory.unwrap_or(defaults.memory), asked.swap.unwrap_or(defaults.swap));
@@ -424,7 +424,7 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
     let most = limits.memory_and_swap();
     for (limit, decided, asked) in [("tmp", &mut limits.tmp, asked.tmp), ("shm", &mut limits.shm, asked.shm)]
     {
-        // Nothing at all is the daemon's to decide: then it is a directory like any other.
+        // Zero comes only from the daemon's configuration: then it is an ordinary directory.
         if asked.is_some() || decided.bytes() > 0 {
             size_within(limit, *decided, MIN_TMPFS)?;
         }
@@ -511,7 +511,7 @@ mod tests {
         };
         let both = [bare.clone(), whole.clone()];
         let snapshot = Base { above: vec![SnapshotId::from_random([1; 8])], ..Base::host() };
-        // The first that can, where nobody asked.
+        // Without a request, the first that can do it.
         assert_eq!(on(None, &Base::host(), &both).unwrap(), BackendKind::Fake);
         assert_eq!(on(None, &snapshot, &both).unwrap(), BackendKind::Namespace);
         assert_eq!(on(Some(BackendKind::Namespace), &Base::host(), &both).unwrap(), BackendKind::Namespace);

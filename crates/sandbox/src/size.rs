@@ -32,7 +32,7 @@ impl ByteSize {
 impl FromStr for ByteSize {
     type Err = InvalidSize;
 
-    /// Units are powers of two whatever their spelling (`k`, `kb`, `KiB`), as in Docker and Kubernetes' `Mi`.
+    /// Units are powers of two in every spelling (`k`, `kb`, `KiB`), as in Docker and Kubernetes' `Mi`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidSize { text: text.chars().take(64).collect() };
         let trimmed = text.trim();
@@ -51,7 +51,7 @@ impl FromStr for ByteSize {
         }
         let fraction: f64 = number.parse().map_err(|_not_a_number| invalid())?;
         let bytes = fraction * (1_u64 << shift) as f64;
-        // Above 2^53 a fraction can no longer name a byte exactly; nobody means that.
+        // Above 2^53 a fraction cannot name an exact byte; nobody means that.
         if !bytes.is_finite() || !(0.0..=9_007_199_254_740_992.0).contains(&bytes) {
             return Err(invalid());
         }

@@ -1,4 +1,4 @@
-//! Snapshots: what a sandbox had changed at one moment, and what it was made on. Words only.
+//! Snapshots: a sandbox's changes at one moment, and what it was made on. Types only.
 
 use std::collections::BTreeMap;
 
@@ -9,51 +9,51 @@ use crate::{
     BaseConfig, Error, ErrorKind, ImageRef, Label, Limits, Result, RootfsPlan, SandboxName, TreeFacts,
 };
 
-/// Version of [`SnapshotManifest`] that this program writes, and the newest that it reads.
+/// The version of [`SnapshotManifest`] that this program writes, and the newest that it reads.
 pub const SNAPSHOT_FORMAT: u32 = 1;
 /// Most labels of one snapshot.
 pub const MAX_SNAPSHOT_LABELS: usize = 64;
-/// Most snapshots on top of each other: each is one more layer of every file system made from them.
+/// Most snapshots on top of each other: each adds a layer to every file system made from them.
 pub const MAX_SNAPSHOT_CHAIN: usize = 64;
 
-/// What is stored of a snapshot besides its files. Its SHA-256 as canonical JSON is the snapshot's digest, so two with the
-/// same digest are the same in everything that is in here, and in their files.
+/// A snapshot's description, without its files. Its SHA-256 as canonical JSON is the snapshot's digest, so two
+/// snapshots with the same digest have the same description and the same files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotManifest {
     pub format: u32,
     pub created_at: Timestamp,
     pub image: ImageRef,
-    /// Of the image's manifest; none for image `host`.
+    /// Digest of the image's manifest; none for image `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<String>,
-    /// A directory or a disk of the host that it lies on, in place of an image. Such a snapshot means nothing elsewhere.
+    /// The host directory or disk that replaces the image beneath. Such a snapshot is useless elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<RootfsPlan>,
-    /// Digest of the snapshot beneath: this one has only what changed since.
+    /// Digest of the snapshot beneath: this one has only the changes since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     pub tree: TreeFacts,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What the image says about how it is run, with what its source said.
+    /// The image's configuration, with the changes of the snapshot's source.
     #[serde(default)]
     pub config: BaseConfig,
     pub source: SnapshotSource,
 }
 
-/// Where a snapshot was taken.
+/// The sandbox that a snapshot was taken from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotSource {
     pub sandbox: SandboxName,
-    /// As they were asked for the source; a restored sandbox gets the same.
+    /// As requested for the source; a restored sandbox gets the same.
     #[serde(default)]
     pub limits: Limits,
 }
 
 impl SnapshotManifest {
-    /// Whether this program can use what it says. Manifests come from strangers too.
+    /// Checks that this program can use the manifest. Manifests come from strangers too.
     pub fn check(&self) -> Result<()> {
         let refuse = |why: String| Err(Error::invalid(format!("the snapshot's manifest {why}")));
         if self.format == 0 || self.format > SNAPSHOT_FORMAT {
@@ -101,7 +101,7 @@ pub fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && is_hex(hex))
 }
 
-/// Whether there is nothing but lower-case hexadecimal digits in it.
+/// Whether it consists of lower-case hexadecimal digits only.
 pub fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }

@@ -1,4 +1,4 @@
-//! What was asked: a sandbox's image, limits, lifetime. Mostly optional.
+//! The request for a sandbox: image, limits, lifetime. Mostly optional.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -19,7 +19,7 @@ pub struct InvalidImage {
     pub text: String,
 }
 
-/// How an image is written: `host`, or an OCI reference.
+/// A reference to an image: `host`, or an OCI reference.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageRef(String);
@@ -91,16 +91,16 @@ pub enum PullPolicy {
     Never,
 }
 
-/// A root file system that is no image.
+/// A root file system that is not an image.
 ///
-/// `allowed`: which file the path led to when a front end with a policy of its own allowed it. Never read from a request:
-/// without it only the daemon's owner may name paths of the host.
+/// `allowed`: the file that the path led to when a front end's own policy allowed it. Never read from a request:
+/// without it, only the daemon's owner may name host paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum RootfsSpec {
-    /// By name, digest or the beginning of that.
+    /// By name, digest or the beginning of the digest.
     Snapshot { snapshot: String },
-    /// A directory of the host. Never written to: the sandbox has a layer of its own over it.
+    /// A directory of the host. Never written to: the sandbox has its own layer over it.
     Directory {
         path: PathBuf,
         #[serde(skip)]
@@ -124,13 +124,13 @@ pub enum OnExpiry {
     Remove,
 }
 
-/// How long a sandbox lives: from its start, and without work.
+/// How long a sandbox lives: since its start, and while idle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Lifetime {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "ttlMs")]
     pub ttl: Option<Duration>,
-    /// Idle means: no request, and no process of the workload alive.
+    /// Idle means: no request, and no living process of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "idleMs")]
     pub idle: Option<Duration>,
     #[serde(default)]
@@ -138,11 +138,11 @@ pub struct Lifetime {
 }
 only_object!(Lifetime);
 
-/// A program that runs from each start of a sandbox on, beside whatever else is run in it.
+/// A program that starts with the sandbox each time and runs beside everything else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct InitSpec {
-    /// Looked for in `PATH` where it has no slash.
+    /// Looked up in `PATH` if it has no slash.
     pub path: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -159,16 +159,16 @@ impl InitSpec {
     }
 }
 
-/// What was asked of a new sandbox.
+/// The request for a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxSpec {
-    /// Made up by the engine when absent.
+    /// Invented by the engine when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SandboxName>,
     #[serde(default)]
     pub namespace: Namespace,
-    /// Chosen by what the host can do when absent.
+    /// Chosen by what the host supports when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendKind>,
     #[serde(default)]
@@ -180,15 +180,15 @@ pub struct SandboxSpec {
     pub rootfs: Option<RootfsSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
-    /// Applied in their order before anything runs. A record has none: they are done once.
+    /// Applied in order before anything runs. Absent in a record: they are applied once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<Patch>,
-    /// Programs for `/usr/local/bin`, name and text; written after the patches. A record has none.
+    /// Programs for `/usr/local/bin`, name and text; written after the patches. Absent in a record.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, String>,
     #[serde(default)]
     pub limits: Limits,
-    /// For every exec that does not ask for another of the same resource.
+    /// Applied to every exec that does not set the same resource itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rlimits: Vec<Rlimit>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -198,10 +198,10 @@ pub struct SandboxSpec {
     /// Default user of execs, as in [`crate::ExecSpec::user`]; root inside when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What reads command lines where none is named; the image's, or `sh`, when absent.
+    /// The shell for command lines that name none; the image's, or `sh`, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
-    /// In place of the image's entry point, and of its command.
+    /// Replaces the image's entry point and its command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,7 +216,7 @@ pub struct SandboxSpec {
     pub request_id: Option<RequestId>,
 }
 
-/// Spans cross the wire as whole milliseconds.
+/// Durations cross the wire as whole milliseconds.
 pub(crate) mod millis {
     use std::time::Duration;
 

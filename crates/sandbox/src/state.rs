@@ -24,7 +24,7 @@ pub enum SandboxState {
     Failed,
 }
 
-/// What can be asked of a sandbox that exists.
+/// What a caller can do with an existing sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Run a command, touch files, open a port: anything that needs the guest and the workload awake.
@@ -43,7 +43,7 @@ impl SandboxState {
     pub const ALL: [Self; 6] =
         [Self::Creating, Self::Running, Self::Paused, Self::Stopping, Self::Stopped, Self::Failed];
 
-    /// The whole lifecycle in one place; every refusal of an action comes from here.
+    /// The whole lifecycle in one place; every refused action is refused here.
     pub fn allows(self, action: Action) -> bool {
         use Action as A;
         match self {
@@ -56,7 +56,7 @@ impl SandboxState {
         }
     }
 
-    /// Whether a place exists for it on the host.
+    /// Whether it has an instance on the host.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Creating | Self::Running | Self::Paused | Self::Stopping)
     }

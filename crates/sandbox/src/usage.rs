@@ -1,8 +1,8 @@
-//! What a sandbox does use.
+//! What a sandbox currently uses.
 
 use serde::{Deserialize, Serialize};
 
-/// One reading. `None` means that this back end cannot tell on this host.
+/// One reading. `None` means that this back end cannot measure it on this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -10,10 +10,10 @@ pub struct Usage {
     pub memory_peak_bytes: Option<u64>,
     /// Processor time since the sandbox started, in microseconds.
     pub cpu_micros: Option<u64>,
-    /// Processes and threads of the workload, our guest not counted.
+    /// Processes and threads of the workload, without our guest.
     pub pids: Option<u64>,
     pub disk_bytes: Option<u64>,
-    /// Times that the kernel killed a process for memory.
+    /// How often the kernel killed a process for lack of memory.
     pub oom_kills: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub struct ProcessEntry {
     pub memory_bytes: u64,
     pub cpu_micros: u64,
     pub command: Vec<String>,
-    /// The exec it belongs to, where that is known.
+    /// The exec it belongs to, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<String>,
 }

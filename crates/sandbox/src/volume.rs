@@ -1,4 +1,4 @@
-//! Volumes: files with a name of their own, which outlive the sandboxes that mount them.
+//! Volumes: named files that outlive the sandboxes that mount them.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, Error, Namespace, Next, Result, VolumeName, plan::check_labels};
 
-/// Below this a file system has room for little but itself.
+/// Below this size a file system has little room for anything but itself.
 const MIN_VOLUME: ByteSize = ByteSize::mib(4);
 const MAX_VOLUME: ByteSize = ByteSize::gib(4 * 1024);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeKind {
-    /// As much as the host's disk has, or up to its quota.
+    /// Limited by the host's disk or its own quota.
     #[default]
     Directory,
     /// A file system of a fixed size.
     Disk,
 }
 
-/// What was asked of a new volume.
+/// The request for a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeSpec {
@@ -29,10 +29,10 @@ pub struct VolumeSpec {
     pub namespace: Namespace,
     #[serde(default)]
     pub kind: VolumeKind,
-    /// Of a disk.
+    /// Required for a disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Most bytes in a directory; absent for as many as the host has room for.
+    /// Most bytes in a directory; absent means no limit but the host's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -43,13 +43,13 @@ pub struct VolumeSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeStorage {
-    /// In a directory. A quota is held by measuring.
+    /// In a directory. A quota is enforced by measuring.
     Directory,
-    /// In an ext4 file system in a file: no write can pass its size.
+    /// In an ext4 file system in a file: no write can exceed its size.
     Image,
 }
 
-/// Refuses what no volume can be. Pure, as [`crate::plan`].
+/// Refuses an impossible volume. Pure, like [`crate::plan`].
 pub fn check_volume(spec: &VolumeSpec) -> Result<()> {
     check_labels(&spec.labels)?;
     let (what, value) = match (spec.kind, spec.size, spec.quota) {

@@ -10,21 +10,21 @@ use rustix::{
     io::Errno,
 };
 
-/// Longest list of attribute names, by the kernel.
+/// Longest list of attribute names that the kernel allows.
 const MAX_LIST_BYTES: usize = 64 * 1024;
-/// Longest value, by the kernel.
+/// Longest value that the kernel allows.
 pub(crate) const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 pub(crate) const OPAQUE: &[u8] = b"user.overlay.opaque";
 const OVERLAY: &[u8] = b"user.overlay.";
-/// What an overlay inside a sandbox wrote comes out with this before its name.
+/// Prefix of attributes written by an overlay inside a sandbox.
 const NESTED_OVERLAY: &[u8] = b"user.overlay.overlay.";
 
 /// Name and value.
 pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
-/// Whether an attribute is the tree's: what its users set, capabilities and access lists, and the mark of opaque directories.
-/// All else is the host's business, or that of one mount of an overlay.
+/// Whether an attribute belongs to the tree: those set by its users, capabilities and access lists, and the mark of
+/// opaque directories. All others belong to the host, or to one mount of an overlay.
 pub(crate) fn is_kept(name: &[u8], value: &[u8]) -> bool {
     match name {
         OPAQUE => value == b"y",
@@ -49,7 +49,7 @@ impl Reader {
         Self { names: vec![0; MAX_LIST_BYTES], value: vec![0; MAX_VALUE_BYTES] }
     }
 
-    /// What is kept of the attributes of an open file or directory, by name.
+    /// The kept attributes of an open file or directory, by name.
     pub(crate) fn read(&mut self, file: BorrowedFd<'_>) -> Result<Vec<Attribute>, Errno> {
         let length = match flistxattr(file, &mut self.names[..]) {
             // A file system without attributes.
@@ -62,7 +62,7 @@ impl Reader {
                 continue;
             }
             let value = match fgetxattr(file, name, &mut self.value[..]) {
-                // Gone meanwhile, or a capability that means nothing to our user namespace.
+                // Removed meanwhile, or a capability that means nothing in our user namespace.
                 Err(Errno::NODATA | Errno::OVERFLOW | Errno::OPNOTSUPP) => continue,
                 read => &self.value[..read?],
             };
@@ -75,7 +75,7 @@ impl Reader {
     }
 }
 
-/// Who we are: what we make is ours already.
+/// Our own ids: files that we make already have them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Us(Uid, Gid);
 
@@ -89,7 +89,7 @@ impl Us {
     }
 }
 
-/// What an entry has besides its name and content.
+/// The metadata of an entry besides its name and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) uid: u32,
@@ -111,8 +111,8 @@ impl Attributes {
         (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
     }
 
-    /// Gives an open file or directory everything it is to have. The order matters: a new owner takes set-id bits and
-    /// capabilities away, a new access list changes the mode, and all of it changes the time.
+    /// Sets everything on an open file or directory. The order matters: a new owner clears set-id bits and
+    /// capabilities, a new access list changes the mode, and all of it changes the time.
     pub(crate) fn set(
         &self,
         file: impl AsFd,

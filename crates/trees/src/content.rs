@@ -1,4 +1,4 @@
-//! The content of files in pieces of one size, with those that are all zero told apart, whether they are written or not.
+//! The content of files in pieces of one size. All-zero pieces are recognized, whether they are written or holes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,13 +10,13 @@ use rustix::{
 /// Length of a piece. A part of the definition of a tree's digest.
 pub(crate) const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// The next place at or behind `at` where a file of `size` bytes may have something written, rounded down to the piece that has
-/// it; `size` when there is none.
+/// The next offset at or after `at` where a file of `size` bytes may have data, rounded down to its piece; `size` if
+/// there is none.
 pub(crate) fn next_written(file: impl AsFd, at: u64, size: u64) -> Result<u64, Errno> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) => Ok((data / PIECE_BYTES * PIECE_BYTES).max(at).min(size)),
         Err(Errno::NXIO) => Ok(size),
-        // A file system that cannot tell: everything may be.
+        // A file system without this information: there may be data anywhere.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(at),
         Err(errno) => Err(errno),
     }
@@ -36,7 +36,8 @@ pub(crate) fn read_piece(file: BorrowedFd<'_>, at: u64, piece: &mut [u8]) -> Res
 }
 
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Most pieces that are not zero begin otherwise; the rest is compared with itself, one byte on, at the speed of memory.
+    // Most nonzero pieces differ at their beginning; the rest is compared with itself shifted by one byte, at memory
+    // speed.
     match bytes.split_first() {
         None => true,
         Some((first, rest)) => *first == 0 && rest == &bytes[..rest.len()],

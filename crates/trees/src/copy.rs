@@ -1,9 +1,10 @@
-//! One tree made again elsewhere, with everything that is kept of a tree.
+//! Copies a tree, with everything that is kept of a tree.
 //!
-//! File systems that can share blocks between files (`FICLONE`) copy no byte. On others the parts that are written are copied
-//! inside the kernel and holes stay holes. Files with several names have as many in the copy: while names are still to come, the
-//! file waits in a directory of its own under a number, since the way back to an earlier name may be longer than a path can be.
-//! Directories get their owner, mode and lists when all is in them, so that neither can lock us out nor be inherited.
+//! File systems that can share blocks between files (`FICLONE`) copy no bytes. On others the written parts are copied
+//! inside the kernel and holes stay holes. Files with several names have as many in the copy: while names are still to
+//! come, the file waits under a number in a directory of its own, since the way back to an earlier name may be longer
+//! than a path can be. Directories get their owner, mode and lists when they are complete, so that these neither lock
+//! us out nor are inherited.
 
 mod data;
 mod pool;
@@ -31,23 +32,24 @@ use crate::{
     walk::{Step, Walk},
 };
 
-/// Files from here on are copied by threads beside the one that walks. Below, handing over costs more than it saves.
+/// Files of at least this size are copied by other threads than the walking one. Below it, handing over costs more than
+/// it saves.
 const LARGE_BYTES: u64 = 256 * 1024;
 
-/// What a copy took.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Sum of the lengths of the files.
     pub bytes: u64,
-    /// Of `bytes`, those that both trees share on disk.
+    /// The part of `bytes` that both trees share on disk.
     pub shared_bytes: u64,
     pub n_entries: u64,
     /// Device nodes that were left out.
     pub n_devices: u64,
 }
 
-/// Copies what the directory `from` holds into the empty directory `into`, which nobody else changes meanwhile. Nothing is
-/// synced. On error `into` holds a part of it and is to be thrown away.
+/// Copies the content of the directory `from` into the empty directory `into`, which nobody else changes meanwhile.
+/// Nothing is synced. After an error `into` contains a part of it and must be discarded.
 pub fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>) -> Result<Copied> {
     let ways = Ways::default();
     let mut copied = std::thread::scope(|scope| {
@@ -179,7 +181,7 @@ impl Copy<'_, '_, '_> {
             .map_err(|(act, errno)| self.walk.failed(act, &name, errno))
     }
 
-    /// For what has no content: made by `make`, unless an earlier name of it was.
+    /// For entries without content: made by `make`, unless an earlier name was.
     fn with_names(
         &mut self,
         name: &CStr,
@@ -231,14 +233,14 @@ pub(crate) fn make_node(
 ) -> Result<(), (&'static str, Errno)> {
     mknodat(place, name, kind, Mode::RUSR | Mode::WUSR, 0).map_err(|errno| ("make", errno))?;
     set_by_name(place, name, attributes, us)?;
-    // We made it, and nobody else changes this tree: the name cannot be a link's.
+    // We made it, and nobody else changes this tree: the name cannot be a link.
     chmodat(place, name, Mode::from_raw_mode(attributes.mode), AtFlags::empty())
         .map_err(|errno| ("set the mode of", errno))?;
     utimensat(place, name, &attributes.times(), AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|errno| ("set the time of", errno))
 }
 
-/// Owner and time of what cannot be opened.
+/// Sets owner and time of an entry that cannot be opened.
 pub(crate) fn set_by_name(
     place: BorrowedFd<'_>,
     name: &CStr,
@@ -253,7 +255,7 @@ pub(crate) fn set_by_name(
         .map_err(|errno| ("set the time of", errno))
 }
 
-/// Everybody may make these; they are no device.
+/// Everybody may make these; they are not devices.
 pub(crate) fn make_whiteout(place: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     mknodat(place, name, FileType::CharacterDevice, Mode::empty(), rustix::fs::makedev(0, 0))
 }
@@ -262,7 +264,7 @@ fn is_sparse(stat: &Stat) -> bool {
     stat.st_blocks.saturating_mul(512) < stat.st_size
 }
 
-/// One file that is to be filled and finished.
+/// One file to be filled and finished.
 #[derive(Debug)]
 struct FileJob {
     from: OwnedFd,
@@ -281,7 +283,7 @@ impl FileJob {
     }
 }
 
-/// Files of which further names may come, in a directory beside the tree's own.
+/// Files whose further names may come, in a directory beside the tree's own.
 #[derive(Debug, Default)]
 struct Waiting {
     place: Option<(CString, OwnedFd)>,
@@ -305,7 +307,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Gives a file that waits one more name; false when there is none.
+    /// Gives a waiting file one more name; false if it is not waiting.
     fn give(
         &mut self,
         into: BorrowedFd<'_>,
@@ -318,7 +320,7 @@ impl Waiting {
         let (number, is_last) = (numbered(*number)?, *left == 0);
         let place = self.place(into)?;
         if is_last {
-            // So that there is never a name more than the file had: there is a most.
+            // Renamed, so that the copy never has more names than the file had: their number is limited.
             renameat(place, &number, here, name)?;
             self.files.remove(&identity(stat));
         } else {
@@ -343,7 +345,7 @@ impl Waiting {
         self.place.as_ref().map(|(_, place)| place).ok_or(Errno::NOENT)
     }
 
-    /// Takes away what still waits: files that have names outside the tree.
+    /// Removes the files still waiting: those with names outside the tree.
     fn clear(&mut self, into: BorrowedFd<'_>) -> Result<()> {
         let Some((name, place)) = self.place.take() else { return Ok(()) };
         let cleared = || {

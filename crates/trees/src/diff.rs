@@ -1,9 +1,9 @@
-//! What an overlay shows that another one of the same lower layers does not, or shows otherwise.
+//! The differences between two overlays with the same lower layers.
 //!
-//! Layers are merged as the kernel does it: the topmost one that has a name decides; directories of one name are one, down to the
-//! first that is opaque, is hidden by a whiteout or is none. Only what the upper layers have is looked at, so a diff costs what was
-//! changed, not what is there. The layers may be written to meanwhile: every directory is found again by its path when it is come
-//! back to, and what is not there any more is not told.
+//! Layers are merged as the kernel does it: the topmost one that has a name decides; directories of one name are
+//! merged, down to the first that is opaque, hidden by a whiteout or not a directory. Only the upper layers are
+//! searched, so a diff costs as much as was changed, not as much as exists. The layers may be written to meanwhile:
+//! every directory is looked up again by its path on the way back, and removed ones are not reported.
 
 mod compare;
 mod merge;
@@ -24,59 +24,58 @@ use self::{
 };
 use crate::{attributes::Reader, error::Result};
 
-/// Deepest directory that is looked into.
+/// Deepest directory that is searched.
 const MAX_DEPTH: usize = 4096;
 /// Most bytes of paths in one answer.
 const MAX_PATHS_BYTES: usize = 8 * 1024 * 1024;
 
-/// One overlay.
 #[derive(Debug, Clone)]
 pub struct Overlay<'a> {
-    /// Where it is seen; empty for `/`.
+    /// Its mount point; empty for `/`.
     pub at: Vec<Vec<u8>>,
-    /// Topmost first: those that only what is there now has, then those that only what it is compared with has, then those of both.
+    /// Topmost first: the layers only of the current state, then those only of the compared one, then those of both.
     pub layers: Vec<BorrowedFd<'a>>,
     pub n_new: usize,
     pub n_old: usize,
 }
 
-/// What to tell.
+/// What to report.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions {
-    /// Names of a path: only it and what is beneath it; empty for everything.
+    /// Components of a path: only it and its contents; empty for everything.
     pub under: Vec<Vec<u8>>,
     pub with_patch: bool,
     pub max_changes: usize,
     pub max_patch_bytes: usize,
-    /// Then it ends with what it has, as if there were too many changes.
+    /// At this time it ends with what it has, as if there were too many changes.
     pub until: Option<Instant>,
-    /// Files that were put there by nobody inside, as path and content: no change while they are so.
+    /// Files that were added from outside, as path and content: not a change while they are unchanged.
     pub given_files: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The same of directories, as path and mode. What is in them is told.
+    /// The same for directories, as path and mode. Their contents are reported.
     pub given_directories: Vec<(Vec<u8>, u32)>,
 }
 
-/// In the order of paths, a directory before what is in it.
+/// In the order of paths, a directory before its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
     pub changes: Vec<Change>,
-    /// There are more, or there was no time to look for more.
+    /// There are more, or the time was up.
     pub changes_cut: bool,
-    /// As `diff -u` writes it, for `patch -p1`; names and empty files as git has them.
+    /// As `diff -u` writes it, for `patch -p1`; names and empty files as in git.
     pub patch: Option<String>,
     pub patch_cut: bool,
-    /// Changed files and links that the patch cannot tell: no text, or too long.
+    /// Changed files and links that the patch leaves out: not text, or too long.
     pub patch_left_out: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Absolute, as it is seen.
+    /// Absolute, as seen inside.
     pub path: Vec<u8>,
     pub kind: ChangeKind,
-    /// Of what is there now, or was.
+    /// Its current kind, or the last one.
     pub file: FileKind,
-    /// Length now; 0 for what is gone and for directories.
+    /// Length now; 0 for removed entries and for directories.
     pub size: u64,
     /// The content is the same; owner, mode or attributes are not.
     pub only_metadata: bool,
@@ -99,9 +98,9 @@ pub enum FileKind {
     Device,
 }
 
-/// Compares. Overlays should be in the order of where they are seen.
+/// Compares. Overlays should be in the order of their mount points.
 pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
-    let mut told = Told {
+    let mut builder = DiffBuilder {
         diff: Diff { patch: options.with_patch.then(String::new), ..Diff::default() },
         options,
         paths_bytes: 0,
@@ -110,11 +109,11 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
         headers_bytes: 0,
     };
     for overlay in overlays {
-        if told.diff.changes_cut {
+        if builder.diff.changes_cut {
             break;
         }
         let shared = overlay.at.iter().zip(&options.under).take_while(|(one, other)| one == other).count();
-        // Only an overlay that is seen beneath the path, or that the path leads into.
+        // Only an overlay that is mounted below the path, or that the path leads into.
         if shared == overlay.at.len() || shared == options.under.len() {
             let under = options.under.get(overlay.at.len()..).unwrap_or_default();
             Comparison {
@@ -122,33 +121,33 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
                 layers: Layers::new(&overlay.layers),
                 under,
                 path: Vec::new(),
-                told: &mut told,
+                builder: &mut builder,
             }
             .run()?;
         }
     }
-    for header in std::mem::take(&mut told.headers) {
-        told.add_patch(&header);
+    for header in std::mem::take(&mut builder.headers) {
+        builder.add_patch(&header);
     }
-    Ok(told.diff)
+    Ok(builder.diff)
 }
 
 fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-/// What was found so far.
-struct Told<'a> {
+/// The changes found so far.
+struct DiffBuilder<'a> {
     diff: Diff,
     options: &'a DiffOptions,
     paths_bytes: usize,
     reader: Reader,
-    /// Of empty files. They stand last in the patch: git takes lines that follow one for more about the same file.
+    /// Headers of empty files. They come last in the patch: git takes lines that follow one as part of the same file.
     headers: Vec<String>,
     headers_bytes: usize,
 }
 
-impl Told<'_> {
+impl DiffBuilder<'_> {
     fn add_patch(&mut self, text: &str) {
         let diff = &mut self.diff;
         let Some(patch) = &mut diff.patch else { return };
@@ -178,7 +177,7 @@ impl Told<'_> {
     }
 }
 
-/// One directory on the way down: what is left of its names, and the layers that have it now, and had it before.
+/// One directory on the way down: its remaining names, and the layers that have it now, and had it before.
 struct Frame {
     /// The next one last.
     names: Vec<CString>,
@@ -189,11 +188,11 @@ struct Frame {
 struct Comparison<'a, 't, 'o> {
     overlay: &'a Overlay<'a>,
     layers: Layers<'a>,
-    /// What is left of the path to look beneath.
+    /// The rest of the path to search below.
     under: &'a [Vec<u8>],
-    /// Names down to the directory we are in.
+    /// Names down to the current directory.
     path: Vec<Vec<u8>>,
-    told: &'t mut Told<'o>,
+    builder: &'t mut DiffBuilder<'o>,
 }
 
 impl Comparison<'_, '_, '_> {
@@ -204,8 +203,8 @@ impl Comparison<'_, '_, '_> {
         // The tops of all layers are one directory, whatever marks they have.
         let mut frames = vec![self.frame(new.collect(), old.collect())?];
         while let Some(frame) = frames.last_mut() {
-            self.told.diff.changes_cut |= is_past(self.told.options.until);
-            if self.told.diff.changes_cut {
+            self.builder.diff.changes_cut |= is_past(self.builder.options.until);
+            if self.builder.diff.changes_cut {
                 return Ok(());
             }
             let Some(name) = frame.names.pop() else {
@@ -218,7 +217,7 @@ impl Comparison<'_, '_, '_> {
             if let Some((new, old)) = self.compare(&name, new, old)? {
                 self.path.push(name.into_bytes());
                 if self.path.len() > MAX_DEPTH {
-                    self.told.diff.changes_cut = true;
+                    self.builder.diff.changes_cut = true;
                     return Ok(());
                 }
                 frames.push(self.frame(new, old)?);
@@ -235,7 +234,7 @@ impl Comparison<'_, '_, '_> {
         }
         let is_shared = |layer: &&usize| **layer >= self.first_shared();
         let is_alike = new.iter().filter(is_shared).eq(old.iter().filter(is_shared));
-        // What both have is looked through only where one of them does not show it.
+        // Shared layers are searched only if one of the two does not show them.
         let listed = new.iter().chain(&old).filter(|layer| !is_alike || !is_shared(layer));
         let listed: Stack = listed.copied().collect();
         Ok(Frame { names: self.layers.names(&self.path, &listed)?, new, old })
@@ -245,7 +244,7 @@ impl Comparison<'_, '_, '_> {
         self.overlay.n_new + self.overlay.n_old
     }
 
-    /// Tells what became of one name. Where there is a directory to look into: the layers that have it.
+    /// Reports the change of one name. Returns the layers of a directory to enter.
     fn compare(
         &mut self,
         name: &CStr,
@@ -280,29 +279,30 @@ impl Comparison<'_, '_, '_> {
         })
     }
 
-    /// Whether two things of one name differ, and if so, whether in their metadata only.
+    /// Whether two entries of one name differ, and if so, whether only in their metadata.
     fn difference(&mut self, name: &CStr, new: &Node, old: &Node) -> Result<Option<bool>> {
         if new.kind() != old.kind() {
             return Ok(Some(false));
         }
-        let until = self.told.options.until;
+        let until = self.builder.options.until;
         match compare_contents(&mut self.layers, &self.path, name, new, old, until)? {
             Same::No => return Ok(Some(false)),
             Same::Gone | Same::Unknown => return Ok(None),
             Same::Yes => {}
         }
-        let is_same = is_same_metadata(&mut self.layers, &mut self.told.reader, &self.path, name, new, old)?;
+        let is_same =
+            is_same_metadata(&mut self.layers, &mut self.builder.reader, &self.path, name, new, old)?;
         Ok((!is_same).then_some(true))
     }
 
-    /// Whether this is a file that nobody inside put there, as it was put there.
+    /// Whether this is a file that was added from outside, unchanged.
     fn is_given(&mut self, name: &CStr, new: &Node) -> Result<bool> {
         let path = self.shown(name);
         if let Node::Directory { stat, .. } = new {
-            let given = self.told.options.given_directories.iter().find(|(given, _)| *given == path);
+            let given = self.builder.options.given_directories.iter().find(|(given, _)| *given == path);
             return Ok(given.is_some_and(|(_, mode)| stat.st_mode & 0o7777 == *mode));
         }
-        let Some((_, content)) = self.told.options.given_files.iter().find(|(given, _)| *given == path)
+        let Some((_, content)) = self.builder.options.given_files.iter().find(|(given, _)| *given == path)
         else {
             return Ok(false);
         };
@@ -318,12 +318,12 @@ impl Comparison<'_, '_, '_> {
         old: Option<&Node>,
         only_metadata: bool,
     ) -> Result<()> {
-        // What lies above the path that is asked about is only passed through.
+        // Directories above the requested path are only passed through.
         if self.path.len() + 1 < self.under.len() {
             return Ok(());
         }
         let path = self.shown(name);
-        if self.told.options.with_patch && !only_metadata && !self.told.diff.patch_cut {
+        if self.builder.options.with_patch && !only_metadata && !self.builder.diff.patch_cut {
             let before = old
                 .map(|node| self.layers.read(&self.path, name, node, patch::MAX_TEXT_BYTES))
                 .transpose()?;
@@ -332,16 +332,16 @@ impl Comparison<'_, '_, '_> {
                 .transpose()?;
             let is_executable = new.or(old).is_some_and(|node| node.stat().st_mode & 0o100 != 0);
             match Patch::new(&path, is_executable).text(before, after) {
-                Written::Text(text) => self.told.add_patch(&text),
-                Written::Header(text) => self.told.add_header(text),
+                Written::Text(text) => self.builder.add_patch(&text),
+                Written::Header(text) => self.builder.add_header(text),
                 Written::Nothing => {}
                 Written::LeftOut if is_directory(new, old) => {}
-                Written::LeftOut => self.told.diff.patch_left_out += 1,
+                Written::LeftOut => self.builder.diff.patch_left_out += 1,
             }
         }
         let file = new.or(old).map_or(FileKind::File, Node::kind);
         let size = new.map_or(0, |node| size_of(node.stat()));
-        self.told.add(Change { path, kind, file, size, only_metadata });
+        self.builder.add(Change { path, kind, file, size, only_metadata });
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl Comparison<'_, '_, '_> {
     }
 }
 
-/// Directories come and go with what is in them.
+/// A directory is added or removed with its contents.
 fn is_directory(new: Option<&Node>, old: Option<&Node>) -> bool {
     [new, old].into_iter().flatten().all(|node| node.kind() == FileKind::Directory)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with trees.
+//! Errors of trees.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Can be told to another process: the kernel's answers are kept as their number.
+/// Can be sent to another process: kernel errors are kept as their number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     #[error("could not {act} {path:?}: {}", io::Error::from_raw_os_error(*errno))]
     Io { act: String, path: String, errno: i32 },
-    /// Somebody moves directories about in a tree that should stand still.
+    /// Directories were moved in a tree that should not change.
     #[error("the tree was changed while it was read, at {path:?}")]
     Changed { path: String },
-    /// An archive asks for something that no tree has, or that would reach out of it.
+    /// An archive contains something that no tree has, or that would reach out of it.
     #[error("the archive was refused at {entry:?}: {why}")]
     Refused { entry: String, why: String },
-    /// An archive that is not what it says it is.
+    /// An archive that does not match its own description.
     #[error("the archive is damaged: {0}")]
     Damaged(String),
     #[error("{what} passes the limit {limit} of {most}")]
@@ -36,7 +36,7 @@ impl Error {
         Self::Archive { message: error.to_string(), errno: error.raw_os_error() }
     }
 
-    /// The kernel's answer, where it was one.
+    /// The kernel's error number, if there was one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Io { errno, .. } => Some(*errno),

@@ -1,6 +1,7 @@
-//! What a tree is, in one digest.
+//! The identity of a tree, in one digest.
 //!
-//! The digest is the SHA-256 of this form of the tree. Numbers are little-endian; *text* is its length (4 bytes), then its bytes.
+//! The digest is the SHA-256 of this form of the tree. Numbers are little-endian; *text* is its length (4 bytes), then
+//! its bytes.
 //!
 //! ```text
 //! tree       "tree 1\n", then every entry in the order of the bytes of the names, then 00
@@ -11,8 +12,9 @@
 //!   p s        attributes                               (pipe, socket)
 //!   w          nothing                                  (whiteout)
 //!   h          number (8) of the entry, counted from 0 in this order, of which this is a further name
-//! attributes mode without the kind (4), owner (4), group (4), seconds (8, signed) and nanoseconds (4) of the last change,
-//!            number of extended attributes (4), each as name and value (texts), in the order of the bytes of the names
+//! attributes mode without the kind (4), owner (4), group (4),
+//!            seconds (8, signed) and nanoseconds (4) of the last change, number of extended attributes (4),
+//!            each as name and value (texts), in the order of the bytes of the names
 //! pieces     the content in pieces of 1 MiB, the last one shorter:
 //!   p          SHA-256 of a piece (32)
 //!   z          number (8) of pieces in a row that are nothing but zeros, as many as there are
@@ -43,9 +45,9 @@ use crate::{
 
 const TITLE: &[u8] = b"tree 1\n";
 const END: &[u8] = &[0];
-/// Files up to this are hashed at once; for longer ones threads are asked.
+/// Files up to this size are hashed at once; longer ones go to threads.
 const SMALL_BYTES: u64 = 128 * 1024;
-/// Most parts of the form that wait for a piece before them.
+/// Most parts of the form that wait for an earlier piece.
 const MAX_PENDING: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +127,7 @@ impl Summer<'_, '_> {
         head
     }
 
-    /// Whether this is a further name of a file that was seen; then it is told as that.
+    /// Whether this is a further name of a file already seen; then it is recorded as that.
     fn is_further_name(&mut self, name: &CStr, stat: &Stat) -> Result<bool> {
         if stat.st_nlink < 2 {
             return Ok(false);

@@ -1,7 +1,8 @@
-//! Directories from a top down to where we are, of which only some are held open.
+//! Directories from a top down to the current one, of which only some are held open.
 //!
-//! Those near the top and those near the bottom stay open; those between are closed and found again by `..` on the way up, and
-//! only if they are still the same: a tree of ten thousand levels costs as many descriptors as one of two hundred.
+//! Those near the top and those near the bottom stay open; those between are closed and found again by `..` on the way
+//! up, and only if they are still the same: a tree of ten thousand levels costs as many descriptors as one of two
+//! hundred.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -18,7 +19,7 @@ const OPEN_AT_THE_BOTTOM: usize = 32;
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What makes a file the same file.
+/// Identifies a file.
 pub(crate) type Identity = (u64, u64);
 
 #[expect(clippy::unnecessary_cast, reason = "the widths of these fields differ between architectures")]
@@ -52,7 +53,7 @@ impl<'a> Ladder<'a> {
         }
     }
 
-    /// Goes into `directory`, which lies in the one we are in.
+    /// Enters `directory`, which lies in the current one.
     pub(crate) fn down(&mut self, directory: OwnedFd) -> Result<(), Errno> {
         self.rungs.push(Rung::Open(directory));
         if let Some(middle) = self.rungs.len().checked_sub(OPEN_AT_THE_BOTTOM + 1)
@@ -64,7 +65,7 @@ impl<'a> Ladder<'a> {
         Ok(())
     }
 
-    /// Goes back to the directory above, and gives the one that is left. `None`: it lies elsewhere now.
+    /// Goes back to the directory above, and returns the one that is left. `None`: it was moved.
     pub(crate) fn up(&mut self) -> Result<Option<OwnedFd>, Errno> {
         let Some(Rung::Open(left)) = self.rungs.pop() else { return Ok(None) };
         if let Some(Rung::Closed(expected)) = self.rungs.last() {

@@ -1,14 +1,14 @@
-//! Trees of files that strangers wrote: copied, hashed, compared, packed and unpacked by descriptor, never by path. Knows
+//! Trees of files from strangers: copied, hashed, compared, packed and unpacked by descriptor, never by path. Knows
 //! nothing of sandboxes.
 //!
-//! A tree is what a directory holds, not the directory itself. Where it is the upper layer of an overlay it has two more
-//! things in it: *whiteouts* (character devices 0:0), which hide what layers below have, and *opaque* directories (attribute
-//! `user.overlay.opaque`), which hide all that a directory below has. Both are kept. What else an overlay notes in
-//! attributes is about one mount of it on one host and is left behind; so are device nodes, which nobody in a sandbox can make.
+//! A tree is the content of a directory, not the directory itself. The upper layer of an overlay contains two more
+//! things: *whiteouts* (character devices 0:0), which hide entries of the layers below, and *opaque* directories
+//! (attribute `user.overlay.opaque`), which hide everything in the same directory below. Both are kept. An overlay's
+//! other attributes are about one mount of it on one host and are left out; so are device nodes, which nobody in a
+//! sandbox can make.
 //!
-//! Everything is reached by descriptor and no link is ever followed. Trees may be deeper than any path and any stack, and wider
-//! than memory should be asked for: what is held at a time is bounded, but for the names of the
-//! directories on the way down.
+//! Everything is reached by descriptor and no link is ever followed. Trees may be deeper than any path and any stack,
+//! and too wide for memory: what is held at a time is bounded, except for the names of the directories on the way down.
 #![forbid(unsafe_code)]
 
 mod archive;

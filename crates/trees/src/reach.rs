@@ -1,4 +1,4 @@
-//! Directories beneath a top by their path, which may be longer than the kernel takes at once.
+//! Directories below a top by their path, which may be longer than the kernel accepts at once.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -7,10 +7,10 @@ use rustix::{
     io::Errno,
 };
 
-/// Longest path that is given to the kernel at once.
+/// Longest path passed to the kernel at once.
 const MAX_AT_ONCE: usize = 4000;
 
-/// Opens the directory at `names` beneath `top`. No link is followed, and no mount is gone into.
+/// Opens the directory at `names` below `top`. No link is followed, and no mount is entered.
 pub(crate) fn directory(top: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH
@@ -19,7 +19,7 @@ pub(crate) fn directory(top: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd,
         | ResolveFlags::NO_MAGICLINKS;
     let open = |at: BorrowedFd<'_>, path: &[u8]| {
         rustix::io::retry_on_intr(|| match openat2(at, path, flags, Mode::empty(), within) {
-            // Something on the way was renamed meanwhile.
+            // A directory on the way was renamed meanwhile.
             Err(Errno::AGAIN) => Err(Errno::INTR),
             opened => opened,
         })

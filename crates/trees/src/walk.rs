@@ -1,6 +1,6 @@
-//! A tree from its top to its bottom, every directory in the order of its names.
+//! Walks a tree from its top to its bottom, every directory in the order of its names.
 //!
-//! Held at a time: the names that are still to come in the directories on the way down, and a bounded number of descriptors.
+//! Held at a time: the remaining names of the directories on the way down, and a bounded number of descriptors.
 
 use std::{
     ffi::{CStr, CString},
@@ -17,15 +17,15 @@ use crate::{
     ladder::{DIRECTORY, Ladder},
 };
 
-/// For one reading of a directory.
+/// Buffer for one reading of a directory.
 const LISTING_BYTES: usize = 32 * 1024;
-/// Most bytes of a path that are shown in an error.
+/// Most bytes of a path shown in an error.
 const MAX_SHOWN_BYTES: usize = 1024;
 
-/// What comes next.
+/// The next event of the walk.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A directory: what follows lies in it, until it is left.
+    /// A directory: its contents follow, until it is left.
     Enter {
         name: CString,
         stat: Stat,
@@ -79,7 +79,7 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(top: BorrowedFd<'a>) -> Result<Self> {
-        // A descriptor of our own: the caller's may have been read before.
+        // A descriptor of our own: the caller's may already have been read from.
         let mut listing = Vec::with_capacity(LISTING_BYTES);
         let top_names = openat(top, c".", DIRECTORY, Mode::empty())
             .and_then(|directory| names_in(&directory, &mut listing))
@@ -87,12 +87,12 @@ impl<'a> Walk<'a> {
         Ok(Self { ladder: Ladder::new(top), top_names, levels: Vec::new(), listing })
     }
 
-    /// The directory in which the entry lies that came last (but for one that was entered, which is this one).
+    /// The directory of the last entry (after an enter, the entered one).
     pub(crate) fn here(&self) -> BorrowedFd<'_> {
         self.ladder.here()
     }
 
-    /// The path of a name in the directory where we are, for people.
+    /// The path of a name in the current directory, for people.
     pub(crate) fn shown(&self, name: Option<&CStr>) -> String {
         let names = self.levels.iter().map(|level| level.name.as_c_str()).chain(name);
         let mut path = Vec::new();
@@ -120,10 +120,12 @@ impl<'a> Walk<'a> {
                 return self.leave();
             };
             match self.look(&name, hint) {
-                Ok(Found::Directory(directory, stat)) => return self.enter(name, directory, stat).map(Some),
-                Ok(Found::File(file, stat)) => return Ok(Some(Step::File { name, file, stat })),
-                Ok(Found::Other(stat)) => return Ok(Some(other(name, stat))),
-                // It went away meanwhile.
+                Ok(DirectoryEntry::Directory(directory, stat)) => {
+                    return self.enter(name, directory, stat).map(Some);
+                }
+                Ok(DirectoryEntry::File(file, stat)) => return Ok(Some(Step::File { name, file, stat })),
+                Ok(DirectoryEntry::Other(stat)) => return Ok(Some(other(name, stat))),
+                // It was removed meanwhile.
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(self.failed("open", &name, errno)),
             }
@@ -147,29 +149,28 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Opens what is there, by what the listing says it is; by what it is, when that has changed.
-    fn look(&self, name: &CStr, hint: FileType) -> Result<Found, Errno> {
+    /// Opens the entry by the listing's type, or by its actual type if that has changed.
+    fn look(&self, name: &CStr, hint: FileType) -> Result<DirectoryEntry, Errno> {
         look_at(self.here(), name, hint)
     }
 }
 
-/// What a name stands for.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum DirectoryEntry {
     Directory(OwnedFd, Stat),
     File(OwnedFd, Stat),
     Other(Stat),
 }
 
-/// Opens files and directories, and looks at all else without opening it.
-pub(crate) fn look_at(parent: BorrowedFd<'_>, name: &CStr, hint: FileType) -> Result<Found, Errno> {
+/// Opens files and directories, and only stats everything else.
+pub(crate) fn look_at(parent: BorrowedFd<'_>, name: &CStr, hint: FileType) -> Result<DirectoryEntry, Errno> {
     let by_hint = match hint {
         FileType::Directory => open_directory(parent, name),
         FileType::RegularFile => open_file(parent, name),
         _ => Err(Errno::LOOP),
     };
     match by_hint {
-        // It is something else than was said, or may be.
+        // It is, or may be, something else than the hint says.
         Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::OPNOTSUPP) => {}
         found => return found,
     }
@@ -177,25 +178,25 @@ pub(crate) fn look_at(parent: BorrowedFd<'_>, name: &CStr, hint: FileType) -> Re
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => open_directory(parent, name),
         FileType::RegularFile => open_file(parent, name),
-        _ => Ok(Found::Other(stat)),
+        _ => Ok(DirectoryEntry::Other(stat)),
     }
 }
 
-fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<Found, Errno> {
+fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<DirectoryEntry, Errno> {
     let directory = openat(parent, name, DIRECTORY, Mode::empty())?;
     let stat = fstat(&directory)?;
-    Ok(Found::Directory(directory, stat))
+    Ok(DirectoryEntry::Directory(directory, stat))
 }
 
-fn open_file(parent: BorrowedFd<'_>, name: &CStr) -> Result<Found, Errno> {
-    // Whatever took the file's place since it was looked at: neither waited for nor made our terminal.
+fn open_file(parent: BorrowedFd<'_>, name: &CStr) -> Result<DirectoryEntry, Errno> {
+    // Whatever replaced the file since it was checked is neither waited for nor made our terminal.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::empty())?;
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(Found::File(file, stat)),
+        FileType::RegularFile => Ok(DirectoryEntry::File(file, stat)),
         FileType::Directory => open_directory(parent, name),
-        _ => Ok(Found::Other(stat)),
+        _ => Ok(DirectoryEntry::Other(stat)),
     }
 }
 
@@ -213,7 +214,7 @@ pub(crate) fn is_whiteout(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-/// What a directory holds, in falling order, so that the first is popped first.
+/// The names in a directory, in descending order, so that the first is popped first.
 pub(crate) fn names_in(directory: &OwnedFd, listing: &mut Vec<u8>) -> Result<Names, Errno> {
     listing.clear();
     let mut names = Vec::new();

@@ -16,8 +16,8 @@ use std::{
 };
 
 use guest_protocol::{
-    CellStart, ContextStart, ContextState, ContextSummary, ExecStart, Failure, FailureKind, LanguageFound,
-    Request, Response, Rich, StartFailure, StateLoss,
+    CellStart, ContextStart, ContextState, ContextSummary, ExecStart, Failure, FailureKind,
+    InstalledLanguage, Request, Response, Rich, StartFailure, StateLoss,
 };
 use tokio::sync::{MutexGuard, watch};
 
@@ -221,7 +221,7 @@ pub(super) async fn answer(guest: &Arc<Guest>, request: &Request) -> Option<Answ
         Request::Languages { .. } => Ok(Response::Languages {
             languages: LANGUAGES
                 .iter()
-                .map(|(name, program, stateful)| LanguageFound {
+                .map(|(name, program, stateful)| InstalledLanguage {
                     name: (*name).to_owned(),
                     program: (*program).to_owned(),
                     stateful: *stateful,

@@ -1,6 +1,6 @@
-//! A disk limit held by measuring: a workload that grows past it is killed.
+//! A disk limit enforced by measuring: a workload that grows past it is killed.
 //!
-//! What this does not catch is said in [`NOTE`]: how far one gets between two measurements, and what measuring cannot see.
+//! [`NOTE`] states the gaps: how far a workload gets between two measurements, and what measuring cannot see.
 
 use std::{
     fs,
@@ -17,17 +17,18 @@ use sandbox::{BackendError, MountOrigin, MountPlan, SandboxId};
 
 use super::{Host, hello, instance, record};
 
-/// How often a busy sandbox is measured when measuring is quick. At a gigabyte a second, half a gigabyte too much.
+/// How often a busy sandbox is measured if measuring is quick. At a gigabyte per second, half a gigabyte too much.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
-/// Measuring takes at most this share of a processor, one part in so many, as long as that leaves no longer pause than the next.
+/// Measuring takes at most one part in this many of a processor, as long as the pause does not exceed the next
+/// constant.
 const MEASURE_SHARE: u32 = 20;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// So often in a row a guest may be asked in vain to stop a workload that grows on.
+/// How often in a row a guest is asked in vain to stop a growing workload.
 const MAX_ASKED: u32 = 3;
-/// So often in a row a tree may be moved about while it is measured. Nobody needs that at such depths.
+/// How often in a row a tree may be moved while it is measured. Nobody needs that at such depths.
 const MAX_MOVED: u32 = 5;
 
-/// What an accounted limit is worth, for the sandbox's statement.
+/// The guarantees of an accounted limit, for the sandbox's statement.
 pub(crate) const NOTE: &str = "Held by measuring every half second to five seconds (longer where millions of files make one \
     measurement slow) and killing the workload that grew past it; every file counts as 4 KiB at least. Not seen: deleted \
     files whose only descriptors are on their way through a socket and, without root, deleted files that are only mapped \
@@ -56,7 +57,7 @@ impl Quota {
     }
 }
 
-/// What is mounted with a limit that nothing else holds. A mount that cannot be written to cannot grow.
+/// Writable mounts with a limit that nothing else enforces. A read-only mount cannot grow.
 pub(crate) fn quotas(mounts: &[MountPlan]) -> Vec<Quota> {
     let limited = mounts.iter().filter(|mount| !mount.readonly);
     limited
@@ -69,7 +70,7 @@ pub(crate) fn quotas(mounts: &[MountPlan]) -> Vec<Quota> {
         .collect()
 }
 
-/// Bytes that a sandbox's own files take now.
+/// The disk usage of a sandbox's own files.
 pub(crate) async fn used(host: &Host, id: &SandboxId) -> Result<Option<u64>, BackendError> {
     if let Ok(image) = fs::metadata(host.files(id).image) {
         return Ok(Some(image.blocks() * 512));
@@ -91,9 +92,9 @@ async fn measure(host: &Host, id: &SandboxId, quota: &Quota) -> Result<Option<Me
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     LetBe,
-    /// The guest kills the workload, and says of each command why it ended.
+    /// The guest kills the workload, and reports the reason for each command.
     AskGuest,
-    /// From outside: the guest said that it did, and the workload grows on.
+    /// From outside: the guest claimed to have done it, and the workload still grows.
     Force,
 }
 
@@ -107,7 +108,7 @@ struct Judge {
 impl Judge {
     fn judge(&mut self, measured: Measured, limit: u64) -> Verdict {
         self.n_moved = if measured.was_moved { self.n_moved + 1 } else { 0 };
-        // One that clears up is left alone, or it could never get below again.
+        // A workload that cleans up is left alone, or it could never get below the limit again.
         let grew_past = measured.bytes > limit && measured.bytes > self.last_bytes;
         self.last_bytes = measured.bytes;
         if !grew_past && self.n_moved < MAX_MOVED {
@@ -119,18 +120,18 @@ impl Judge {
     }
 }
 
-/// As long as a measurement took, times its share, within bounds.
+/// The duration of a measurement times its share, within bounds.
 fn pause_after(took: Duration) -> Duration {
     (took * MEASURE_SHARE).clamp(MEASURE_EVERY, LONGEST_PAUSE)
 }
 
-/// Measures until it is aborted; kills the workload whenever that is past its limit and still growing.
+/// Measures until it is aborted; kills the workload whenever it is past its limit and still growing.
 pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, quota: Quota) {
     let limit = quota.limit;
     let (mut pause, mut last_cpu, mut judge) = (MEASURE_EVERY, None, Judge::default());
     loop {
         tokio::time::sleep(pause).await;
-        // What has not run has not written.
+        // A workload that has not run has not written.
         let cpu = host.means.cgroups.cpu_micros(id.as_str());
         if cpu.is_some() && cpu == last_cpu {
             continue;
@@ -162,14 +163,14 @@ pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, quota: Quota) {
     }
 }
 
-/// What is ended when no cgroup tells which processes are the workload's.
+/// What to kill if no cgroup knows the workload's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastResort {
     Nothing,
     Instance,
 }
 
-/// Ends the workload without its guest's help.
+/// Ends the workload without its guest.
 async fn force(host: &Arc<Host>, id: &SandboxId, last_resort: LastResort) {
     let (worker, name) = (Arc::clone(host), id.clone());
     let killed = tokio::task::spawn_blocking(move || worker.means.cgroups.kill(name.as_str())).await;

@@ -1,6 +1,6 @@
 //! From a plan to a cage: the list of steps that makes one sandbox.
 //!
-//! Pure: what is true of the host comes in as [`Ground`].
+//! Pure: the facts of the host come in as [`Ground`].
 
 use std::{
     fs,
@@ -28,14 +28,14 @@ use super::{
     skeleton::Skeleton,
 };
 
-/// Most directories that one overlay is made of, an image's layers and the trees over them: the kernel takes 500.
+/// Most directories of one overlay, an image's layers and the trees over them: the kernel allows 500.
 pub(crate) const MAX_LOWERS: usize = 400;
-/// Most bytes of their names: they are in one message to the spawner, with everything else of a cage.
+/// Most bytes of their names: they go to the spawner in one message, with the rest of the cage.
 pub(crate) const MAX_LOWER_BYTES: usize = 48 * 1024;
-/// Most mounts that the spawner hands to a child for its overlays, each a descriptor in one message: one for all layers, one
-/// for all trees, and one for each directory elsewhere.
+/// Most mounts that the spawner hands to a child for its overlays, each a descriptor in one message: one for all
+/// layers, one for all trees, and one for each directory elsewhere.
 const MAX_HANDED: usize = 24;
-/// Size of the file system that only holds mount points.
+/// Size of the file system that only contains mount points.
 const STAGE_BYTES: u64 = 1024 * 1024;
 /// Size of `/run`.
 const RUN_BYTES: u64 = 16 * 1024 * 1024;
@@ -44,43 +44,44 @@ const TTY_GROUP: u32 = 5;
 /// Most terminals of one sandbox. The whole host has some thousand (`kernel.pty.max`).
 const MAX_TERMINALS: u32 = 256;
 
-/// Settings of the host's package managers beneath `/usr`, all of which image `host` shows: they may hold passwords, which
-/// only the daemon needs.
+/// Settings of the host's package managers in `/usr`, which image `host` shows: they may contain passwords that only
+/// the daemon needs.
 const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
 
-/// What is true of this host and this daemon.
+/// The facts of this host and this daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Ground {
-    /// Where the files of all sandboxes are.
+    /// Directory of all sandboxes' files.
     pub(crate) sandboxes: PathBuf,
-    /// A directory of the host over which the spawner mounts its workplace, unseen by the host.
+    /// A host directory over which the spawner mounts its stage, invisible to the host.
     pub(crate) stage: PathBuf,
     pub(crate) skeleton: Skeleton,
-    /// Directories of ours below which layers and trees lie, many in each: shown as one, however many of them are used.
+    /// Our directories that contain many layers and trees each: shown as one mount, however many are used.
     pub(crate) pools: Vec<PathBuf>,
     pub(crate) ids: Ids,
-    /// What the host has mounted beneath `/usr`.
+    /// The host's mounts below `/usr`.
     pub(crate) usr_mounts: Vec<PathBuf>,
     /// Whether each sandbox can have device nodes of its own.
     pub(crate) has_own_devices: bool,
-    /// Which of the kernel's files that are masked, made read-only or set exist here.
+    /// The kernel files to mask, make read-only or set that exist here.
     pub(crate) kernel_files: KernelFiles,
-    /// Files beneath the host's `/usr` that are empty inside.
+    /// Files in the host's `/usr` that are empty inside.
     pub(crate) hidden: Vec<PathBuf>,
 }
 
-/// How ids inside are related to ids outside.
+/// How ids inside map to ids outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ids {
-    /// Root: a range of their own for each sandbox, layers shown through it.
+    /// Root: each sandbox has a range of its own, and layers are mapped to it.
     OwnRange,
-    /// The spawner's user namespace has that many; every sandbox has the same.
+    /// The spawner's user namespace has this many ids, and every sandbox uses the same ones.
     Shared(u32),
-    /// Root, where files cannot be shown with other ids: the host's own, in a user namespace without rights outside.
+    /// Root, if files cannot be mapped to other ids: the host's own ids, in a user namespace without rights outside.
     Host,
 }
 
-/// Steps for the spawner itself, once: a mount namespace of its own with a workplace in it, of which every child gets a copy.
+/// Steps for the spawner itself, once: a mount namespace of its own with a stage in it, of which every child gets a
+/// copy.
 pub(crate) fn prepare_steps(stage: &Path) -> Vec<Step> {
     let at = |name: &str| StagePath::new(stage, name);
     let flags = vec![MountFlag::NoSuid, MountFlag::NoExec];
@@ -100,22 +101,22 @@ fn layer_name(number: usize) -> String {
     format!("layer-{number}")
 }
 
-/// What the back end decided beyond the plan.
+/// The back end's decisions beyond the plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
-    /// First host id of the range that nobody else has, for a root daemon.
+    /// First host id of its private range, for a root daemon.
     pub(crate) first_id: Option<u32>,
     pub(crate) has_image: bool,
     pub(crate) beneath: Beneath,
-    /// Processors to run on, when nothing else holds the limit.
+    /// Processors to run on, if nothing else enforces the limit.
     pub(crate) affinity: Option<u32>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
 }
 
-/// Directories of what a plan names by id, topmost first.
+/// Directories of the layers that a plan names by id, topmost first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beneath {
-    /// Upper directories of snapshots, those that exist.
+    /// Existing upper directories of snapshots.
     pub(crate) root: Vec<PathBuf>,
     /// The same for image `host`.
     pub(crate) usr: Vec<PathBuf>,
@@ -150,7 +151,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let mounts = mounts::place_all(&plan.mounts, ground.ids, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
-        // An image may name a working directory that nothing in it has.
+        // The image's working directory may not exist in it.
         steps.push(Step::MakePath { at: PathBuf::from(&plan.cwd) });
     }
     steps.extend(sealed());
@@ -160,7 +161,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     Cage { name, id_map, owner, layers, mounts, steps, rlimits: decided.rlimits.clone(), internet }
 }
 
-/// The beginning of every cage: namespaces of its own.
+/// The beginning of every cage: its own namespaces.
 pub(crate) fn apart(hostname: &str) -> Vec<Step> {
     vec![
         Step::Unshare {
@@ -185,16 +186,16 @@ pub(crate) fn apart(hostname: &str) -> Vec<Step> {
 const TCP_SOCKET_BYTES: u64 = 64 * 1024;
 /// The most that an unfinished datagram holds.
 const DATAGRAM_BYTES: u64 = 64 * 1024;
-/// The part of a sandbox's memory that internet sockets may take beyond it.
+/// The share of a sandbox's memory that internet sockets may use beyond it.
 const INTERNET_SHARE: u64 = 8;
-/// What they may always take: 64 connections.
+/// Always allowed: enough for 64 connections.
 const MIN_INTERNET_BYTES: u64 = 8 * 1024 * 1024;
 /// The kernel's own default of `net.core.rmem_default`.
 const USUAL_RECEIVE_BUFFER: u64 = 212_992;
 
-/// For a sandbox with so much memory.
+/// The budget for a sandbox with this much memory.
 pub(crate) fn internet_budget(memory_bytes: u64) -> InternetBudget {
-    // The errors that wait in a socket are bounded by its receive buffer.
+    // A socket's waiting errors are bounded by its receive buffer.
     let errors = fs::read_to_string("/proc/sys/net/core/rmem_default").ok();
     let errors = errors.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_RECEIVE_BUFFER);
     InternetBudget {
@@ -204,12 +205,12 @@ pub(crate) fn internet_budget(memory_bytes: u64) -> InternetBudget {
     }
 }
 
-/// What internet sockets may take beyond so much memory.
+/// Bytes that internet sockets may use beyond this much memory.
 pub(crate) fn internet_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / INTERNET_SHARE).max(MIN_INTERNET_BYTES)
 }
 
-/// The end of every cage, once nothing but its root is in reach: no right is left that could change that.
+/// The end of every cage, once only its root is reachable: no right is left that could change that.
 pub(crate) fn sealed() -> [Step; 6] {
     [
         Step::AwaitHandoff,
@@ -239,7 +240,7 @@ fn own_layer(plan: &SandboxPlan, files: &FileNames, has_image: bool) -> HandedLa
     }
 }
 
-/// At the place on the stage that has the same name.
+/// An overlay at the stage's directory of the same name.
 fn overlay(stage: &Path, name: &str, lower: &[PathBuf], own: &Path) -> Step {
     let own = own.join(name);
     Step::Overlay {
@@ -256,7 +257,7 @@ fn mount(what: NewMount, at: MountPath) -> Step {
     Step::Mount { what, at, name: None }
 }
 
-/// One that later steps act in.
+/// A mount that later steps work in.
 fn named_mount(name: MountName, what: NewMount, at: &str) -> Step {
     Step::Mount { what, at: in_root(at), name: Some(name) }
 }
@@ -300,7 +301,7 @@ fn usr_steps(plan: &SandboxPlan, ground: &Ground, lower: &[PathBuf], own: &Path,
         Step::Mask { at: MountPath::new(MountName::Usr, path), missing: Missing::IsFine }
     };
     if has_fixed_usr(plan, ground) {
-        // The mounts beneath must come along; each is covered at once.
+        // The mounts below must come along; each is covered at once.
         let usr = NewMount::Copy { from: PathBuf::from("/usr"), recursive: true, flags: fixed() };
         steps.push(named_mount(MountName::Usr, usr, "usr"));
         steps.extend(ground.usr_mounts.iter().map(|path| mask(path)));
@@ -309,7 +310,7 @@ fn usr_steps(plan: &SandboxPlan, ground: &Ground, lower: &[PathBuf], own: &Path,
         let usr = NewMount::Staged(StagePath::new(&ground.stage, "usr"));
         steps.push(named_mount(MountName::Usr, usr, "usr"));
     }
-    // A sandbox whose own files are in the place of the host's does not see the host's.
+    // A sandbox whose own files replace the host's does not see the host's.
     steps.extend(ground.hidden.iter().map(|path| mask(path)));
     steps.extend(ground.skeleton.bound.iter().map(|from| {
         let at = MountPath::new(MountName::Root, from.strip_prefix("/").unwrap_or(from));
@@ -317,14 +318,14 @@ fn usr_steps(plan: &SandboxPlan, ground: &Ground, lower: &[PathBuf], own: &Path,
     }));
 }
 
-/// Without root the kernel lets nobody lay an overlay over a directory in which the host has mounted something, for that
-/// would show what lies under those mounts. Then `/usr` is shown as it is, read-only.
+/// Without root the kernel does not allow an overlay over a directory that contains mounts of the host, because it
+/// would show what lies under them. Then `/usr` is shown as it is, read-only.
 pub(crate) fn has_fixed_usr(plan: &SandboxPlan, ground: &Ground) -> bool {
     let is_without_root = matches!(ground.ids, Ids::Shared(_));
     plan.rootfs == RootfsPlan::Host && is_without_root && !ground.usr_mounts.is_empty()
 }
 
-/// A path as `/proc/self/mountinfo` writes it.
+/// Unescapes a path of `/proc/self/mountinfo`.
 fn unescaped(path: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
     escapes.iter().fold(path.to_owned(), |path, (escape, meant)| path.replace(escape, meant))
@@ -341,7 +342,7 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, steps: &mut Vec<Step>) {
         let flags = vec![MountFlag::NoSuid, MountFlag::NoDev];
         NewMount::Tmpfs { bytes, mode, flags }
     };
-    // Builds have none: what one instruction puts there, the next one finds.
+    // Builds have none: the next instruction must find what one puts there.
     let tmp = plan.limits.tmp.bytes();
     if tmp > 0 {
         steps.push(mount(tmpfs(tmp, 0o1777), in_root("tmp")));
@@ -354,9 +355,9 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, steps: &mut Vec<Step>) {
     steps.extend(ground.kernel_files.steps());
 }
 
-/// Which settings with passwords exist beneath `/usr` of this host (`/`, but in tests). Asked for every sandbox, since they may
-/// come later than the daemon. By their true places: a link must not be covered, but what it leads to. What a file system
-/// mounted beneath `/usr` has is not seen inside anyway.
+/// The settings with passwords that exist in `/usr` of this host (`/`, except in tests). Checked for every sandbox,
+/// since they may appear later than the daemon. By their real paths: the target of a link must be covered, not the
+/// link. File systems mounted below `/usr` are not visible inside anyway.
 pub(crate) fn hidden_here(host: &Path, usr_mounts: &[PathBuf]) -> Vec<PathBuf> {
     let is_shown =
         |path: &PathBuf| path.starts_with("/usr") && !usr_mounts.iter().any(|mount| path.starts_with(mount));
@@ -370,8 +371,8 @@ pub(crate) fn hidden_here(host: &Path, usr_mounts: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// A directory of the host which is no parent of anything that we need to see, and which the children of the spawner can enter
-/// as strangers. What lies there is hidden from us and cannot be mounted, so first those that hardly anybody mounts.
+/// A host directory that is not a parent of anything we need to see, and that unprivileged children of the spawner can
+/// enter. Its contents are hidden from us and cannot be mounted, so the least-mounted ones come first.
 pub(crate) fn choose_stage(needed: &[&Path]) -> Option<PathBuf> {
     ["/dev/shm", "/boot", "/media", "/mnt", "/srv", "/opt", "/tmp", "/var/tmp", "/run"]
         .map(PathBuf::from)

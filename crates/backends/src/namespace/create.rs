@@ -1,4 +1,4 @@
-//! Making one sandbox, and unmaking it when that fails half-way.
+//! Makes one sandbox, and unmakes it if that fails half-way.
 
 use std::{
     fs, io,
@@ -55,7 +55,7 @@ pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
     steps.chain(handed).chain(cage.steps.iter().map(ToString::to_string)).collect()
 }
 
-/// What making one sandbox took, for `bench` and `doctor`.
+/// The cost of making one sandbox, for `bench` and `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateCosts {
     /// Directories, cgroups, socket: until the request was sent.
@@ -81,7 +81,7 @@ pub(crate) async fn create(
             after: CREATE_TIME,
         })?;
     end_orphans(host, &plan.id).await?;
-    // Not at the moment when there is none; it may still die on us.
+    // Waits while there is none; it may still die on us.
     host.spawner.at_hand().await?;
     let (worker, mut plan) = (Arc::clone(host), plan.clone());
     plan.mounts = host.located(&plan.mounts);
@@ -104,7 +104,7 @@ async fn end_orphans(host: &Host, id: &SandboxId) -> Result<(), BackendError> {
     }
 }
 
-/// Waits until the cage stands and the guest has taken over. What fails is taken back.
+/// Waits until the cage is complete and the guest has taken over. A failure is undone.
 pub(crate) async fn conclude(
     host: &Arc<Host>,
     began: Instant,
@@ -186,7 +186,7 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     send(host, half_made, cage, isolation, &plan.limits, ground.skeleton.name())
 }
 
-/// Has the spawner make the cage, and gives it what the guest needs.
+/// Makes the spawner build the cage, and gives it the guest's descriptors.
 pub(crate) fn send(
     host: &Arc<Host>,
     mut half_made: HalfMade,
@@ -203,7 +203,7 @@ pub(crate) fn send(
     let reply = Arc::new(host.request(&Request::Spawn { cage })?);
     half_made.reply = Some(Arc::clone(&reply));
 
-    // From here on the child builds its cage on another processor, and waits for what follows.
+    // From here on the child builds its cage on another processor, and waits for the rest.
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
     let record = Record { isolation: isolation.clone(), first_id, home: Some(host.home.clone()), skeleton };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
@@ -211,7 +211,7 @@ pub(crate) fn send(
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
     let cgroup = host.means.cgroups.create(id.as_str(), &limits_of(limits)).map_err(error::from_cgroup)?;
     match reply.hand_over(listener.as_fd(), pid_file.as_fd(), &cgroup) {
-        // A child that failed before has said why, which is read next.
+        // A child that failed earlier has reported why, which is read next.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         handed => handed.map_err(super::spawner::gone)?,
     }
@@ -257,7 +257,7 @@ fn check_rootfs(host: &Host, plan: &SandboxPlan, beneath: &Beneath) -> Result<()
     Ok(())
 }
 
-/// A sandbox that was made one way stays that way: its files are where they are.
+/// A sandbox keeps the way it was made: its files are where they are.
 fn decide_disk(host: &Host, plan: &SandboxPlan) -> DiskHold {
     let files = host.files(&plan.id);
     if files.image.exists() {
@@ -282,7 +282,7 @@ fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
     }
 }
 
-/// An earlier life of the sandbox may have left one; its socket and pid are worth nothing now.
+/// An earlier run of the sandbox may have left one; its socket and pid are useless now.
 fn make_run_directory(names: &PlaceNames) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
@@ -304,17 +304,17 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
     Ok(fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.into())
 }
 
-/// Takes back what was made when it is dropped before [`HalfMade::keep`].
+/// Undoes everything if it is dropped before [`HalfMade::keep`].
 pub(crate) struct HalfMade {
     host: Option<Arc<Host>>,
     id: SandboxId,
-    /// The sandbox's own files, or their topmost directory that was not there before.
+    /// The sandbox's own files, or their topmost directory that did not exist before.
     made_files: Option<PathBuf>,
     /// Where the child reports. Its end closes when the child ends, or has become the guest.
     reply: Option<Arc<jail::ReplySocket>>,
     /// The guest, once it reported.
     guest: Option<OwnedFd>,
-    /// Not given back before the child is gone.
+    /// Not released before the child is gone.
     lease: Option<IdLease>,
     /// Nobody makes the same sandbox meanwhile.
     turn: Option<OwnedMutexGuard<()>>,
@@ -364,7 +364,7 @@ impl HalfMade {
         }
     }
 
-    /// Everything that is to be taken back, in a value whose own drop does nothing.
+    /// Moves everything to be undone into a value whose own drop does nothing.
     fn take(&mut self) -> Option<(Arc<Host>, Self)> {
         let host = self.host.take()?;
         let taken = Self {
@@ -379,7 +379,7 @@ impl HalfMade {
         Some((host, taken))
     }
 
-    /// Takes everything back and waits until it is gone, for a while; a child that does not end is waited for behind.
+    /// Undoes everything and waits for that, for a while; a child that does not end is left to the background.
     async fn undo(mut self) {
         if let Some((host, taken)) = self.take() {
             drop(tokio::time::timeout(END_TIME, tokio::spawn(taken.take_back(host))).await);
@@ -395,12 +395,12 @@ impl HalfMade {
         }
     }
 
-    /// Returns when the child is no more, whether it was on its way or the guest already.
+    /// Returns when the child is gone, whether it was still starting or already the guest.
     async fn end_child(&mut self) {
         if let Some(reply) = self.reply.take()
             && self.guest.is_none()
         {
-            // A child that still waits for what its guest needs gives up; one that has it reports, or dies.
+            // A child still waiting for its guest's descriptors gives up; one that has them reports, or dies.
             let _closed = rustix::net::shutdown(&*reply, rustix::net::Shutdown::Write);
             if let Ok((_ready, descriptors)) = receive(reply).await {
                 self.guest = descriptors.into_iter().next();
@@ -438,7 +438,7 @@ impl HalfMade {
         for (name, mode) in own_directories(plan) {
             let directory = files.own.join(name);
             fs::create_dir(&directory)?;
-            // By itself: our mask must not take anything of it.
+            // Set separately: our umask must not remove bits.
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode))?;
         }
         for (name, text) in own_files(&plan.hostname) {
@@ -449,7 +449,8 @@ impl HalfMade {
 }
 
 impl Drop for HalfMade {
-    /// For a request that was given up: nobody waits, so it is taken back behind. A later life of the same sandbox waits.
+    /// For an abandoned request: nobody waits, so it is undone in the background. A later run of the same sandbox
+    /// waits.
     fn drop(&mut self) {
         let Some((host, taken)) = self.take() else { return };
         // Without a runtime the daemon is ending, and the next one sweeps.

@@ -1,5 +1,5 @@
-//! Hard limits on what a sandbox may write to its own files, as root and when asked for by name: a file system of that size
-//! in a file. All others are held by [`super::accounting`].
+//! Hard limits on a sandbox's own files, for root and when requested explicitly: a file system of that size in a file.
+//! All others are enforced by [`super::accounting`].
 
 use std::{
     fs::{self, File},
@@ -17,10 +17,10 @@ use super::{
     skeleton::unique_name,
 };
 
-/// Below this a journal does not fit, or fills the disk.
+/// Below this size a journal does not fit, or fills the disk.
 const SMALLEST_WITH_JOURNAL: ByteSize = ByteSize::mib(64);
 
-/// Whether this host can make file systems of a size, found out once. The error says what is missing.
+/// Whether this host can make file systems of a fixed size, determined once. The error says what is missing.
 pub(crate) fn find_tools() -> Result<PathBuf, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can mount a file system of its own size".to_owned());
@@ -37,8 +37,8 @@ pub(crate) fn find_tools() -> Result<PathBuf, String> {
         .ok_or_else(|| "mkfs.ext4 is not installed (package e2fsprogs)".to_owned())
 }
 
-/// Makes an image with an empty file system of that size: a copy of a template, which is made once and kept in `layers`. There
-/// are only so many of those, whatever sizes callers think of.
+/// Makes an image with an empty file system of that size: a copy of a template, which is made once and kept in
+/// `layers`. Only a limited number is kept, whatever sizes callers invent.
 pub(crate) fn make_image(mkfs: &Path, layers: &Path, size: ByteSize, image: &Path) -> io::Result<()> {
     let template = layers.join(format!("ext4-{}.img", size.bytes()));
     if !template.exists() {
@@ -52,7 +52,7 @@ pub(crate) fn make_image(mkfs: &Path, layers: &Path, size: ByteSize, image: &Pat
             .and_then(|()| format(mkfs, size, &unfinished))
             .and_then(|()| fs::rename(&unfinished, &template));
         if let Err(error) = made {
-            // What a full disk had no room for must not keep what room it has.
+            // A failed attempt must not occupy a full disk.
             let _gone = fs::remove_file(&unfinished);
             return Err(error);
         }
@@ -78,14 +78,14 @@ fn format(mkfs: &Path, size: ByteSize, file: &Path) -> io::Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().chars().take(500).collect::<String>();
-    // It says it this way or that.
+    // It has two ways of saying it.
     if said.contains("No space left on device") || said.contains("short write") {
         return Err(rustix::io::Errno::NOSPC.into());
     }
     Err(io::Error::other(format!("mkfs.ext4 failed: {said}")))
 }
 
-/// Copies what is written in a file and leaves its holes.
+/// Copies a file's data and leaves its holes.
 fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (File::open(from)?, File::create_new(to)?);
     let length = from.metadata()?.len();
@@ -103,7 +103,7 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
             match rustix::fs::copy_file_range(&from, Some(&mut read), &to, Some(&mut written), left) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                // They may lie on two file systems of different kinds.
+                // They may be on two file systems of different kinds.
                 Err(rustix::io::Errno::XDEV | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
                     (&from).seek(io::SeekFrom::Start(read))?;
                     (&to).seek(io::SeekFrom::Start(read))?;
@@ -117,12 +117,12 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the kernel may take to write out and let go of a file system whose last process is gone.
+/// How long the kernel may take to write out and release a file system whose last process is gone.
 const FREE_TIME: Duration = Duration::from_secs(20);
-/// Between two looks. Nothing tells when a loop device lets go of its file.
+/// Pause between two checks. Nothing notifies us when a loop device releases its file.
 const FREE_RETRY: Duration = Duration::from_millis(2);
 
-/// Waits until no earlier life of a sandbox has its image attached, so that the spawner need not. Blocks.
+/// Waits until no earlier run of a sandbox has its image attached, so that the spawner need not. Blocks.
 pub(crate) fn await_free(image: &Path) -> io::Result<()> {
     let began = Instant::now();
     while !jail::is_image_free(image)? {

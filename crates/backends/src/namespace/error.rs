@@ -1,10 +1,10 @@
-//! From what went wrong to what the engine can do about it.
+//! Maps failures to errors by what the engine can do about them.
 
 use std::io;
 
 use sandbox::{BackendError, Next};
 
-/// Errors of the kernel that mean "no more of it", and what there is no more of.
+/// Kernel errors that mean "no more of it", and the exhausted resource.
 fn exhausted(errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
         libc::ENOSPC | libc::EDQUOT => "disk space",
@@ -39,14 +39,14 @@ pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> BackendError
 pub(crate) fn from_failure(what: impl Into<String>, failure: jail::Failure) -> BackendError {
     let what = format!("{}: {failure}", what.into());
     if failure.is_refusal {
-        let hint = "Look at what the sandbox's image or snapshot has in that place, or use another one.";
+        let hint = "Check what the sandbox's image or snapshot has at that path, or use another one.";
         return BackendError::Unsupported { what, next: Some(Next::Advice(hint.to_owned())) };
     }
     let errno = failure.errno;
     sort(what, errno, failure.into())
 }
 
-/// What an archive asks for and cannot have is not ours to mend; all else is the host's.
+/// A refused archive is the caller's problem; everything else is the host's.
 pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> BackendError {
     let what = format!("{}: {failure}", what.into());
     match failure {
@@ -54,7 +54,7 @@ pub(crate) fn from_tree(what: impl Into<String>, failure: trees::Error) -> Backe
             BackendError::Unsupported { what, next: None }
         }
         trees::Error::TooLarge { .. } => {
-            let hint = "Take what is that large or that deep out of it, then try again.";
+            let hint = "Remove the files that are too large or too deep, then try again.";
             BackendError::Exhausted { what, next: Some(Next::Advice(hint.to_owned())) }
         }
         failure => sort(what, failure.errno(), failure.into()),

@@ -1,4 +1,4 @@
-//! The little that this back end says to guests itself: whether one is there and awake, and when its disk is full.
+//! This back end's own few messages to guests: whether one is alive, and when its disk is full.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Host, instance};
 /// A guest on a busy machine answers in milliseconds.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// Reads one frame; `None` when the stream ends or is not to be trusted.
+/// Reads one frame; `None` if the stream ends or cannot be trusted.
 async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<Frame> {
     let mut decoder = Decoder::default();
     loop {
@@ -25,7 +25,7 @@ async fn read_frame(stream: &mut GuestStream, buffer: &mut BytesMut) -> Option<F
     }
 }
 
-/// Whether a guest answers at all, in a version that we speak.
+/// Whether a guest answers at all, in a version that we support.
 pub(crate) async fn greets(host: &Host, id: &SandboxId) -> bool {
     let greeting = async {
         let mut stream = instance::connect(host, id).await.ok()?;
@@ -40,7 +40,7 @@ pub(crate) async fn greeted(stream: &mut GuestStream, buffer: &mut BytesMut) -> 
     hello.agree().is_ok().then_some(hello)
 }
 
-/// Asks a guest for something small. `None` when it does not answer well and soon.
+/// Sends a guest a small request. `None` if it does not answer properly and soon.
 pub(crate) async fn tell(host: &Host, id: &SandboxId, request: &Request) -> Option<Response> {
     let told = async {
         let mut stream = instance::connect(host, id).await.ok()?;

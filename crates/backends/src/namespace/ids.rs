@@ -1,4 +1,4 @@
-//! Host ids for sandboxes of a root daemon: each live one has a range that nothing else has.
+//! Host ids for sandboxes of a root daemon: each live one has a private range.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,19 +7,19 @@ use std::{
 
 use sandbox::SandboxId;
 
-/// Ids of one sandbox: what a Linux system expects, `nobody` (65534) included.
+/// Ids of one sandbox: as many as a Linux system expects, including `nobody` (65534).
 pub(crate) const RANGE: u32 = 65_536;
-/// First and one past the last id that we give out, in ranges. Above what `useradd`, `subuid` and systemd hand out
-/// (systemd's containers end at 0x6fff_ffff), below the ids that some tools take for negative ones near the end.
+/// First and one past the last range that we use. Above the ids of `useradd`, `subuid` and systemd (whose containers
+/// end at 0x6fff_ffff), and below those near the end that some tools take as negative.
 const FIRST: u32 = 0x7000;
 const LAST: u32 = 0xf000;
 
-/// Whether this host id lies in a range that some sandbox may have.
+/// Whether this host id is in a range that some sandbox may have.
 pub(crate) fn is_given_out(id: u32) -> bool {
     (FIRST..LAST).contains(&(id / RANGE))
 }
 
-/// Who has which range.
+/// The ranges in use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdRanges(Arc<Mutex<HashSet<u32>>>);
 
@@ -43,8 +43,8 @@ impl Drop for IdLease {
 }
 
 impl IdRanges {
-    /// Takes a free range. Begins to look at a place that depends on the id, so that daemons which know nothing of each other
-    /// seldom meet. `None`: all are taken.
+    /// Takes a free range. Starts the search at a range that depends on the id, so that independent daemons seldom
+    /// collide. `None`: all are taken.
     pub(crate) fn take(&self, id: &SandboxId) -> Option<IdLease> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = LAST - FIRST;
@@ -57,7 +57,7 @@ impl IdRanges {
         Some(IdLease { ranges: self.clone(), slot })
     }
 
-    /// Takes the range that begins with `first_id`, for a sandbox that has it already.
+    /// Takes the range that begins with `first_id`, for a sandbox that already has it.
     pub(crate) fn take_again(&self, first_id: u32) -> Option<IdLease> {
         let slot = first_id / RANGE;
         let is_ours = first_id.is_multiple_of(RANGE) && (FIRST..LAST).contains(&slot);
@@ -68,7 +68,7 @@ impl IdRanges {
     }
 }
 
-/// Ranges of sandboxes that an earlier daemon left and that nobody has adopted yet: kept until they are adopted or swept.
+/// Ranges of an earlier daemon's sandboxes that are not adopted yet: kept until they are adopted or swept.
 pub(crate) type Inherited = Mutex<HashMap<SandboxId, IdLease>>;
 
 #[cfg(test)]

@@ -31,11 +31,11 @@ pub(crate) struct NamespaceInstance {
     host: Arc<Host>,
     id: SandboxId,
     isolation: Isolation,
-    /// Of the guest, which is process 1 inside: readable once every process of the sandbox is dead.
+    /// Of the guest, process 1 inside: readable once every process of the sandbox is dead.
     pidfd: AsyncFd<OwnedFd>,
-    /// Given back when nothing of the sandbox lives any more.
+    /// Released when nothing of the sandbox is alive any more.
     lease: Mutex<Option<IdLease>>,
-    /// Each measures something, where nothing better holds its limit.
+    /// One for each limit that is enforced by measuring.
     disk_watches: Vec<AbortHandle>,
 }
 
@@ -62,7 +62,7 @@ impl NamespaceInstance {
         Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), disk_watches })
     }
 
-    /// Gives it the range of ids that it runs with.
+    /// Assigns the range of ids that it runs with.
     pub(crate) fn give(&mut self, lease: Option<IdLease>) {
         self.lease = Mutex::new(lease);
     }
@@ -79,7 +79,8 @@ impl NamespaceInstance {
         tokio::task::spawn_blocking(work).await.map_err(error::from_join)?.map_err(error::from_cgroup)
     }
 
-    /// Fills in what no cgroup counts by adding up the processes that the guest sees. Threads and the dead are not in it.
+    /// Fills in values that no cgroup counts by adding up the processes that the guest sees. Threads and the dead are
+    /// not included.
     async fn ask_guest(&self, usage: &mut Usage) {
         let answer = hello::tell(&self.host, &self.id, &Request::Processes).await;
         let Some(Response::Processes { processes }) = answer else { return };
@@ -96,12 +97,12 @@ impl NamespaceInstance {
         }
     }
 
-    /// What stays on the host after the last process, removed without keeping anybody waiting.
+    /// Removes the remaining host resources after the last process, in the background.
     fn clean_behind(&self) {
         self.stop_watching();
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (host, id) = (Arc::clone(&self.host), self.id.clone());
-        // Held while the task is entered, so that it cannot be through before that.
+        // Held while the task is registered, so that it cannot finish before that.
         let mut cleaning = self.host.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
         let task = tokio::task::spawn_blocking(move || {
             clean(&host, &id);
@@ -112,7 +113,7 @@ impl NamespaceInstance {
     }
 }
 
-/// Waits until what an earlier life of the sandbox held is gone: a new one takes the same names.
+/// Waits until the resources of an earlier run of the sandbox are gone: a new one takes the same names.
 pub(crate) async fn wait_for_cleaning(host: &Host, id: &SandboxId) {
     let task = host.cleaning.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     if let Some(task) = task {
@@ -131,7 +132,7 @@ pub(crate) async fn connect(host: &Host, id: &SandboxId) -> Result<GuestStream, 
     socket::connect(id, &host.directories.place(id).socket()).await
 }
 
-/// Removes run directory and cgroups of a sandbox without processes.
+/// Removes the run directory and cgroups of a sandbox without processes.
 pub(crate) fn clean(host: &Host, id: &SandboxId) {
     if let Err(error) = host.means.cgroups.remove(id.as_str()) {
         tracing::warn!(sandbox = %id, %error, "a cgroup stays until the next sweep");
@@ -201,7 +202,8 @@ impl Instance for NamespaceInstance {
     }
 }
 
-/// A handle of the process that wrote this pid file, if it still lives: never of a later process with the same number.
+/// A handle of the process that wrote this pid file, if it is still alive: never of a later process with the same
+/// number.
 pub(crate) fn find_process(pid: i32, start_time: u64) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -209,7 +211,7 @@ pub(crate) fn find_process(pid: i32, start_time: u64) -> Option<OwnedFd> {
     (found == start_time).then_some(handle)
 }
 
-/// The record and the guest of a sandbox that lives and answers.
+/// The record and the guest of a living sandbox that answers.
 async fn find(host: &Host, id: &SandboxId) -> Option<(record::Record, OwnedFd)> {
     let names = host.directories.place(id);
     let record = record::Record::read(&names).ok()?;
@@ -225,7 +227,7 @@ pub(crate) async fn adopt(
 ) -> Result<Option<NamespaceInstance>, BackendError> {
     let id = &plan.id;
     let Some((record, pidfd)) = find(host, id).await else {
-        // Whoever is told that it is gone may start it again.
+        // A caller who is told that it is gone may start it again.
         if let Some(guests) = host.inherited_guests.get(id) {
             orphans::end(guests).await;
         }

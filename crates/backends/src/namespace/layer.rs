@@ -1,4 +1,4 @@
-//! What a sandbox changed, as a layer of an image.
+//! A sandbox's changes as an image layer.
 
 use std::{
     os::fd::{AsFd as _, OwnedFd},
@@ -14,10 +14,10 @@ use super::{
     work::{Answer, Job},
 };
 
-/// In the names of a sandbox's own files, what stands before the path inside.
+/// The prefix of the path inside, in the names of a sandbox's own files.
 const UPPER: &str = "root/upper/";
 
-/// What a layer may have beyond its sandbox's disk: names and the like.
+/// What a layer may have beyond its sandbox's disk: names and so on.
 const HEADROOM: ByteSize = ByteSize::gib(1);
 
 fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
@@ -33,7 +33,7 @@ fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {
 pub(crate) async fn pack(host: &Arc<Host>, plan: &SandboxPlan, archive: OwnedFd) -> Result<(), BackendError> {
     let files = host.files(&plan.id);
     let refused = |what: &str| {
-        let what = format!("what sandbox {} changed cannot become a layer: {what}", plan.id);
+        let what = format!("the changes of sandbox {} cannot become a layer: {what}", plan.id);
         Err(BackendError::Unsupported { what, next: None })
     };
     if plan.rootfs == RootfsPlan::Host {

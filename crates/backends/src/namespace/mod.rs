@@ -52,17 +52,17 @@ use spawner::{Keeper, Preparation, Starter};
 use statement::Means;
 pub use work::worker;
 
-/// For hosts where only the host's nodes can be shown.
+/// For hosts where only the host's own nodes can be shown.
 const SHARED_DEVICES: &str = "/dev/null and the other devices are the host's own files: programs here, on the host and in \
     other sandboxes can lock them and watch when they are opened.";
-/// Times that a request is sent which nobody lives to answer.
+/// How often a request is repeated if its worker dies.
 const MAX_ASKS: u32 = 10;
 
 /// Makes sandboxes on this machine, as root or as an ordinary user.
 #[derive(Debug)]
 pub struct NamespaceBackend(Arc<Host>);
 
-/// What all sandboxes of this daemon share.
+/// The state that all sandboxes of this daemon share.
 #[derive(Debug)]
 pub(crate) struct Host {
     directories: Directories,
@@ -70,26 +70,27 @@ pub(crate) struct Host {
     home: String,
     spawner: Keeper,
     ground: Ground,
-    /// The layer of image `host`, once it is there. Made behind the start; whoever needs it earlier waits.
+    /// The layer of image `host`, once it exists. Made in the background at the start; earlier users wait.
     skeleton: Mutex<Option<Skeleton>>,
     means: Means,
     /// `mkfs.ext4`, or why there can be no hard disk limits.
     disk_tools: Result<PathBuf, String>,
     ranges: ids::IdRanges,
     inherited: ids::Inherited,
-    /// Guests that lived when we began. One that is not adopted is ended before its sandbox gets another.
+    /// Guests alive when we started. One that is not adopted is ended before its sandbox gets another.
     inherited_guests: orphans::Guests,
-    /// Sandboxes that have ended and whose traces are being removed.
+    /// Ended sandboxes whose resources are being removed.
     cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
-    /// Sandboxes that are being made, or unmade after that was given up: one at a time for each id.
+    /// Sandboxes that are being made, or unmade after a cancel: one at a time for each id.
     making: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl NamespaceBackend {
-    /// Starts a spawner and prepares it; the layer of image `host` follows behind. Nothing of sandboxes that live already is
-    /// touched. `open_files`: the soft limit that sandboxes are born with; ours where absent.
+    /// Starts a spawner and prepares it; the layer of image `host` follows in the background. Living sandboxes are not
+    /// touched. `open_files`: the soft limit of new sandboxes; ours if absent.
     ///
-    /// The program must call [`jail::run_spawner_role`] first in `main`, and the caller must be the only one to use the home.
+    /// The program must call [`jail::run_spawner_role`] first in `main`, and the caller must be the only user of the
+    /// home.
     pub async fn new(directories: Directories, open_files: Option<u64>) -> Result<Self, BackendError> {
         let prepare = move || {
             let remains = remains::find(&directories);
@@ -110,7 +111,7 @@ impl NamespaceBackend {
         create::explain(&self.0, plan)
     }
 
-    /// As [`Backend::create`], and tells what it took.
+    /// Like [`Backend::create`], and reports its cost.
     pub async fn create_measured(
         &self,
         plan: &SandboxPlan,
@@ -129,7 +130,7 @@ impl Host {
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
         let starter = Starter { lock: directories.spawner_lock(), open_files };
-        // It begins while we look around.
+        // It starts while we look around.
         let spawner = starter.start()?;
         for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
             spread(directory);
@@ -208,7 +209,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The layer of image `host`; made by the first who asks, while the others wait.
+    /// The layer of image `host`; the first caller makes it while the others wait.
     fn skeleton(&self) -> Result<Skeleton, BackendError> {
         let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(skeleton) = &*made {
@@ -223,13 +224,13 @@ impl Host {
         Ok(made.insert(skeleton).clone())
     }
 
-    /// What cages of image `host` are built on. May block while the layer of that is made.
+    /// The ground for cages of image `host`. May block while its layer is made.
     fn ground(&self) -> Result<Ground, BackendError> {
         let hidden = cage::hidden_here(Path::new("/"), &self.ground.usr_mounts);
         Ok(Ground { skeleton: self.skeleton()?, hidden, ..self.ground_of_others() })
     }
 
-    /// What cages of other images are built on.
+    /// The ground for cages of other images.
     fn ground_of_others(&self) -> Ground {
         Ground { kernel_files: KernelFiles::here(), ..self.ground.clone() }
     }
@@ -238,7 +239,7 @@ impl Host {
         FileNames::of(&self.directories.sandbox(id))
     }
 
-    /// One part of snapshots, of those that have it.
+    /// One part of each snapshot that has it.
     fn uppers(&self, snapshots: &[SnapshotId], part: &str) -> Vec<PathBuf> {
         let uppers = snapshots.iter().map(|id| self.directories.tree(id).join(part).join("upper"));
         uppers.filter(|upper| upper.is_dir()).collect()
@@ -289,7 +290,7 @@ impl Host {
         self.spawner.now()?.request(request, &[]).map_err(spawner::gone)
     }
 
-    /// Takes the id ranges of every sandbox that an earlier daemon left, before any new one is given out.
+    /// Takes the id ranges of every sandbox of an earlier daemon, before any new one is given out.
     fn inherit_ranges(&self) {
         let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
         for id in sweep::ids_in(&self.directories.run) {
@@ -301,8 +302,8 @@ impl Host {
         }
     }
 
-    /// Asks the spawner for something that may be done twice, and waits for the answer without holding a thread. When whoever
-    /// works on it dies, the next one is asked.
+    /// Sends the spawner a repeatable request, and waits for the answer without holding a thread. If the worker dies,
+    /// the next one is asked.
     async fn ask(&self, request: &Request) -> Result<Reply, BackendError> {
         let mut n_tries = 1;
         loop {
@@ -323,20 +324,20 @@ impl Host {
     }
 }
 
-/// What need not be done before the daemon serves: the layer of image `host`, and then clearing away what earlier work left.
+/// Work that can wait until the daemon serves: the layer of image `host`, and then the removal of leftovers.
 async fn finish(host: Arc<Host>, remains: Vec<PathBuf>) {
     let worker = Arc::clone(&host);
     let in_use = match tokio::task::spawn_blocking(move || worker.skeleton()).await {
         Ok(Ok(skeleton)) => skeleton.directory,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "image host could not be prepared; tried again when it is needed");
+            tracing::warn!(%error, "image host could not be prepared; will retry when it is needed");
             return;
         }
         Err(_shutting_down) => return,
     };
     for path in remains.into_iter().filter(|path| !in_use.starts_with(path)) {
         if let Err(error) = host.remove(path).await {
-            tracing::warn!(%error, "what was left of earlier work stays");
+            tracing::warn!(%error, "leftovers of earlier work stay");
         }
     }
 }
@@ -371,9 +372,9 @@ fn make_private(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Tells ext4 that the directories in here have nothing to do with each other, so that it puts them far apart. Otherwise
-/// sandboxes come and go in one corner of the disk, and an ext4 without journal looks at every inode that was freed there in
-/// the last minutes before it takes one (0.4 ms for each new file, seen). Other file systems ignore it.
+/// Tells ext4 that the directories in here are unrelated, so that it puts them far apart. Otherwise sandboxes come and
+/// go in one corner of the disk, and an ext4 without a journal checks every inode that was freed there in the last
+/// minutes before it takes one (0.4 ms for each new file, measured). Other file systems ignore it.
 fn spread(directory: &Path) {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     if let Ok(opened) = rustix::fs::open(directory, flags, rustix::fs::Mode::empty())

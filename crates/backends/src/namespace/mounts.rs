@@ -1,4 +1,4 @@
-//! What a plan mounts, as steps of its cage.
+//! The mounts of a plan, as steps of its cage.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use sandbox::{MountOrigin, MountPlan, Next};
 
 use super::cage::{Ground, Ids};
 
-/// As `/tmp`: everybody may write to it.
+/// Like `/tmp`: everybody may write to it.
 const TMPFS_MODE: u32 = 0o1777;
 
-/// Puts every mount of the plan in its place. Those that come from the host are opened by the spawner.
+/// Adds a step for every mount of the plan. The spawner opens those from the host.
 pub(crate) fn place_all(mounts: &[MountPlan], ids: Ids, steps: &mut Vec<Step>) -> Vec<HandedMount> {
     let mut all = Vec::new();
     for mount in mounts {
@@ -35,11 +35,11 @@ fn flags(mount: &MountPlan) -> Vec<MountFlag> {
     flags
 }
 
-/// What the spawner opens; `None` for a tmpfs, which the child makes, and for a volume that was not located.
+/// The mount for the spawner to open; `None` for a tmpfs, which the child makes, and for a volume that was not located.
 pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> Option<HandedMount> {
     let (origin, identity) = match origin {
         MountOrigin::Path { path, identity } => {
-            // Without root the kernel shows a directory only with what is mounted beneath it. Volumes have nothing there.
+            // Without root the kernel shows a directory only with its submounts. Volumes have none.
             let recursive = identity.is_some();
             (jail::MountOrigin::Path { path: path.clone(), recursive }, identity)
         }
@@ -52,13 +52,13 @@ pub(crate) fn handed(origin: &MountOrigin, ids: Ids, flags: Vec<MountFlag>) -> O
     Some(HandedMount { origin, identity, is_mapped: ids == Ids::OwnRange, flags })
 }
 
-/// Why a path of the host cannot be shown to any sandbox. Links lead there as well as names do.
+/// Why a host path cannot be shown to any sandbox. Links lead there as well as names do.
 pub(crate) fn why_hidden(path: &Path, ground: &Ground) -> Option<String> {
     let is_hidden = path.canonicalize().as_deref().unwrap_or(path).starts_with(&ground.stage);
     is_hidden.then(|| format!("sandboxes are put together over {}, which hides it", ground.stage.display()))
 }
 
-/// Why a mount cannot be had on this host, found before anything is made.
+/// Refuses a mount that this host cannot provide, before anything is made.
 pub(crate) fn check(
     mounts: &[MountPlan],
     ground: &Ground,

@@ -1,4 +1,4 @@
-//! What is derived from a sandbox's id, so that everything of it can be found again from the id alone.
+//! Names derived from a sandbox's id, so that everything of it can be found from the id alone.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl Directories {
         self.home.join("snapshots")
     }
 
-    /// What a snapshot holds: `root/upper`, and for image `host` `usr/upper`.
+    /// The content of a snapshot: `root/upper`, and for image `host` `usr/upper`.
     pub(crate) fn tree(&self, id: &SnapshotId) -> PathBuf {
         self.snapshots().join(id.as_str()).join("tree")
     }
@@ -31,7 +31,7 @@ impl Directories {
         self.home.join("sandboxes")
     }
 
-    /// The sandbox's own files, and what the daemon keeps of it beside them.
+    /// The sandbox's own files, and the daemon's files about it.
     pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
         self.sandboxes().join(id.as_str())
     }
@@ -44,13 +44,13 @@ impl Directories {
         self.volumes().join(id.as_str())
     }
 
-    /// Held locked by the spawner and everything it has under way.
+    /// Locked by the spawner and all its work in progress.
     pub(crate) fn spawner_lock(&self) -> PathBuf {
         self.home.join("spawner.lock")
     }
 
-    /// Name of the cgroup above all sandboxes of this home, and the mark of their guests: a second daemon with another home
-    /// has another.
+    /// Name of the cgroup above all sandboxes of this home, and the mark of their guests: a second daemon with another
+    /// home has another.
     pub(crate) fn cgroup_parent(&self) -> String {
         let home = self.home.canonicalize().unwrap_or_else(|_missing| self.home.clone());
         format!("warren-{:016x}", fnv1a(home.as_os_str().as_encoded_bytes()))
@@ -61,7 +61,8 @@ impl Directories {
     }
 }
 
-/// The hash FNV-1a of 64 bits. The standard library's may change with its version, and a later daemon must find the same name.
+/// The hash FNV-1a of 64 bits. The standard library's may change with its version, and a later daemon must find the
+/// same name.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -84,7 +85,7 @@ impl PlaceNames {
         self.run.join("pid")
     }
 
-    /// What a later daemon must know; see [`super::record::Record`].
+    /// Facts for a later daemon; see [`super::record::Record`].
     pub(crate) fn record(&self) -> PathBuf {
         self.run.join("place.json")
     }
@@ -93,9 +94,9 @@ impl PlaceNames {
 /// The sandbox's own files, below its directory.
 #[derive(Debug, Clone)]
 pub(crate) struct FileNames {
-    /// Everything that is mounted inside, and nothing else (the logs lie beside it).
+    /// Everything that is mounted inside, and nothing else (the logs are beside it).
     pub(crate) own: PathBuf,
-    /// A file system of a fixed size, instead of `own`.
+    /// A file system of a fixed size, in place of `own`.
     pub(crate) image: PathBuf,
 }
 
@@ -105,8 +106,8 @@ impl FileNames {
     }
 }
 
-/// Below `own`, or at the top of the image, with their modes: layers of `/` and, for image `host`, of `/usr`. The last one is
-/// made last.
+/// Below `own`, or at the top of the image, with their modes: layers of `/` and, for image `host`, of `/usr`. The last
+/// one is made last.
 pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
     let plain = |name: &str| (name.to_owned(), 0o755);
     if plan.rootfs == RootfsPlan::Host {
@@ -114,13 +115,13 @@ pub(crate) fn own_directories(plan: &SandboxPlan) -> Vec<(String, u32)> {
         return names.map(plain).to_vec();
     }
     let mut directories = ["root", "root/upper"].map(plain).to_vec();
-    // An image may lack what something is mounted on, or have a link there that leads who knows where: ours is above it.
+    // An image may lack a mount point, or have a link there that leads anywhere: ours is above it.
     directories.extend(MOUNT_POINTS.map(|(name, mode)| (format!("root/upper/{name}"), mode)));
     directories.push(plain("root/work"));
     directories
 }
 
-/// Directories of the image of a plan, the topmost first; none where it has no image. May block.
+/// Directories of a plan's image, the topmost first; none if it has no image. May block.
 pub(crate) fn image_layers(home: &Path, plan: &SandboxPlan) -> Result<Vec<PathBuf>, BackendError> {
     let digest = plan.image_digest.as_deref().filter(|_| plan.rootfs == RootfsPlan::Image);
     let Some(digest) = digest else { return Ok(Vec::new()) };
@@ -130,11 +131,11 @@ pub(crate) fn image_layers(home: &Path, plan: &SandboxPlan) -> Result<Vec<PathBu
         .map_err(|error| BackendError::failed(format!("image {digest} cannot be used: {error}"), error))
 }
 
-/// What is mounted on in every image.
+/// Mount points in every image.
 pub(crate) const MOUNT_POINTS: [(&str, u32); 6] =
     [("etc", 0o755), ("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("run", 0o755), ("tmp", 0o1777)];
 
-/// What a new sandbox has of its own from the start: its name, so that programs which look themselves up find something.
+/// A new sandbox's own files: its name, so that programs that look themselves up find something.
 pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
     let hosts = format!("127.0.0.1\tlocalhost {hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     vec![
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_name_of_the_cgroup_never_changes() {
-        // Values that were published with the algorithm.
+        // Values published with the algorithm.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
         let home = PathBuf::from("/no/such/home-of-warren");

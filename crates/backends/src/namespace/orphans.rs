@@ -1,9 +1,9 @@
-//! Guests that live though no file tells of them: found from the kernel's side and ended.
+//! Living guests that no file records: found through the kernel and ended.
 
 use std::collections::HashMap;
 
 use jail::{
-    Standing,
+    ProcessOwner,
     cgroup::{Cgroups, Version},
 };
 use rustix::process::geteuid;
@@ -14,10 +14,10 @@ use super::{ids, instance, sweep};
 /// Pids and start times of guests, by sandbox. There is one for each, unless something went wrong.
 pub(crate) type Guests = HashMap<SandboxId, Vec<(i32, u64)>>;
 
-/// All guests with this mark that live now.
+/// All living guests with this mark.
 pub(crate) fn find(mark: &str, cgroups: &Cgroups) -> Guests {
     let mut guests = Guests::new();
-    for guest in jail::find_guests(mark, |standing| is_ours(standing, mark, cgroups)) {
+    for guest in jail::find_guests(mark, |owner| is_ours(owner, mark, cgroups)) {
         if let Ok(id) = guest.name.parse() {
             guests.entry(id).or_default().push((guest.pid, guest.start_time));
         }
@@ -25,15 +25,15 @@ pub(crate) fn find(mark: &str, cgroups: &Cgroups) -> Guests {
     guests
 }
 
-/// Whether a process that looks like a guest of ours can be one: nobody else puts processes into our cgroups, or runs
-/// them as our users.
-fn is_ours(standing: &Standing, mark: &str, cgroups: &Cgroups) -> bool {
+/// Whether a process that looks like our guest can be one: nobody else puts processes into our cgroups, or runs them as
+/// our users.
+fn is_ours(owner: &ProcessOwner, mark: &str, cgroups: &Cgroups) -> bool {
     if cgroups.version() != Version::None {
         let group = format!("/{mark}/");
-        return standing.cgroups.lines().any(|line| line.contains(&group));
+        return owner.cgroups.lines().any(|line| line.contains(&group));
     }
     let own = geteuid().as_raw();
-    standing.user == own || (own == 0 && ids::is_given_out(standing.user))
+    owner.user == own || (own == 0 && ids::is_given_out(owner.user))
 }
 
 /// Kills these guests and waits for their end.

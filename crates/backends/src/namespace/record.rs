@@ -1,4 +1,4 @@
-//! What a later daemon must know of a live sandbox: a small file in its run directory.
+//! The facts of a live sandbox for a later daemon: a small file in its run directory.
 
 use std::{fs, io, path::Path};
 
@@ -11,12 +11,13 @@ use super::names::PlaceNames;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     pub(crate) isolation: Isolation,
-    /// First host id of its range, where it has one.
+    /// First host id of its range, if it has one.
     pub(crate) first_id: Option<u32>,
-    /// Of the daemon that made it, as [`super::names::Directories`] tells it: another with the same run directory leaves it alone.
+    /// Of the daemon that made it, as in [`super::names::Directories`]: another with the same run directory leaves it
+    /// alone.
     #[serde(default)]
     pub(crate) home: Option<String>,
-    /// The layer that lies beneath it, which must stay as long as it lives.
+    /// The layer beneath it, which must stay as long as it lives.
     #[serde(default)]
     pub(crate) skeleton: Option<String>,
 }

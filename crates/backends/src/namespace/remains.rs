@@ -1,4 +1,4 @@
-//! What work that was cut short left in the home, and layers that nobody needs any more.
+//! Leftovers of interrupted work in the home, and unused layers.
 
 use std::{
     collections::BTreeSet,
@@ -11,12 +11,12 @@ use sandbox::BackendKind;
 
 use super::{Directories, record::Record, sweep};
 
-/// Templates of disk images that are kept, the newest.
+/// The newest templates of disk images that are kept.
 pub(crate) const KEPT_TEMPLATES: usize = 8;
-/// Layers of image `host` that are kept besides those in use, the newest.
+/// The newest layers of image `host` that are kept besides those in use.
 const KEPT_SKELETONS: usize = 4;
 
-/// Finds them at the start, before anything new is begun: what is begun later is never in the list.
+/// Finds them at the start, before anything new is begun: later work is never in the list.
 pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
     let (sandboxes, layers) = (directories.sandboxes(), directories.layers());
     let mut found = named(&sandboxes, ".deep-");
@@ -40,16 +40,16 @@ pub(crate) fn n_templates(layers: &Path) -> usize {
     named(layers, "ext4-").len()
 }
 
-/// The layers beneath live sandboxes. `None`: one does not tell, so any may be in use.
+/// The layers beneath live sandboxes. `None`: one sandbox does not say, so any may be in use.
 fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
-    // Those of runtimes are beneath sandboxes too.
+    // Sandboxes of runtimes use them too.
     let runs = [BackendKind::Oci, BackendKind::Gvisor].map(|kind| directories.run.join(kind.as_str()));
     let all = runs
         .into_iter()
         .chain([directories.run.clone()])
         .map(|run| Directories { run, ..directories.clone() });
     let places = all.flat_map(|found| sweep::ids_in(&found.run).into_iter().map(move |id| found.place(&id)));
-    // What is left of the dead holds on to nothing.
+    // Dead sandboxes use nothing.
     places.filter(sweep::lives).map(|place| Record::read(&place).ok()?.skeleton).collect()
 }
 
@@ -109,13 +109,13 @@ mod tests {
         }
         let oldest = directories.layers().join("host-0");
         assert_eq!(find(&directories), [oldest.as_path()]);
-        // As a removal that was cut short leaves it: nothing tells which layer it had.
+        // As left by an interrupted removal: nothing says which layer it had.
         let names = directories.place(&sandbox::SandboxId::from_random([7; 8]));
         fs::create_dir_all(&names.run).unwrap();
         assert_eq!(find(&directories), [oldest.as_path()]);
         fs::write(names.pid(), "1 1\n").unwrap();
         assert_eq!(find(&directories), [oldest.as_path()]);
-        // One that lives may have any.
+        // A living one may use any.
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (pid, start_time) = jail::parse_stat(&stat).unwrap();
         fs::write(names.pid(), format!("{pid} {start_time}\n")).unwrap();

@@ -1,7 +1,7 @@
 //! The lowest layer of image `host`: a fresh root with a fresh `/etc`, made once for each state of the host.
 //!
-//! Programs come from the host's `/usr`, which is laid over it when a sandbox is made. From the host's `/etc` comes only what
-//! programs need to run and everybody may read; nothing of it names a user, a host or a secret.
+//! Programs come from the host's `/usr`, which is laid over it when a sandbox is made. The host's `/etc` contributes
+//! only files that programs need to run and everybody may read; none of them names a user, a host or a secret.
 
 mod dpkg;
 
@@ -15,11 +15,11 @@ use std::{
     time::SystemTime,
 };
 
-/// Grows when what is written below changes, so that old layers are not taken for new ones.
+/// Increased when the content below changes, so that old layers are not reused.
 const FORMAT: u32 = 4;
-/// Most entries taken from the host's `/etc`: a few hundred certificates and links are usual.
+/// Most entries copied from the host's `/etc`: a few hundred certificates and links are usual.
 const MAX_COPIED: usize = 20_000;
-/// Largest file taken from the host's `/etc`.
+/// Largest file copied from the host's `/etc`.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// How deep the directories of `/usr`, and of `/usr/local`, become our own for daemons without root.
@@ -27,7 +27,7 @@ const USR_DEPTH: usize = 2;
 const USR_LOCAL_DEPTH: usize = 5;
 const MAX_USR_DIRECTORIES: usize = 4096;
 
-/// What is copied from the host's `/etc`, where it is there. Directories come whole.
+/// What is copied from the host's `/etc`, if it exists. Directories are copied whole.
 const COPIED: &[&str] = &[
     // The dynamic linker.
     "ld.so.cache",
@@ -54,7 +54,7 @@ const COPIED: &[&str] = &[
     "xattr.conf",
     "locale.alias",
     "shells",
-    // What system this is.
+    // The identity of the system.
     "os-release",
     "debian_version",
     "lsb-release",
@@ -79,7 +79,7 @@ const COPIED: &[&str] = &[
     "manpath.config",
     // Debian's matplotlib cannot be imported without it.
     "matplotlibrc",
-    // What maintainer scripts of packages look at. Never `apt/auth.conf` and `apt/apt.conf`, which may hold passwords.
+    // What maintainer scripts of packages read. Never `apt/auth.conf` and `apt/apt.conf`, which may contain passwords.
     "dpkg",
     "debconf.conf",
     "adduser.conf",
@@ -91,7 +91,7 @@ const COPIED: &[&str] = &[
     "apt/keyrings",
 ];
 
-/// The same for names that carry a version.
+/// The same for names with a version.
 const COPIED_PREFIXES: &[&str] = &["python3", "java-"];
 
 const DIRECTORIES: &[(&str, u32)] = &[
@@ -168,7 +168,7 @@ const GROUPS: &[(&str, u32)] = &[
     ("nogroup", 65534),
 ];
 
-/// Files with a text of our own.
+/// Files with our own text.
 const TEXTS: &[(&str, &str)] = &[
     ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"),
     ("etc/hostname", "sandbox\n"),
@@ -204,21 +204,21 @@ const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Skeleton {
     pub(crate) directory: PathBuf,
-    /// The directories of the host's `/usr`, empty and our own, to lie over it where we are not root: files can then be added
-    /// and removed in them, which their true owner would not let us do.
+    /// The directories of the host's `/usr`, empty and our own, to lie over it if we are not root: files can then be
+    /// added and removed in them, which their real owner would prevent.
     pub(crate) usr: Option<PathBuf>,
-    /// Directories of the host's root that are no links into `/usr`, to be shown read-only.
+    /// Directories of the host's root that are not links into `/usr`, to be shown read-only.
     pub(crate) bound: Vec<PathBuf>,
 }
 
 impl Skeleton {
-    /// Of its directory in `layers`.
+    /// Name of its directory in `layers`.
     pub(crate) fn name(&self) -> Option<String> {
         Some(self.directory.parent()?.file_name()?.to_str()?.to_owned())
     }
 }
 
-/// Whose ids the daemon can show as its own.
+/// Whose ids the daemon can map to its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The host's, so that its `/usr` belongs to root inside.
@@ -227,7 +227,7 @@ pub(crate) enum Owner {
     User,
 }
 
-/// Finds the skeleton for the host as it is now, or makes it. `layers`: where it is kept.
+/// Finds the skeleton for the current state of the host, or makes it. `layers`: where it is kept.
 pub(crate) fn prepare(layers: &Path, owner: Owner) -> io::Result<Skeleton> {
     prepare_from(Path::new("/"), layers, owner)
 }
@@ -266,7 +266,7 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
             fs::create_dir_all(unfinished.join("usr").join(path))?;
         }
         match fs::rename(&unfinished, &layer) {
-            // Another daemon of the same home was quicker.
+            // Another daemon of the same home was faster.
             Err(_) if layer.exists() => fs::remove_dir_all(&unfinished)?,
             renamed => renamed?,
         }
@@ -275,13 +275,13 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
     Ok(Skeleton { directory, usr, bound })
 }
 
-/// Names at the host's root that stand for the same name in `/usr`.
+/// Names at the host's root that mean the same name in `/usr`.
 fn merged(host: &Path) -> Vec<&'static str> {
     let is_link = |name: &&str| fs::read_link(host.join(name)).is_ok();
     MERGED.iter().copied().filter(is_link).collect()
 }
 
-/// Directories of `/usr` by their paths below it, parents first: those that programs are installed into.
+/// Directories of `/usr` that programs are installed into, by their paths below it, parents first.
 fn gather_directories(usr: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let deepest = if below.starts_with("local") { USR_LOCAL_DEPTH } else { USR_DEPTH };
     if depth >= deepest {
@@ -303,7 +303,7 @@ fn gather_directories(usr: &Path, below: &Path, depth: usize, found: &mut Vec<Pa
     }
 }
 
-/// A name that nothing unfinished of this or an earlier daemon has.
+/// A name that no unfinished directory of this or an earlier daemon has.
 pub(crate) fn unique_name() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{:?}-{now}", std::process::id(), std::thread::current().id())
@@ -315,7 +315,7 @@ fn tempdir_in(layers: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// One entry of the host's `/etc` that will be copied, by its path below `/etc`.
+/// One entry of the host's `/etc` to be copied, by its path below `/etc`.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
@@ -359,7 +359,7 @@ fn gather(etc: &Path, path: PathBuf, found: &mut Vec<Source>) -> io::Result<()> 
     Ok(())
 }
 
-/// Changes when anything that goes into the skeleton changed.
+/// Changes when anything that goes into the skeleton changes.
 fn fingerprint(host: &Path, sources: &[Source], usr: &[PathBuf], packages: Option<u64>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (FORMAT, USERS, GROUPS, TEXTS, LINKS, DIRECTORIES, usr, packages).hash(&mut hasher);
@@ -400,7 +400,7 @@ fn build(host: &Path, sources: &[Source], root: &Path) -> io::Result<()> {
     give_home(&root.join("home/sandbox"))
 }
 
-/// Only root can give a directory away; without root inside ids are few anyway, and everybody inside may use it.
+/// Only root can give a directory away; without root there are few ids inside anyway, and everybody inside may use it.
 fn give_home(home: &Path) -> io::Result<()> {
     std::os::unix::fs::chown(home, Some(1000), Some(1000)).or_else(|_denied| set_mode(home, 0o777))
 }
@@ -414,7 +414,7 @@ fn copy(from: &Path, source: &Source, to: &Path) -> io::Result<()> {
         fs::create_dir_all(&to)?;
         set_mode(&to, 0o755)
     } else if fs::symlink_metadata(&to).is_ok() {
-        // A directory of our own. A link of the host in its place could lead what is written there out of the layer.
+        // A directory of our own. A link of the host in its place could redirect writes out of the layer.
         Ok(())
     } else if source.metadata.is_symlink() {
         symlink(fs::read_link(&from)?, &to)

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 use super::error;
 
-/// Longest path that fits a Unix socket's address, its end mark not counted.
+/// Longest path that fits into a Unix socket's address, without its terminator.
 const MAX_SOCKET_PATH: usize = 107;
 
 /// A path short enough to bind or connect to, for as long as this lives.
@@ -27,7 +27,7 @@ impl Reachable {
     }
 }
 
-/// Goes through an open directory when the path itself is too long.
+/// Goes through an open directory if the path itself is too long.
 pub(crate) fn reachable(path: &Path) -> io::Result<Reachable> {
     if path.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(Reachable { path: path.to_owned(), _directory: None });

@@ -1,4 +1,4 @@
-//! The spawner of this back end: fenced off from an earlier daemon's by a lock, and started again when it dies.
+//! The spawner of this back end: a lock fences off an earlier daemon's, and it is restarted when it dies.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -19,15 +19,15 @@ use tokio::{sync::watch, task::AbortHandle};
 
 use super::{error, instance, record, watched};
 
-/// How long a dead daemon's spawner may take to end by itself before it is killed. It ends after the request at hand.
+/// How long a dead daemon's spawner may take to end by itself before it is killed. It ends after the current request.
 const FENCE_TIME: Duration = Duration::from_secs(5);
-/// How long it may take to die: one in the middle of disk work dies when that is done.
+/// How long it may take to die: in the middle of disk work it dies when that is done.
 const KILL_TIME: Duration = Duration::from_secs(10);
-/// Between two tries to take the lock. A lock cannot be waited for with a time limit.
+/// Pause between two attempts to take the lock. A lock cannot be awaited with a time limit.
 const LOCK_RETRY: Duration = Duration::from_millis(2);
-/// How long a request waits while a spawner that died is replaced.
+/// How long a request waits while a dead spawner is replaced.
 const REPLACE_TIME: Duration = Duration::from_secs(20);
-/// Between two looks for the new spawner, on a thread that may block.
+/// Pause between two checks for the new spawner, on a thread that may block.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How soon after a broken connection the death of a spawner is noticed.
 const NOTICE_TIME: Duration = Duration::from_millis(200);
@@ -38,17 +38,17 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Longest note in the lock: a pid and a start time.
 const MAX_NOTE_BYTES: u64 = 64;
 
-/// What every spawner of this daemon is started with.
+/// How every spawner of this daemon is started.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    /// Held by the spawner and by everything that it has under way.
+    /// Held by the spawner and all its work in progress.
     pub(crate) lock: PathBuf,
-    /// Soft limit of open files that sandboxes are born with.
+    /// Soft limit of open files for sandboxes.
     pub(crate) open_files: Option<u64>,
 }
 
 impl Starter {
-    /// Starts a spawner as soon as nothing of an earlier one is under way any more. Blocks.
+    /// Starts a spawner as soon as an earlier one has no work in progress any more. Blocks.
     pub(crate) fn start(&self) -> Result<SpawnerHandle, BackendError> {
         let failed = |error| error::from_io(format!("could not lock {}", self.lock.display()), error);
         let lock = self.take_lock().map_err(failed)?;
@@ -89,7 +89,7 @@ fn lock_within(file: &File, time: Duration) -> io::Result<bool> {
     }
 }
 
-/// Which spawner has the lock, so that the next daemon can end one that hangs. The lock counts; the note may be missing.
+/// Notes the lock's spawner, so that the next daemon can end one that hangs. The lock counts; the note may be missing.
 fn write_note(mut file: &File, pid: i32) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     if let Some((pid, start_time)) = jail::parse_stat(&stat) {
@@ -105,7 +105,7 @@ fn holder(file: &File) -> Option<(i32, OwnedFd)> {
     Some((pid, instance::find_process(pid, start_time)?))
 }
 
-/// What every spawner is told before its first cage.
+/// The message to every spawner before its first cage.
 #[derive(Debug)]
 pub(crate) struct Preparation {
     pub(crate) request: Request,
@@ -113,7 +113,7 @@ pub(crate) struct Preparation {
 }
 
 impl Preparation {
-    /// Sends it; the answer tells what sandboxes can have.
+    /// Sends it; the answer says what sandboxes can have.
     pub(crate) fn send(&self, spawner: &SpawnerHandle) -> Result<jail::ReplySocket, BackendError> {
         let guests = self.cgroups.guest_files().map_err(error::from_cgroup)?;
         let beside: Vec<_> = guests.iter().map(OwnedFd::as_fd).collect();
@@ -121,7 +121,7 @@ impl Preparation {
     }
 }
 
-/// Keeps a spawner at hand. Ends with the back end, which lets go of its spawner in good order.
+/// Keeps a spawner available. Ends with the back end, which releases its spawner cleanly.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     /// Absent while another is being started.
@@ -145,7 +145,7 @@ impl Keeper {
         self.now.borrow().clone().ok_or_else(away)
     }
 
-    /// The spawner; waits while a new one is on its way.
+    /// The spawner; waits while a new one is being started.
     pub(crate) async fn at_hand(&self) -> Result<Arc<SpawnerHandle>, BackendError> {
         let mut now = self.now.clone();
         let found = tokio::time::timeout(REPLACE_TIME, now.wait_for(Option::is_some)).await;
@@ -153,7 +153,7 @@ impl Keeper {
         found.clone().ok_or_else(away)
     }
 
-    /// As [`Self::at_hand`], on a thread that may block.
+    /// Like [`Self::at_hand`], on a thread that may block.
     pub(crate) fn wait(&self) -> Result<Arc<SpawnerHandle>, BackendError> {
         let began = Instant::now();
         loop {
@@ -164,7 +164,7 @@ impl Keeper {
         }
     }
 
-    /// Returns when this spawner is not the one at hand any more, or seems to live.
+    /// Returns when this spawner has been replaced, or seems to be alive.
     pub(crate) async fn lost(&self, spawner: &Arc<SpawnerHandle>) {
         let mut now = self.now.clone();
         let is_other =
@@ -235,7 +235,7 @@ async fn start_next(next: Arc<(Starter, Preparation)>) -> Result<(Arc<SpawnerHan
     Ok((spawner, end))
 }
 
-/// Whoever worked on a request died before it was answered.
+/// The process working on a request died before it answered.
 pub(crate) fn gone(error: io::Error) -> BackendError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {

@@ -1,4 +1,4 @@
-//! Which limits hold, by what, and what the sandbox says about it.
+//! Which limits are enforced, by what, and the sandbox's statement about it.
 
 use jail::cgroup::{Cgroups, Controller};
 use rustix::process::Resource;
@@ -9,8 +9,8 @@ use super::{
     cage::{self, Ids},
 };
 
-/// What the kernel counts for the daemon's user on the host where sandboxes have no ids of their own, and the share of it
-/// that each user inside gets: signals that wait, with timers (usually tens of thousands), and bytes of message queues
+/// Resources that the kernel counts for the daemon's user on the host if sandboxes have no ids of their own, and the
+/// share of each user inside: queued signals, including timers (usually tens of thousands), and bytes of message queues
 /// (usually 819,200).
 const USER_SHARES: [(Resource, u32, u64); 2] = [
     (Resource::Sigpending, libc::RLIMIT_SIGPENDING, 4096),
@@ -19,28 +19,28 @@ const USER_SHARES: [(Resource, u32, u64); 2] = [
 const SHARED_USER: &str = "Inotify watches, queued signals, timers and message queues are counted for the daemon's user \
     on the host: each sandbox gets a share of what that user has.";
 
-/// How this host holds limits, found out once.
+/// How this host enforces limits, determined once.
 #[derive(Debug, Clone)]
 pub(crate) struct Means {
     pub(crate) cgroups: Cgroups,
     pub(crate) ids: Ids,
     pub(crate) processors: u32,
-    /// The most open files that we may give.
+    /// The most open files that we may grant.
     pub(crate) max_open_files: u64,
     pub(crate) warnings: Vec<String>,
 }
 
-/// How the disk limit is held.
+/// How the disk limit is enforced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DiskHold {
     FileSystem,
-    /// Why not better, when better was asked for.
+    /// Why not better, if better was requested.
     Accounting {
         note: Option<String>,
     },
 }
 
-/// What must be done besides cgroups to hold the limits.
+/// What enforces the limits besides cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holds {
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
@@ -57,7 +57,7 @@ impl Means {
         u64::from(limits.open_files).min(self.max_open_files)
     }
 
-    /// Whole processors that come nearest to the share asked for, when that is fewer than there are.
+    /// The number of whole processors nearest to the requested share, if that is fewer than there are.
     fn affinity(&self, limits: &LimitsPlan) -> Option<u32> {
         let count = limits.cpus.millis.div_ceil(1000).max(1);
         (count < self.processors).then_some(count)
@@ -68,7 +68,7 @@ impl Means {
         let disk = limits.disk.bytes();
         let mut rlimits = vec![
             (libc::RLIMIT_NOFILE, files, files),
-            // One file alone cannot pass the limit of the whole disk.
+            // A single file cannot exceed the limit of the whole disk.
             (libc::RLIMIT_FSIZE, disk, disk),
             // A core of a crashed program would go to the host's handler.
             (libc::RLIMIT_CORE, 0, 0),

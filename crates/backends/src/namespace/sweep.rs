@@ -1,4 +1,4 @@
-//! Finding and clearing what belongs to no sandbox any more.
+//! Finds and removes what belongs to no sandbox any more.
 
 use std::{
     collections::BTreeSet,
@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use super::{Host, error, instance, names::PlaceNames, orphans, record, watched};
 
-/// How long a sandbox may take to end once it is killed. One in the middle of disk work can take long; a broken disk, for ever.
+/// How long a killed sandbox may take to end. In the middle of disk work it can take long; with a broken disk, forever.
 pub(crate) const END_TIME: Duration = Duration::from_secs(10);
-/// Most sandboxes that are swept at once.
+/// Most sandboxes swept at once.
 const MAX_AT_ONCE: usize = 16;
 
 /// Names in a directory that are ids of sandboxes.
@@ -31,9 +31,9 @@ pub(crate) fn ids_in(directory: &Path) -> Vec<SandboxId> {
         .collect()
 }
 
-/// Whether a sandbox with a run directory is of this home. One without a readable record is if we have files, a cgroup or a
-/// guest of it, and also when nothing of it lives: a removal that was cut short leaves such a directory, and it is of no use
-/// to anyone.
+/// Whether a sandbox with a run directory belongs to this home. Without a readable record it does if we have files, a
+/// cgroup or a guest of it, and also if nothing of it is alive: an interrupted removal leaves such a directory, which
+/// is of no use to anyone.
 fn is_ours(host: &Host, id: &SandboxId, in_kernel: &BTreeSet<SandboxId>) -> bool {
     let place = host.directories.place(id);
     match record::Record::read(&place).ok().and_then(|found| found.home) {
@@ -42,13 +42,13 @@ fn is_ours(host: &Host, id: &SandboxId, in_kernel: &BTreeSet<SandboxId>) -> bool
     }
 }
 
-/// Whether the process that a run directory names lives.
+/// Whether the process that a run directory names is alive.
 pub(crate) fn lives(place: &PlaceNames) -> bool {
     record::read_pid(&place.pid())
         .is_some_and(|(pid, start_time)| instance::find_process(pid, start_time).is_some())
 }
 
-/// Takes away processes, cgroups and run directories of sandboxes not in `alive`, and files of those not in `known`.
+/// Removes processes, cgroups and run directories of sandboxes not in `alive`, and files of those not in `known`.
 pub(crate) async fn sweep(
     host: &Arc<Host>,
     alive: &[SandboxId],
@@ -89,7 +89,7 @@ pub(crate) async fn sweep(
     Ok(removed.into_iter().collect())
 }
 
-/// Takes away all of one sandbox. What was stopped is not waited for: its traces are removed behind.
+/// Removes everything of one sandbox. The cleanup after a stop continues in the background.
 pub(crate) async fn remove(host: &Arc<Host>, id: &SandboxId) -> Result<(), BackendError> {
     let guests = host.inherited_guests.get(id).cloned().unwrap_or_default();
     if (!guests.is_empty() || lives(&host.directories.place(id)))
@@ -112,7 +112,7 @@ fn sort(
     };
 }
 
-/// Ends one sandbox and removes its traces. What does not end keeps its traces and its ids.
+/// Ends one sandbox and removes its resources. One that does not end keeps its resources and its ids.
 async fn clear(host: Arc<Host>, id: SandboxId, guests: Vec<(i32, u64)>) -> (SandboxId, Ended) {
     instance::wait_for_cleaning(&host, &id).await;
     if kill(&host, &id, guests).await == Ended::No {
@@ -125,15 +125,15 @@ async fn clear(host: Arc<Host>, id: SandboxId, guests: Vec<(i32, u64)>) -> (Sand
     (id, Ended::Yes)
 }
 
-/// Whether a process that was killed has ended in time.
+/// Whether a killed process has ended in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Yes,
     No,
 }
 
-/// Kills the process that the run directory names, if it is still the same, and the guests that were found without it; waits
-/// for their end.
+/// Kills the process that the run directory names, if it is still the same, and the guests found without it; waits for
+/// their end.
 async fn kill(host: &Host, id: &SandboxId, mut guests: Vec<(i32, u64)>) -> Ended {
     guests.extend(record::read_pid(&host.directories.place(id).pid()));
     guests.sort_unstable();
@@ -142,7 +142,7 @@ async fn kill(host: &Host, id: &SandboxId, mut guests: Vec<(i32, u64)>) -> Ended
     orphans::end(&guests).await
 }
 
-/// Kills a process and waits for its end, not for ever.
+/// Kills a process and waits for its end, but not forever.
 pub(crate) async fn kill_and_wait(handle: OwnedFd) -> Ended {
     let _dead = pidfd_send_signal(&handle, Signal::KILL);
     let Ok(handle) = watched::readable(handle) else { return Ended::No };

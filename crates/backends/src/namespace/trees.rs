@@ -1,4 +1,4 @@
-//! Trees of sandboxes' files, from the side that asks: what goes to a worker, and what its answer means.
+//! Trees of sandboxes' files, on the daemon's side: requests to a worker, and its answers.
 
 use std::{
     fs::File,
@@ -26,7 +26,7 @@ use super::{
     work::{self, DiffJob, Layer, OverlayJob, TreeAnswer, TreeJob},
 };
 
-/// Most changes and most bytes of patch of one answer, whatever was asked: both are held in memory.
+/// Most changes and most bytes of patch in one answer, whatever was requested: both are held in memory.
 const MAX_CHANGES: usize = 100_000;
 const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
 
@@ -47,10 +47,10 @@ pub(crate) async fn copy_files(
         answer = &mut copying => return copied(answer),
         ready = gate.read_u8() => ready.is_ok(),
     };
-    // Not given up once begun: who is half held could not be let go of.
+    // Not cancelled once begun: a half-held sandbox could not be released.
     let held = if is_ready { hold.await } else { Ok(()) };
     match held {
-        // A worker that is gone has answered by that.
+        // A missing worker has answered by ending.
         Ok(()) => drop(gate.write_u8(0).await),
         Err(_) => drop(gate),
     }
@@ -66,16 +66,16 @@ fn copied(answer: Result<Result<TreeAnswer, BackendError>, JoinError>) -> Result
     }
 }
 
-/// Between us and a worker that copies: it says when it is ready, we say when nothing moves any more. So all that takes time
-/// and needs no stillness is done before.
+/// The gate between us and a copying worker: it says when it is ready, we say when nothing moves any more. So all slow
+/// work that needs no stillness is done before.
 fn gate() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     Ok((UnixStream::from_std(ours)?, theirs.into()))
 }
 
-/// Asks about a sandbox's own files. Its turn is held until the worker has answered, though nobody may wait any more: an image
-/// must not be mounted for a new life of the sandbox while a worker has it from another device.
+/// Asks about a sandbox's own files. Its turn is held until the worker has answered, even if nobody waits any more: an
+/// image must not be mounted for a new run of the sandbox while a worker has it on another device.
 async fn ask_in_turn(
     host: &Arc<Host>,
     plan: &SandboxPlan,
@@ -143,7 +143,7 @@ pub(crate) async fn diff(
     let what = format!("could not compare the files of sandbox {}", plan.id);
     let told = ask_in_turn(host, plan, TreeJob::Diff(job), Arc::clone(&report), what).await;
     match told.await.map_err(error::from_join)?? {
-        TreeAnswer::Told => {}
+        TreeAnswer::Attached => {}
         other => return Err(strange(&other)),
     }
     tokio::task::spawn_blocking(move || read_report(&report)).await.map_err(error::from_join)?

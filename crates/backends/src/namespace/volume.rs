@@ -1,4 +1,4 @@
-//! Volumes: what their files are kept in, what they take, and a place that shows one and runs nothing.
+//! Volumes: their storage, their disk usage, and an instance that shows one and runs nothing.
 
 use std::{
     fs, io,
@@ -28,7 +28,7 @@ use super::{
 const DATA: &str = "data";
 const IMAGE: &str = "disk.img";
 
-/// Makes what a volume's files are kept in. On a thread that may block.
+/// Makes a volume's storage. On a thread that may block.
 pub(crate) fn make(
     host: &Host,
     id: &VolumeId,
@@ -76,10 +76,10 @@ pub(crate) fn origin(host: &Host, id: &VolumeId) -> MountOrigin {
     }
 }
 
-/// Belongs to whoever is root inside: that is us, whether we are root or not.
+/// Belongs to root inside: that is us, whether we are root or not.
 fn make_data(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o755).create(path)?;
-    // Whatever mask we were started with.
+    // Whatever umask we were started with.
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
 }
 
@@ -103,7 +103,7 @@ pub(crate) async fn used(host: &Host, id: &VolumeId) -> Result<u64, BackendError
     }
 }
 
-/// Makes a place whose root is the volume.
+/// Makes an instance whose root is the volume.
 pub(crate) async fn open(
     host: &Arc<Host>,
     id: &SandboxId,
@@ -125,12 +125,12 @@ fn begin(host: &Arc<Host>, mut half_made: HalfMade, origin: &MountOrigin) -> Res
     let first_id = half_made.take_range(host)?;
     let mut cage = build(half_made.id(), origin, &host.ground, first_id)?;
     cage.rlimits = host.means.holds(&limits).rlimits;
-    // What is written there is the volume's, and nothing of this place's own.
+    // Data written there belongs to the volume; the instance has no files of its own.
     let isolation = host.means.isolation(&limits, &DiskHold::FileSystem);
     create::send(host, half_made, cage, isolation, &limits, None)
 }
 
-/// The cage of a place that shows a volume: nothing is mounted but that, and nothing in it can be run.
+/// The cage of an instance that shows a volume: only that is mounted, and nothing in it can be run.
 fn build(
     id: &SandboxId,
     origin: &MountOrigin,
@@ -139,7 +139,7 @@ fn build(
 ) -> Result<Cage, BackendError> {
     let root = StagePath::new(&ground.stage, "root");
     let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
-    let no_volume = || BackendError::Failed { what: "a tmpfs is no volume".to_owned(), source: None };
+    let no_volume = || BackendError::Failed { what: "a tmpfs is not a volume".to_owned(), source: None };
     let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
     let mut steps = cage::apart("volume");
     steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);

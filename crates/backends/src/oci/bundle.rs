@@ -16,10 +16,10 @@ use sandbox::{LimitsPlan, MountOrigin, SandboxPlan};
 use super::Walls;
 use crate::namespace::KernelFiles;
 
-/// The version of the specification that runtimes of 2020 and later read.
+/// The version of the specification that runtimes since 2020 read.
 const SPEC_VERSION: &str = "1.0.2";
-/// Where our program is shown inside, and where a guest that makes its own socket puts it. In a tmpfs, so that no file of
-/// the image is in the way and none is left behind.
+/// Where our program is mounted inside, and where a guest that makes its own socket puts it. In a tmpfs, so that no
+/// file of the image is in the way and none is left behind.
 pub(super) const PROGRAM_AT: &str = "/run/.warren/program";
 pub(super) const SOCKET_AT: &str = "/run/.warren/socket";
 /// Scheduler period in microseconds, as in the other back ends.
@@ -34,20 +34,20 @@ const NAMESPACES: [LinuxNamespaceType; 6] = [
     LinuxNamespaceType::Cgroup,
 ];
 
-/// What the configuration is made of besides the plan.
+/// The inputs of the configuration besides the plan.
 #[derive(Debug)]
 pub(super) struct Ingredients<'a> {
     pub(super) plan: &'a SandboxPlan,
     pub(super) walls: Walls,
     pub(super) root: PathBuf,
-    /// The host's `/usr` with what the sandbox changed in it, and other directories of the host that are only read.
+    /// The host's `/usr` with the sandbox's changes, and other read-only directories of the host.
     pub(super) usr: Option<PathBuf>,
     pub(super) bound: Vec<PathBuf>,
-    /// For each mount of the plan, where the daemon has it.
+    /// For each mount of the plan, the daemon's path of it.
     pub(super) shown: Vec<Option<PathBuf>>,
     pub(super) program: PathBuf,
     pub(super) command: Vec<String>,
-    /// Where the guest makes its socket, if it does.
+    /// The directory where the guest makes its socket, if it does.
     pub(super) socket: Option<PathBuf>,
     pub(super) cgroup: PathBuf,
     pub(super) kernel_files: KernelFiles,
@@ -97,15 +97,15 @@ fn linux(with: &Ingredients<'_>) -> Result<Linux, OciSpecError> {
         .masked_paths(with.kernel_files.masked())
         .readonly_paths(with.kernel_files.read_only());
     match with.walls {
-        // The guest installs the filter of system calls itself, before it does anything else.
+        // The guest installs the syscall filter itself, before it does anything else.
         Walls::HostKernel => linux.sysctl(with.kernel_files.network_settings()).build(),
-        // The workload never makes a system call of the host's.
+        // The workload never makes a system call of the host.
         Walls::UserSpaceKernel => linux.build(),
     }
 }
 
-/// In the host's kernel only devices are limited here: the guest is not limited at all, and the workload is in a cgroup of
-/// its own, which we make. gVisor's kernel is one process of the host, limited as a whole.
+/// On the host's kernel only devices are limited here: the guest is not limited at all, and the workload is in its own
+/// cgroup, which we make. gVisor's kernel is one host process, limited as a whole.
 fn resources(limits: &LimitsPlan, walls: Walls) -> Result<LinuxResources, OciSpecError> {
     let nothing = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?;
     let resources = LinuxResourcesBuilder::default().devices(vec![nothing]);
@@ -169,7 +169,7 @@ fn mounts(with: &Ingredients<'_>) -> Result<Vec<Mount>, OciSpecError> {
                 let options = format!("rbind,nosuid,nodev,{rights}{exec}");
                 mount(&planned.guest_path, "bind", shown, &options)?
             }
-            // Refused before it comes to this.
+            // Already refused earlier.
             (_, None) => continue,
         });
     }

@@ -69,7 +69,7 @@ impl Instance for OciInstance {
         let (host, id) = (Arc::clone(&self.host), self.guest.id.clone());
         let measure = move || {
             let found = host.cgroups.usage(id.as_str());
-            // Of gVisor the host sees its threads, which are not those inside.
+            // For gVisor the host sees its threads, which are not those inside.
             let pids = found.pids.filter(|_| host.walls == Walls::HostKernel);
             Usage {
                 memory_bytes: found.memory_bytes,

@@ -1,10 +1,10 @@
-//! Sandboxes made by a container runtime of the host: `runc`, `crun`, or gVisor's `runsc`.
+//! Sandboxes made by a container runtime on the host: `runc`, `crun`, or gVisor's `runsc`.
 //!
-//! The daemon mounts the root file system, writes a bundle and has the runtime start our guest in it as process 1; from then
-//! on the runtime is only asked to take the container away again. With a runtime on the host's kernel the guest inherits its
-//! socket and the files of a cgroup that only the workload enters, so running out of memory never kills the guest. gVisor's
-//! kernel is one process of the host: its guest makes the socket in a directory that is bound in, and its limits are the
-//! kernel's own, guest and workload together.
+//! The daemon mounts the root file system, writes a bundle and lets the runtime start our guest in it as process 1;
+//! from then on the runtime is only asked to remove the container again. With a runtime on the host's kernel the guest
+//! inherits its socket and the files of a cgroup that only the workload enters, so running out of memory never kills
+//! the guest. gVisor's kernel is one host process: its guest makes the socket in a bound directory, and its limits
+//! apply to guest and workload together.
 
 mod bundle;
 mod instance;
@@ -51,12 +51,12 @@ use program::Program;
 use rootfs::Overlay;
 use runtime::Runtime;
 
-/// What stands between the workload and the host's kernel.
+/// What separates the workload from the host's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walls {
-    /// Namespaces, capabilities and a filter of the kernel that everybody shares.
+    /// Namespaces, capabilities and a filter of the shared kernel.
     HostKernel,
-    /// A kernel of gVisor's, which is a program of the host.
+    /// gVisor's kernel, a program on the host.
     UserSpaceKernel,
 }
 
@@ -66,9 +66,9 @@ pub struct OciBackend {
     kind: BackendKind,
     directories: Directories,
     runtime: PathBuf,
-    /// Arguments by which this program becomes the guest.
+    /// Arguments that make this program the guest.
     role: Vec<String>,
-    /// Made by the first who needs it.
+    /// Made on first use.
     host: OnceCell<Arc<Host>>,
 }
 
@@ -80,28 +80,28 @@ struct Host {
     /// The home as written into the record of each of its sandboxes.
     home: String,
     runtime: Runtime,
-    /// The first line of what the runtime says about itself.
+    /// The first line of the runtime's version output.
     version: String,
     cgroups: Cgroups,
     /// Name of the cgroup above those of all sandboxes.
     cgroup_parent: String,
-    /// Arguments by which this program becomes the guest.
+    /// Arguments that make this program the guest.
     role: Vec<String>,
     program: Program,
-    /// The layer of image `host`, made by the first who needs it.
+    /// The layer of image `host`, made on first use.
     skeleton: Mutex<Option<Skeleton>>,
 }
 
 impl OciBackend {
-    /// Does nothing yet: it is prepared when it is first needed. `kind`: `oci`, or `gvisor` where `runtime`, which is a
-    /// program, is `runsc`. `role`: the arguments by which this very program becomes the guest, see `guest::run_program`.
+    /// Does nothing yet: it is prepared on first use. `kind`: `oci`, or `gvisor` if the program `runtime` is `runsc`.
+    /// `role`: the arguments that make this very program the guest, see `guest::run_program`.
     pub fn new(directories: Directories, kind: BackendKind, runtime: PathBuf, role: &[&str]) -> Self {
         let directories = Directories { run: directories.run.join(kind.as_str()), ..directories };
         let role = role.iter().map(|word| (*word).to_owned()).collect();
         Self { kind, directories, runtime, role, host: OnceCell::new() }
     }
 
-    /// Does now what the first sandbox would do.
+    /// Prepares now instead of with the first sandbox.
     pub async fn prepare(&self) -> Result<(), BackendError> {
         self.host().await.map(drop)
     }
@@ -132,7 +132,7 @@ impl OciBackend {
         }
         let flags: &[&str] = match walls {
             Walls::HostKernel => &[],
-            // Without an overlay of its own: what a sandbox writes is kept by the one that we mount.
+            // Without an overlay of its own: ours keeps the sandbox's writes.
             Walls::UserSpaceKernel => &["--network=none", "--host-uds=all", "--overlay2=none"],
         };
         let runtime = Runtime::new(runtime.to_owned(), flags, places.run.join("state"));
@@ -183,7 +183,7 @@ impl Host {
         self.directories.sandboxes().join(id.as_str()).join(self.kind.as_str())
     }
 
-    /// The layer of image `host`; made by the first who asks, while the others wait.
+    /// The layer of image `host`; the first caller makes it while the others wait.
     fn skeleton(&self) -> io::Result<Skeleton> {
         let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(skeleton) = &*made {
@@ -193,7 +193,7 @@ impl Host {
         Ok(made.insert(skeleton).clone())
     }
 
-    /// Refuses what this back end cannot hold.
+    /// Refuses what this back end cannot provide.
     fn check(&self, plan: &SandboxPlan) -> Result<(), BackendError> {
         let is_plain =
             |source: &MountOrigin| matches!(source, MountOrigin::Path { .. } | MountOrigin::Tmpfs { .. });
@@ -274,7 +274,7 @@ impl Host {
         Ok(Begun { isolation, entrance })
     }
 
-    /// Makes the way to the guest, and the workload's cgroup where that is ours to make.
+    /// Makes the guest's socket, and the workload's cgroup if that is ours to make.
     fn make_entrance(&self, plan: &SandboxPlan, place: &PlaceNames) -> Result<Entrance, BackendError> {
         let failed =
             |error| error::from_io(format!("could not make the socket of sandbox {}", plan.id), error);
@@ -293,8 +293,8 @@ impl Host {
         }
     }
 
-    /// As a path from the top of each hierarchy. A guest on the host's kernel is beside its workload, which is the one with
-    /// the limits.
+    /// As a path from the top of each hierarchy. A guest on the host's kernel is beside its workload, which has the
+    /// limits.
     fn cgroup_of(&self, id: &SandboxId) -> PathBuf {
         let name = match self.walls {
             Walls::HostKernel => format!("guest-{id}"),
@@ -320,7 +320,7 @@ impl Host {
         Ok(())
     }
 
-    /// Mounts the overlays; returns where that of `/usr` is, for image `host`.
+    /// Mounts the overlays; returns the path of the one for `/usr`, for image `host`.
     fn mount_root(
         &self,
         plan: &SandboxPlan,
@@ -365,10 +365,10 @@ impl Host {
         plan.mounts.iter().enumerate().map(show).collect()
     }
 
-    /// Removes what a sandbox without processes has on the host.
+    /// Removes the host resources of a sandbox without processes.
     fn clean(&self, id: &SandboxId) -> io::Result<()> {
         let place = self.place(id);
-        // Before the directory: removing would go through what is mounted in it. The mounts on top go first.
+        // Before the directory: its removal would go through the mounts in it. The mounts on top go first.
         let entries = fs::read_dir(&place.run).into_iter().flatten().flatten();
         let mut inside: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         inside.sort_unstable_by(|a, b| b.cmp(a));
@@ -389,7 +389,7 @@ impl Host {
         }
     }
 
-    /// Ends whatever is left of a sandbox and removes its traces; its files stay.
+    /// Ends the rest of a sandbox and removes its resources; its files stay.
     async fn clear(self: &Arc<Self>, id: &SandboxId) -> Result<(), BackendError> {
         if self.walls == Walls::HostKernel {
             // A frozen process of version 1 does not even die.
@@ -402,7 +402,7 @@ impl Host {
         let (host, gone) = (Arc::clone(self), id.clone());
         let cleaned =
             tokio::task::spawn_blocking(move || host.clean(&gone)).await.map_err(error::from_join)?;
-        cleaned.map_err(|error| error::from_io(format!("could not clear away what is left of {id}"), error))
+        cleaned.map_err(|error| error::from_io(format!("could not remove the remains of {id}"), error))
     }
 
     async fn create(self: &Arc<Self>, plan: &SandboxPlan) -> Result<OciInstance, BackendError> {
@@ -422,7 +422,7 @@ impl Host {
         Ok(OciInstance::new(Arc::clone(self), guest, begun.isolation))
     }
 
-    /// The error with what the runtime or the guest said last.
+    /// The error with the last message of the runtime or the guest.
     fn with_log(&self, error: BackendError, place: &PlaceNames) -> BackendError {
         let log = fs::read_to_string(place.run.join("runtime.log")).unwrap_or_default();
         match log.lines().last() {
@@ -496,7 +496,7 @@ fn has_both_cgroup_versions(kind: BackendKind, directories: &Directories) -> boo
     version == Version::Hybrid
 }
 
-/// Not the parent of the back end `namespace`, which sweeps what it does not know in its own.
+/// Not the parent of the back end `namespace`, which sweeps unknown groups in its own.
 fn cgroup_parent(kind: BackendKind, directories: &Directories) -> String {
     directories.cgroup_parent().replacen("warren", &format!("warren_{kind}"), 1)
 }
@@ -535,7 +535,7 @@ impl Entrance {
         }
     }
 
-    /// What the guest inherits, each with the argument that says what it is.
+    /// The inherited descriptors, each with its argument.
     fn inherited(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
         let Self::Inherited { listener, workload } = self else { return Vec::new() };
         let mut all = vec![("--fd", listener.as_fd())];
@@ -583,7 +583,7 @@ impl Backend for OciBackend {
         ];
         let has = has.into_iter().filter(|(_, works)| *works).map(|(capability, _)| capability).collect();
         let mut missing = host.cgroups.missing().to_vec();
-        missing.push(format!("Disk limits, volumes and snapshots are not to be had with {}.", host.version));
+        missing.push(format!("Disk limits, volumes and snapshots are not available with {}.", host.version));
         if !is_shared {
             missing.push(
                 "gVisor stops a sandbox as a whole, our guest with it, so there is no pause.".to_owned(),
@@ -595,13 +595,13 @@ impl Backend for OciBackend {
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
         let host = self.host().await?;
         host.check(plan)?;
-        // What an earlier life left would be in the way.
+        // Remains of an earlier run would be in the way.
         host.clear(&plan.id).await?;
         match host.create(plan).await {
             Ok(instance) => Ok(Box::new(instance)),
             Err(error) => {
                 if let Err(left) = host.clear(&plan.id).await {
-                    tracing::warn!(sandbox = %plan.id, error = %left, "what was made of it stays until the next sweep");
+                    tracing::warn!(sandbox = %plan.id, error = %left, "its remains stay until the next sweep");
                 }
                 Err(error)
             }
@@ -609,7 +609,7 @@ impl Backend for OciBackend {
     }
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
-        // What cannot be prepared now says nothing about a sandbox that was made earlier.
+        // A failed preparation says nothing about a sandbox that was made earlier.
         let host =
             self.host().await.map_err(|error| BackendError::Unavailable { what: error.to_string() })?;
         let adopted = guest_process::adopt(&plan.id, &host.place(&plan.id)).await;
@@ -619,8 +619,8 @@ impl Backend for OciBackend {
     }
 
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
-        // The run directory of a sandbox is made first and goes last, so without one nothing lives. Files of strangers are
-        // left to the default back end.
+        // The run directory of a sandbox is made first and removed last, so without one nothing is alive. Unknown files
+        // are left to the default back end.
         if !self.host.initialized() && sweep::ids_in(&self.directories.run).is_empty() {
             return Ok(Vec::new());
         }

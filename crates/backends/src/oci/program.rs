@@ -1,8 +1,8 @@
-//! Our own program, made ready to run as the guest in any root file system.
+//! Our own program, prepared to run as the guest in any root file system.
 //!
-//! Images have other C libraries or none, so the program is put beside the loader and the libraries that this process runs
-//! with, and is started by that loader. That keeps the product one file; a second, static build of the guest would have to be
-//! made, shipped and found. Copies, not links: whoever breaks a read-only mount must not reach the host's files.
+//! Images have other C libraries or none, so the program is put beside the loader and the libraries of this process,
+//! and is started by that loader. That keeps the product one file; a second, static build of the guest would have to be
+//! made, shipped and found. Copies, not links: a process that breaks a read-only mount must not reach the host's files.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -15,7 +15,7 @@ use std::{
 
 const PROGRAM: &str = "guest";
 
-/// A directory to be shown inside, and what starts the guest there.
+/// A directory to be mounted inside, and the command that starts the guest there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) directory: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Makes the directory below `parent`, or takes up the one that is there.
+    /// Makes the directory below `parent`, or reuses an existing one.
     pub(super) fn prepare(parent: &Path) -> io::Result<Self> {
         let program = fs::read_link("/proc/self/exe")?;
         let libraries = libraries(&fs::read_to_string("/proc/self/maps")?, &program);
@@ -38,7 +38,7 @@ impl Program {
             fs::create_dir_all(parent)?;
             let unfinished = parent.join(format!(".unfinished-{}", std::process::id()));
             fs::create_dir(&unfinished)?;
-            // The link is read as it is now, also when the file was replaced by a newer build.
+            // The link is read as it is now, even if the file was replaced by a newer build.
             copy(Path::new("/proc/self/exe"), &unfinished.join(PROGRAM))?;
             for library in &libraries {
                 copy(library, &unfinished.join(library.file_name().unwrap_or_default()))?;
@@ -52,7 +52,7 @@ impl Program {
         Ok(Self { directory, loader })
     }
 
-    /// The command that starts the guest where the directory is shown at `at`.
+    /// The command that starts the guest if the directory is mounted at `at`.
     pub(super) fn command(&self, at: &str, role: &[String]) -> Vec<String> {
         let program = format!("{at}/{PROGRAM}");
         let mut command = match &self.loader {
@@ -66,8 +66,8 @@ impl Program {
     }
 }
 
-/// Removes what earlier builds left, but for the last one: guests that it started need nothing of it any more once they run,
-/// and one may be just starting.
+/// Removes the directories of earlier builds except the last one: running guests need nothing of it any more, but one
+/// may be just starting.
 fn remove_older(parent: &Path, current: &Path) -> io::Result<()> {
     let mut others: Vec<(i64, PathBuf)> = Vec::new();
     for entry in fs::read_dir(parent)? {
@@ -90,7 +90,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))
 }
 
-/// The shared libraries in a process's memory map, its loader among them.
+/// The shared libraries in a process's memory map, including its loader.
 fn libraries(maps: &str, program: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = maps
         .lines()

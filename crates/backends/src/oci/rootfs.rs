@@ -15,15 +15,14 @@ use rustix::{
 
 use sandbox::FileIdentity;
 
-/// The kernel takes one page of options; this leaves room for the words in it.
+/// The kernel accepts one page of options; this leaves room for the keywords in it.
 const MAX_OPTION_BYTES: usize = 4000;
 
-/// One overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Overlay {
     /// Directories, the topmost first.
     pub(super) lower: Vec<PathBuf>,
-    /// Has `upper` and `work`.
+    /// Contains `upper` and `work`.
     pub(super) own: PathBuf,
     pub(super) at: PathBuf,
 }
@@ -48,7 +47,7 @@ impl Overlay {
     }
 }
 
-/// Marks what separates options and layers.
+/// Escapes the separators of options and layers.
 fn escaped(path: &Path) -> Vec<u8> {
     let mut text = Vec::new();
     for byte in path.as_os_str().as_bytes() {
@@ -60,8 +59,8 @@ fn escaped(path: &Path) -> Vec<u8> {
     text
 }
 
-/// Shows a file or directory of the host at `at`, if it is still the one that was allowed: opened first, looked at then, and
-/// mounted from where it was opened.
+/// Mounts a host file or directory at `at`, if it is still the allowed one: opened first, checked then, and mounted
+/// from the open descriptor.
 pub(super) fn bind(path: &Path, identity: Option<FileIdentity>, at: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty())?;
@@ -78,7 +77,7 @@ pub(super) fn bind(path: &Path, identity: Option<FileIdentity>, at: &Path) -> io
     Ok(rustix::mount::mount_bind_recursive(source, at)?)
 }
 
-/// Takes away every mount at a path. What still uses one keeps it until it ends.
+/// Unmounts everything at a path. Current users of a mount keep it until they end.
 pub(super) fn unmount(at: &Path) -> io::Result<()> {
     loop {
         match rustix::mount::unmount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {

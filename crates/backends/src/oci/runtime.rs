@@ -15,7 +15,7 @@ use crate::namespace::error;
 
 /// How long one call may take. `runsc` on a busy machine takes seconds.
 const CALL_TIME: Duration = Duration::from_secs(60);
-/// As much of what a runtime says as is shown.
+/// How much of a runtime's output is shown.
 const MAX_SHOWN_CHARS: usize = 600;
 
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(super) struct Runtime {
     pub(super) program: PathBuf,
     /// Before the verb.
     flags: Vec<String>,
-    /// Where it keeps what it knows of its containers.
+    /// Where it keeps the state of its containers.
     state: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Runtime {
         command
     }
 
-    /// The first line of what it says about itself.
+    /// The first line of its version output.
     pub(super) async fn version(&self) -> Result<String, BackendError> {
         let mut command = std::process::Command::new(&self.program);
         command.arg("--version").stdin(Stdio::null());
@@ -47,7 +47,7 @@ impl Runtime {
         Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Makes and starts a container that goes on by itself. What it says goes to a file, because the container inherits it.
+    /// Makes and starts a detached container. Its output goes to a file, because the container inherits it.
     pub(super) async fn run(
         &self,
         id: &SandboxId,
@@ -74,7 +74,7 @@ impl Runtime {
         Err(self.refused("run", &fs::read(&log).unwrap_or_default()))
     }
 
-    /// Ends a container and forgets it, whatever state it is in. One that is not there is no error.
+    /// Ends a container and forgets it, whatever its state. A missing one is not an error.
     pub(super) async fn delete(&self, id: &SandboxId) -> Result<(), BackendError> {
         if !self.ids().contains(id) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! One set of stories, told on every back end that this machine has.
+//! One set of stories, run on every back end that this machine has.
 //!
-//! Run as root it tells them on all, then runs itself again as a user without privileges. A back end that cannot be had here is
+//! Run as root, it runs them on all, then runs itself again as a user without privileges. An unavailable back end is
 //! named with the reason. Arguments choose stories by a part of their names, or back ends by theirs.
 #![expect(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use std::{
 use stories::STORIES;
 use world::{Which, World};
 
-/// The argument by which this program becomes a guest.
+/// The argument that makes this program a guest.
 pub(crate) const GUEST: &str = "guest";
 /// Set for the run as an ordinary user.
 const ROOTLESS: &str = "WARREN_TEST_ROOTLESS";
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     if n_failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Tells the stories on one back end; returns how many went wrong.
+/// Runs the stories on one back end; returns how many failed.
 fn tell(which: &Which, is_rootless: bool, wanted: &[String]) -> usize {
     let who = if is_rootless { " (rootless)" } else { "" };
     let is_wanted = |story: &str| {

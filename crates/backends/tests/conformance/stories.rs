@@ -1,4 +1,4 @@
-//! What every back end does alike, or refuses in words.
+//! What every back end does alike, or refuses with a reason.
 
 use std::{future::Future, path::PathBuf, pin::Pin};
 
@@ -13,8 +13,8 @@ use crate::{
     world::World,
 };
 
-type Told<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-type Story = (&'static str, for<'a> fn(&'a mut World) -> Told<'a>);
+type StoryFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Story = (&'static str, for<'a> fn(&'a mut World) -> StoryFuture<'a>);
 
 macro_rules! stories {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), |world| Box::pin($name(world)))),*] };
@@ -40,7 +40,7 @@ pub(crate) const STORIES: &[Story] = stories![
     hostile_plans_do_no_harm,
 ];
 
-/// How a limit of a live sandbox is held.
+/// How a limit of a live sandbox is enforced.
 fn held(instance: &dyn Instance, limit: LimitKind) -> Enforcement {
     instance.isolation().limits.iter().find(|statement| statement.limit == limit).unwrap().enforcement
 }
@@ -82,7 +82,7 @@ async fn environment_directory_and_user_are_as_asked(world: &mut World) {
     };
     assert!(matches!(client.ask(&Request::ExecStart(start.clone())).await, Response::Started { .. }));
     assert_eq!(client.follow("asked").await.stdout, format!("good day\n/tmp\n{}\n", world.root_uid()));
-    // A daemon without root may have no ids to give but its own.
+    // A daemon without root may have only its own id to give.
     if instance.isolation().id_map != "single" && rustix::process::geteuid().is_root() {
         assert_eq!(run_as(&*instance, "1000:1000", &["id", "-u"]).await.stdout, "1000\n");
     }
@@ -162,7 +162,7 @@ async fn a_sweep_takes_away_what_is_not_alive(world: &mut World) {
     assert!(world.backend().adopt(&dropped).await.unwrap().is_none());
     assert!(world.files_of(&dropped.id).exists());
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
-    // Its files go once nobody knows it any more.
+    // Its files are removed once nobody knows it any more.
     assert_eq!(world.backend().sweep(&alive, &alive).await.unwrap(), std::slice::from_ref(&dropped.id));
     assert!(!world.files_of(&dropped.id).exists() && world.files_of(&kept.id).exists());
     instance.stop().await.unwrap();
@@ -195,7 +195,7 @@ async fn a_stopped_sandbox_is_gone_for_good(world: &mut World) {
     assert_eq!(world.backend().sweep(&[], std::slice::from_ref(&plan.id)).await.unwrap(), []);
 }
 
-/// Takes memory without end, and says so when it is refused.
+/// Takes memory without end, and reports when it is refused.
 const HOG: &str = "python3 -c '\na = []\nwhile True: a.append(bytearray(b\"x\" * (1 << 20)))\n'";
 
 async fn a_workload_out_of_memory_dies_and_the_guest_lives(world: &mut World) {
@@ -275,7 +275,7 @@ async fn a_pause_holds_or_is_refused(world: &mut World) {
     if can_pause {
         instance.pause().await.unwrap();
     }
-    // Also of what is paused nothing is left.
+    // Nothing is left of a paused sandbox either.
     instance.stop().await.unwrap();
 }
 
@@ -310,7 +310,7 @@ async fn walls_are_as_stated(world: &mut World) {
     let escapes = "mknod /root/disk b 8 0 || mount -t tmpfs none /mnt || unshare -m true || echo refused";
     assert_eq!(sh(&*instance, &format!("({escapes}) 2>/dev/null")).await.stdout, "refused\n");
     if isolation.walls == Walls::SharedKernel {
-        // The same filter and the same hidden files, whoever made the place.
+        // The same filter and the same hidden files in every back end.
         assert_eq!(isolation.seccomp.as_deref(), Some(jail::FILTER_NAME));
         let sockets = "import socket\nfor family in (socket.AF_ALG, socket.AF_VSOCK, socket.AF_PACKET):\n    \
                        try: socket.socket(family, socket.SOCK_RAW)\n    except OSError: print('refused')";
@@ -368,7 +368,7 @@ async fn a_root_without_any_library_is_used_or_refused(world: &mut World) {
     assert_eq!(std::fs::read_dir(root.path().join("root")).unwrap().count(), 0);
 }
 
-/// Makes a plan worse.
+/// Breaks a plan.
 type Spoil = fn(&mut SandboxPlan);
 
 async fn hostile_plans_do_no_harm(world: &mut World) {
@@ -411,7 +411,7 @@ async fn hostile_plans_do_no_harm(world: &mut World) {
         assert!(world.backend().adopt(&plan).await.unwrap().is_none(), "{name}");
     }
     assert_eq!(std::fs::read(canary.path().join("note")).unwrap(), b"untouched");
-    // Nothing lives of any of them, and an honest one is made as ever.
+    // Nothing of any of them is alive, and a valid one can still be made.
     world.backend().sweep(&[], &[]).await.unwrap();
     let instance = world.create(&world.plan()).await;
     assert_eq!(sh(&*instance, "echo fine").await.stdout, "fine\n");

@@ -76,7 +76,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// What is missing where this machine cannot have the back end; whatever else goes wrong is a failure.
+    /// The error names what this machine lacks for the back end; any other problem is a failure.
     pub(crate) async fn new(which: Which) -> Result<Self, String> {
         let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
         let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
@@ -92,7 +92,7 @@ impl World {
         self.backend.as_deref().expect("a back end")
     }
 
-    /// As if the daemon had died and another one begun: everything that it knew is gone.
+    /// As if the daemon had died and another one started: everything in memory is gone.
     pub(crate) async fn restart(&mut self) {
         drop(self.backend.take());
         self.backend = Some(self.which.start(&self.directories).await.unwrap());
@@ -118,7 +118,7 @@ impl World {
         self.directories.home.join("sandboxes").join(id.as_str())
     }
 
-    /// What is `/root` in requests, as commands in this sandbox see it.
+    /// The path of requests' `/root`, as commands in this sandbox see it.
     pub(crate) fn root_home(&self, plan: &SandboxPlan) -> String {
         match self.which {
             Which::Process => self.files_of(&plan.id).join("process").display().to_string(),
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Who root inside is, as commands in sandboxes see it.
+    /// The uid of root inside, as commands in sandboxes see it.
     pub(crate) fn root_uid(&self) -> u32 {
         if self.has_root() { 0 } else { rustix::process::geteuid().as_raw() }
     }

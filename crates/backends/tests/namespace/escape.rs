@@ -6,14 +6,14 @@ use sandbox::{Instance, SandboxPlan};
 
 use crate::world::{World, run, run_as, sh};
 
-/// Runs a line of Python inside and returns what it printed.
+/// Runs lines of Python inside and returns their output.
 async fn python(instance: &dyn Instance, lines: &str) -> String {
     let output = run(instance, &["python3", "-c", lines]).await;
     assert_eq!(output.code(), Some(0), "{}", output.stderr);
     output.stdout.trim().to_owned()
 }
 
-/// The error number that a raw system call answers with.
+/// The error number of a raw system call.
 async fn syscall_error(instance: &dyn Instance, number: i64, arguments: &str) -> String {
     let lines = format!(
         "import ctypes, os, errno\n\
@@ -79,7 +79,7 @@ pub(crate) async fn dangerous_calls_are_refused(world: Arc<World>) {
     instance.stop().await.unwrap();
 }
 
-/// What is masked on every host that has it, whatever the list in the cage says.
+/// Masked on every host that has it, whatever the list in the cage says.
 const ALWAYS_MASKED: [&str; 12] = [
     "/proc/kcore",
     "/proc/keys",
@@ -95,7 +95,7 @@ const ALWAYS_MASKED: [&str; 12] = [
     "/sys/devices/virtual/block",
 ];
 
-/// Which of the walls in the sandbox's own list of steps do not stand, as seen from inside. Empty when all do.
+/// The walls in the sandbox's own list of steps that do not hold, as seen from inside. Empty if all do.
 pub(crate) async fn open_walls(world: &World, plan: &SandboxPlan, instance: &dyn Instance) -> String {
     let steps = world.backend.explain(plan);
     let of_kernel = |path: &str| path.starts_with("/proc/") || path.starts_with("/sys/");
@@ -135,7 +135,7 @@ pub(crate) async fn the_kernels_files_are_masked_or_read_only(world: Arc<World>)
         let output = sh(&*instance, &format!("[ -d {path} ] && ls -A {path} || head -c 16 {path}")).await;
         assert_eq!(output.stdout, "", "{path}");
     }
-    // Nothing of the kernel's own can be opened for writing; what is masked is a device.
+    // No kernel file can be opened for writing; a masked one is a device.
     let writable = "find /proc /sys -path '/proc/[0-9]*' -prune -o -type f -writable -print 2>/dev/null \
         | while read -r file; do [ -f $file ] && (: >> $file) 2>/dev/null && echo $file; done";
     assert_eq!(sh(&*instance, writable).await.stdout, "");
@@ -156,7 +156,7 @@ pub(crate) async fn the_kernels_files_are_masked_or_read_only(world: Arc<World>)
     }
     let listed = sh(&*instance, "ls -A /sys/firmware 2>/dev/null; ls /sys/fs/cgroup 2>/dev/null").await;
     assert_eq!(listed.stdout, "");
-    // What programs choose their size by.
+    // Files by which programs choose their size.
     for file in
         ["cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "vmstat", "sys/kernel/osrelease"]
     {
@@ -184,7 +184,7 @@ pub(crate) async fn device_nodes_are_nobody_elses_where_they_can_be_made(world: 
         ("3\n3\n/dev/pts/ptmx\n/dev/shm\n/dev/stdin\n", Some(0)),
         "{used:?}"
     );
-    // Which file it is decides whom a lock or a watch on it concerns. Masked files and directories are such files too.
+    // The identity of a file decides whom a lock or a watch on it concerns. Masked files and directories count too.
     let which = "stat -c '%d:%i %t:%T %A' /dev/null /proc/kmsg; stat -c '%d:%i' /dev/pts /proc/pressure /sys/firmware";
     let (ours, theirs) = (sh(&*one, which).await.stdout, sh(&*other, which).await.stdout);
     let null = fs::metadata("/dev/null").unwrap();
@@ -223,7 +223,7 @@ pub(crate) async fn the_hosts_files_are_not_there(world: Arc<World>) {
         sh(&*instance, "test -e /etc/shadow || test -e /etc/machine-id || test -e /etc/ssh").await.code(),
         Some(0)
     );
-    // No mount of the host, by name or by place, beyond the layers themselves.
+    // No mount of the host, by name or by path, beyond the layers themselves.
     let mounts = sh(&*instance, "cat /proc/self/mountinfo").await.stdout;
     for line in mounts.lines() {
         let (root, kind) = (line.split(' ').nth(3).unwrap(), line.split(" - ").nth(1).unwrap());
@@ -263,10 +263,10 @@ pub(crate) async fn the_guest_cannot_be_looked_into_or_killed(world: Arc<World>)
     ] {
         assert_ne!(sh(&*instance, try_).await.code(), Some(0), "{try_}");
     }
-    // As any process 1, it is deaf to signals from inside that it has no handler for.
+    // Like any process 1, it ignores signals from inside that it has no handler for.
     sh(&*instance, "kill -9 1; kill -15 1; kill -STOP 1; kill -SEGV 1").await;
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
-    // And commands get no descriptors but their own three.
+    // Commands get only their own three descriptors.
     let open = sh(&*instance, "ls /proc/self/fd").await.stdout;
     assert_eq!(
         open.split_ascii_whitespace().collect::<Vec<_>>(),
@@ -288,7 +288,8 @@ pub(crate) async fn root_inside_is_nobody_outside(world: Arc<World>) {
         assert_ne!(python(&*other, "print(open('/proc/self/uid_map').read())").await, ours);
         other.stop().await.unwrap();
     }
-    // Files made inside by root and by another user are told apart inside, and on disk carry small numbers or the user's own.
+    // Files made inside by root and by another user are distinguished inside, and on disk have small numbers or the
+    // user's own.
     if !ours.lines().all(|line| line.ends_with(" 1")) {
         let made = run_as(
             &*instance,

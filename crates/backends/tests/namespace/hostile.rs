@@ -1,4 +1,4 @@
-//! Trees of strangers as roots: whatever links and files they hold, nothing outside is touched and the walls stand.
+//! Hostile trees as roots: whatever links and files they contain, nothing outside is touched and the walls hold.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ use crate::{
 const CASES: u32 = 40;
 const SETTING: &str = "sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Files of the host that everybody may write to, so that nothing but the walls protects them.
+/// Host files that everybody may write to, so that only the walls protect them.
 struct Canary(tempfile::TempDir);
 
 impl Canary {
@@ -48,7 +48,7 @@ impl Canary {
         self.0.path()
     }
 
-    /// Everything that a change would change: names, kinds, modes, owners, times, contents.
+    /// Everything that a change would affect: names, kinds, modes, owners, times, contents.
     fn facts(&self) -> Vec<String> {
         let mut facts = Vec::new();
         gather(self.path(), &mut facts);
@@ -89,8 +89,8 @@ fn new_tree(world: &World) -> (SnapshotId, PathBuf) {
     (tree, upper)
 }
 
-/// `proc` is a link that leads to one directory before `/sys` is mounted and to another one after: what is written to a setting
-/// of the kernel then goes through the second one's link to a file outside.
+/// `proc` is a link that leads to one directory before `/sys` is mounted and to another one after: a write to a kernel
+/// setting then goes through the second one's link to a file outside.
 pub(crate) async fn a_link_that_changes_its_meaning_leads_nowhere(world: Arc<World>) {
     let canary = Canary::new();
     let before = canary.facts();
@@ -137,7 +137,7 @@ fn tmpfs(at: &str) -> MountPlan {
 enum Root {
     /// A snapshot's tree over image `host`.
     Snapshot,
-    /// What a sandbox that is started again has of its own.
+    /// The own files of a restarted sandbox.
     Own,
     Directory,
 }
@@ -177,7 +177,7 @@ async fn plan_on(world: &World, root: Root, mut plants: HostileTree, canary: &Pa
     plan
 }
 
-/// Makes a sandbox on such a root. Either that fails or all of its walls stand, and nothing outside changes.
+/// Makes a sandbox on such a root. Either that fails or all of its walls hold, and nothing outside changes.
 async fn is_contained(world: &World, root: Root, plants: HostileTree) -> Result<(), TestCaseError> {
     let canary = Canary::new();
     let before = canary.facts();

@@ -1,4 +1,5 @@
-//! What the kernel counts for nobody, for a user or for the whole host: a sandbox takes a bounded share of each.
+//! Resources that the kernel counts for nobody, for a user or for the whole host: a sandbox takes a bounded share of
+//! each.
 
 use std::{process::Command, sync::Arc};
 
@@ -15,7 +16,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The host user who owns the user namespace that the guest of a sandbox is in.
+/// The host user who owns the user namespace of a sandbox's guest.
 fn owner_of_user_namespace(world: &World, id: &sandbox::SandboxId) -> u32 {
     let pid = std::fs::read_to_string(world.run_directory(id).join("pid")).unwrap();
     let pid = pid.split(' ').next().unwrap();
@@ -78,7 +79,7 @@ pub(crate) async fn netlink_sockets_are_few_and_small(world: Arc<World>) {
         kept.pop().close(); kept.pop().close(); n = len(kept); print(fill(), len(kept) - n)";
     let output = python(&*instance, script).await;
     assert_eq!(output.stdout, "ENOBUFS True True\nTrue\nENOBUFS 2\n", "{output:?}");
-    // Many at once get no more, and whoever comes after them gets one.
+    // Many at once get no more, and later ones get one.
     let script = "import errno, socket, threading\nkept = []; refused = []; barrier = threading.Barrier(100)\n\
         def take():\n\
         \x20 barrier.wait()\n\
@@ -107,7 +108,7 @@ pub(crate) async fn what_hosts_write_counts_as_the_sandboxs_memory(world: Arc<Wo
     if can.has(Capability::MemoryLimit) {
         let usage = instance.usage().await.unwrap();
         assert!(usage.memory_bytes.is_some_and(|bytes| bytes >= mib(24) as u64), "{usage:?}");
-        // No room is left for another, and it is the writer that pays for trying.
+        // No room is left for another, and the writer pays for trying.
         let failure = Client::connect(&*instance).await.write("/tmp/two", mib(40)).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::LimitReached, "{failure}");
         assert!(instance.usage().await.unwrap().memory_bytes.is_some_and(|bytes| bytes <= mib(48) as u64));
@@ -118,7 +119,7 @@ pub(crate) async fn what_hosts_write_counts_as_the_sandboxs_memory(world: Arc<Wo
         while !sh(&*instance, "ls -A /tmp").await.stdout.is_empty() {}
     }
     if can.has(Capability::Pause) {
-        // The workload stands still, and hosts still write.
+        // The workload stands still, and hosts can still write.
         instance.pause().await.unwrap();
         assert_eq!(Client::connect(&*instance).await.write("/tmp/three", mib(1)).await, written(1));
         instance.resume().await.unwrap();
@@ -127,7 +128,7 @@ pub(crate) async fn what_hosts_write_counts_as_the_sandboxs_memory(world: Arc<Wo
     instance.stop().await.unwrap();
 }
 
-/// What one sandbox with 64 MiB may have beside them in buffers of sockets: a quarter, and what its other end may hold.
+/// Socket buffers that a sandbox with 64 MiB may have beside them: a quarter, and what the other end may hold.
 const SOCKET_MIB: u64 = 16;
 
 pub(crate) async fn buffers_of_sockets_are_held(world: Arc<World>) {
@@ -155,14 +156,14 @@ pub(crate) async fn buffers_of_sockets_are_held(world: Arc<World>) {
         \x20   total += kept[-1].sendto(b'x' * 60000, socket.MSG_MORE, ('127.0.0.1', 9))\n\
         except OSError as error: ended = errno.errorcode[error.errno]\n\
         print(total >> 20, ended)";
-    // Accepted, not accepted, and datagrams that are not sent.
+    // Accepted, not accepted, and unsent datagrams.
     for script in [filling(", server.accept()[0]"), filling(""), unsent.to_owned()] {
         let output = python(&*instance, &script).await;
         let (mib, ended) = output.stdout.trim().split_once(' ').unwrap_or_else(|| panic!("{output:?}"));
         assert_eq!(ended, "ENOBUFS", "{script}");
         assert!(mib.parse::<u64>().unwrap() <= SOCKET_MIB, "{mib} MiB: {script}");
     }
-    // All of them were given back, so a server works, with buffers that nobody can make larger.
+    // All of them were released, so a server works, with buffers that nobody can enlarge.
     let script = "import pathlib, socket\n\
         server = socket.create_server(('127.0.0.1', 0)); kept = []\n\
         for _ in range(50): kept += [socket.create_connection(server.getsockname()), server.accept()[0]]\n\
@@ -192,8 +193,8 @@ pub(crate) async fn what_the_whole_host_shares_is_refused(world: Arc<World>) {
     instance.stop().await.unwrap();
 }
 
-/// Calls of the 32-bit kernel have other numbers, which the filter does not know: `int 0x80` ends the process, and the x32
-/// calls, numbered from 0x40000000, are unknown.
+/// Calls of the 32-bit kernel have other numbers, which the filter does not know: `int 0x80` ends the process, and the
+/// x32 calls, numbered from 0x40000000, are unknown.
 pub(crate) async fn foreign_system_calls_are_refused(world: Arc<World>) {
     if !cfg!(target_arch = "x86_64") {
         println!("skipped: only x86-64 has them");

@@ -1,4 +1,4 @@
-//! From creation to the end, and what stays behind: nothing.
+//! From creation to the end, which leaves nothing behind.
 
 use std::{
     collections::BTreeSet,
@@ -60,7 +60,7 @@ pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
         world.backend.remove(&plan.id).await.unwrap();
         ids.push(plan.id);
     }
-    // Cleaning goes on behind `stop`; a sweep finds nothing to do once it is through.
+    // The cleanup continues after `stop`; once it is done, a sweep finds nothing.
     sweep_all(&world).await;
     assert_eq!(Traces::now(&world, &ids), before);
     for id in ids {
@@ -68,12 +68,13 @@ pub(crate) async fn nothing_is_left_on_the_host(world: Arc<World>) {
     }
 }
 
-/// Clears what other stories left. Cleaning behind a stop may still be under way, so until there is nothing more.
+/// Removes leftovers of other stories. A cleanup after a stop may still run, so repeats until nothing is left.
 async fn sweep_all(world: &World) {
     while !world.backend.sweep(&[], &[]).await.unwrap().is_empty() {}
 }
 
-/// Everything on the host that could be a sandbox's. Others may use the host meanwhile, so only what can be ours counts.
+/// Everything on the host that could belong to a sandbox. Others may use the host meanwhile, so only possible traces of
+/// ours count.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     mounts: BTreeSet<String>,
@@ -142,14 +143,14 @@ pub(crate) async fn a_new_daemon_finds_what_lives_and_sweeps_the_rest(world: Arc
     assert!(world.backend.adopt(&kept).await.unwrap().is_none());
 }
 
-/// A second back end with a home of its own and our run directory.
+/// A second back end with its own home and our run directory.
 async fn second(world: &World) -> (tempfile::TempDir, NamespaceBackend) {
     let home = tempfile::tempdir().unwrap();
     let directories = Directories { home: home.path().to_owned(), run: world.directories.run.clone() };
     (home, NamespaceBackend::new(directories, None).await.unwrap())
 }
 
-/// The spawner of a home, as it wrote itself down.
+/// The spawner of a home, as noted in its lock.
 fn spawner_of(home: &Path) -> Option<rustix::process::Pid> {
     let note = fs::read_to_string(home.join("spawner.lock")).unwrap();
     rustix::process::Pid::from_raw(note.split(' ').next()?.parse().ok()?)
@@ -187,7 +188,7 @@ pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<
                 Ok(instance) => instance.stop().await.unwrap(),
                 Err(error) => assert!(matches!(error, BackendError::Unavailable { .. }), "{error:?}"),
             }
-            // The same again works, with the next spawner; so does a removal, whoever dies meanwhile.
+            // The same again works, with the next spawner; so does a removal, whichever process dies meanwhile.
             let instance = backend.create(plan).await.unwrap();
             assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
             instance.stop().await.unwrap();
@@ -201,7 +202,7 @@ pub(crate) async fn a_dead_spawner_is_replaced_and_sandboxes_live_on(world: Arc<
         removed.into_iter().for_each(|removed| removed.unwrap());
         let files = |plan: &sandbox::SandboxPlan| home.path().join("sandboxes").join(plan.id.as_str());
         assert!(some.iter().all(|plan| !files(plan).exists()));
-        // Not while the next one is on its way: each of them is killed by its own number.
+        // Not while the next one is starting: each of them is killed by its own number.
         drop(backend.create(&world.plan()).await.unwrap());
     }
     assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
@@ -251,8 +252,8 @@ pub(crate) async fn a_guest_without_a_run_directory_is_found_and_ended(world: Ar
     }
 }
 
-/// A process of the host's that looks like a guest of ours in all but where it stands. Only root can make one: an ordinary
-/// user's guests are known by their user where there are no cgroups.
+/// A host process that looks like our guest except for its user and cgroup. Only root can make one: without cgroups, an
+/// ordinary user's guests are recognized by their user.
 fn pretend(title: &str) -> Option<Child> {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "bash", "-c", "exec -a \"$0\" cat", title]);
@@ -265,7 +266,7 @@ fn pid_of(world: &World, id: &SandboxId) -> String {
     written.split(' ').next().unwrap().to_owned()
 }
 
-/// Processes that call themselves the guest of a sandbox.
+/// Processes whose title names them the guest of a sandbox.
 fn guests_of(id: &SandboxId) -> usize {
     let title = format!("warren: {id} ");
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -277,7 +278,7 @@ pub(crate) async fn what_a_removal_that_was_cut_short_left_is_swept(world: Arc<W
     sweep_all(&world).await;
     let (plan, ghost) = (world.plan(), world.plan());
     let instance = world.create(&plan).await;
-    // As it is in the middle of a removal: its record is gone, its files and cgroups too.
+    // As in the middle of a removal: its record is gone, its files and cgroups too.
     fs::create_dir(world.run_directory(&ghost.id)).unwrap();
     fs::write(world.run_directory(&ghost.id).join("pid"), "1 1\n").unwrap();
     let swept = world.backend.sweep(std::slice::from_ref(&plan.id), &[]).await.unwrap();
@@ -287,7 +288,7 @@ pub(crate) async fn what_a_removal_that_was_cut_short_left_is_swept(world: Arc<W
     instance.stop().await.unwrap();
 }
 
-/// What a guest shows as its program is a mount that nobody can write to, whoever they are.
+/// A guest's program is a mount that nobody can write to, whoever they are.
 pub(crate) async fn our_own_program_cannot_be_changed_from_inside(world: Arc<World>) {
     let facts = || {
         // Not by its path, which may lead through directories of another user.
@@ -317,7 +318,7 @@ pub(crate) async fn a_create_that_is_given_up_leaves_no_guest(world: Arc<World>)
             made.unwrap().stop().await.unwrap();
         }
     }
-    // Taking back goes on behind; a create of the same sandbox waits for it, and works.
+    // The undo continues in the background; a create of the same sandbox waits for it, and works.
     for plan in &plans {
         let instance = world.create(plan).await;
         assert_eq!(sh(&*instance, "echo alive").await.stdout, "alive\n");
@@ -329,7 +330,8 @@ pub(crate) async fn a_create_that_is_given_up_leaves_no_guest(world: Arc<World>)
     }
 }
 
-/// Whether a guest lives. It is named by its sandbox's id, as far as the kernel keeps names; the dead may wait to be reaped.
+/// Whether a guest is alive. It is named by its sandbox's id, as far as the kernel keeps names; the dead may wait to be
+/// reaped.
 fn has_process_named(name: &str) -> bool {
     let named = format!("({}) ", &name[..name.len().min(15)]);
     let processes = fs::read_dir("/proc").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! Limits that hold, and a statement that says how.
+//! Enforced limits, and the statement about them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -123,7 +123,7 @@ pub(crate) async fn a_disk_filler_is_stopped_by_accounting(world: Arc<World>) {
     let filler = "n=0; while true; do n=$((n+1)); head -c 4000000 /dev/zero > /root/$n || exit 3; done";
     let output = tokio::time::timeout(Duration::from_secs(50), sh(&*instance, filler)).await.unwrap();
     assert!(output.report.disk_limit, "{output:?}");
-    // One file alone never passes the limit.
+    // A single file never exceeds the limit.
     let one = sh(
         &*instance,
         "rm -f /root/*; sleep 1; head -c 30000000 /dev/zero > /root/one; stat -c %s /root/one",
@@ -133,7 +133,7 @@ pub(crate) async fn a_disk_filler_is_stopped_by_accounting(world: Arc<World>) {
     instance.stop().await.unwrap();
 }
 
-/// A sandbox with 20 MiB of disk, held by measuring.
+/// A sandbox with 20 MiB of disk, enforced by measuring.
 async fn small_accounted(world: &World) -> Box<dyn Instance> {
     let mut plan = plan_with(world, Limits { disk: Some(ByteSize::mib(20)), ..Limits::default() });
     plan.limits.disk_is_hard = false;
@@ -184,7 +184,7 @@ pub(crate) async fn deleted_files_count_while_they_are_mapped(world: Arc<World>)
     is_stopped_by_accounting(&world, script).await;
 }
 
-/// Whether a process that is not dead shares the pid namespace of this guest.
+/// Whether a living process shares the pid namespace of this guest.
 fn has_live_neighbour(guest: i32) -> bool {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let its_own = namespace(&guest.to_string()).unwrap();
@@ -212,7 +212,7 @@ pub(crate) async fn a_deaf_guest_does_not_save_a_disk_filler(world: Arc<World>) 
     let guest = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     sh(&*instance, "touch /root/go").await;
     rustix::process::pidfd_send_signal(&guest, rustix::process::Signal::STOP).unwrap();
-    // With a cgroup the workload is killed, and the guest can be woken; without one, the whole sandbox.
+    // With a cgroup the workload is killed, and the guest can be woken; without one, the whole sandbox is.
     let has_cgroup = world.backend.probe().await.unwrap().has(Capability::PidsLimit);
     let end = async {
         if has_cgroup {
@@ -226,7 +226,7 @@ pub(crate) async fn a_deaf_guest_does_not_save_a_disk_filler(world: Arc<World>) 
     tokio::time::timeout(Duration::from_secs(50), end).await.expect("the filler was stopped");
     if has_cgroup {
         rustix::process::pidfd_send_signal(&guest, rustix::process::Signal::CONT).unwrap();
-        // It finds the demand to kill everything in its queue first.
+        // It first finds the request to kill everything in its queue.
         while sh(&*instance, "echo alive").await.stdout != "alive\n" {}
     }
     instance.stop().await.unwrap();

@@ -37,7 +37,7 @@ use world::World;
 
 type Story = (&'static str, fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// Tells the second and third run who they are.
+/// Tells the second and third run which user they are.
 const WHO: &str = "WARREN_TEST_WHO";
 
 #[macro_export]
@@ -153,15 +153,15 @@ fn main() -> ExitCode {
     if rustix::process::geteuid().is_root() && std::env::var_os(WHO).is_none() {
         is_ok &= run_again("single id", None, "true", &wanted);
         is_ok &= run_again("subordinate ids", Some("65534:200000:65536"), "true", &wanted);
-        // The kernel treats a /usr with mounts beneath it otherwise; one story tells whether it works at all.
+        // The kernel treats a /usr with submounts differently; one story shows whether it works at all.
         let one = ["a_sandbox_is_made".to_owned()];
         is_ok &= run_again("mounts beneath usr", None, "mount -t tmpfs none /usr/games", &one);
     }
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs this program again as `nobody`, in a mount namespace where `before` was done and, with subordinate ids, `/etc/subuid`
-/// grants some.
+/// Runs this program again as `nobody`, in a mount namespace where `before` was done and, with subordinate ids,
+/// `/etc/subuid` grants some.
 fn run_again(who: &str, subordinate: Option<&str>, before: &str, wanted: &[String]) -> bool {
     let place = tempfile::Builder::new().prefix("warren-user-").tempdir().unwrap();
     let own = place.path().join("own");

@@ -29,7 +29,7 @@ fn readonly(mount: MountPlan) -> MountPlan {
     MountPlan { readonly: true, ..mount }
 }
 
-/// As an owner's bind mount reaches a back end: with what is there now.
+/// An owner's bind mount as a back end gets it: with the identity of the current file.
 fn bind(path: &Path) -> MountOrigin {
     let found = fs::metadata(path).unwrap();
     let identity = Some(FileIdentity { device: found.dev(), inode: found.ino() });
@@ -40,7 +40,7 @@ fn plan_with(world: &World, mounts: Vec<MountPlan>) -> SandboxPlan {
     SandboxPlan { mounts, ..world.plan() }
 }
 
-/// A new directory of its own in the home.
+/// A new directory in the home.
 fn directory(world: &World, name: &str) -> PathBuf {
     let path = world.directories.home.join(format!("{name}-{}", fresh_id()));
     fs::create_dir(&path).unwrap();
@@ -179,7 +179,7 @@ pub(crate) async fn a_single_file_and_mounts_in_mounts(world: Arc<World>) {
     assert!(output.stdout.contains("No space left") && output.stdout.ends_with("1777\n"), "{output:?}");
     instance.stop().await.unwrap();
     assert!(host.join("y").exists() && !host.join("inner/z").exists());
-    // The places were made in the sandbox's own files, so it starts again.
+    // The mount points were made in the sandbox's own files, so it starts again.
     let instance = world.create(&plan).await;
     assert_eq!(sh(&*instance, "ls /a /a/b/inner").await.stdout, "/a:\nb\n\n/a/b/inner:\n");
     instance.stop().await.unwrap();
@@ -214,7 +214,7 @@ pub(crate) async fn links_at_the_place_of_a_mount_stay_inside(world: Arc<World>)
     }
     assert_eq!(names(Path::new("/etc")), before);
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    // What failed left nothing that would keep the sandbox from starting.
+    // The failed ones left nothing that would keep the sandbox from starting.
     let instance = world.create(&plain).await;
     assert_eq!(sh(&*instance, "test -e /etc/passwd && echo whole").await.stdout, "whole\n");
     instance.stop().await.unwrap();
@@ -255,7 +255,7 @@ pub(crate) async fn the_quota_of_a_volume_holds(world: Arc<World>) {
     assert!(output.code() == Some(7) || output.report.disk_limit, "{output:?}");
     assert_eq!(sh(&*instance, "cat /data/kept").await.stdout, "kept\n");
     let used = world.volumes().used(&id).await.unwrap();
-    // By measuring, as much as one can write in between is too much.
+    // Measuring allows as much too much as can be written in between.
     assert!(used < quota.bytes() + ByteSize::mib(120).bytes(), "{used}");
     instance.stop().await.unwrap();
     world.volumes().remove(&id).await.unwrap();
@@ -321,7 +321,7 @@ pub(crate) async fn a_volume_is_shown_without_a_sandbox(world: Arc<World>) {
         let Response::Entries { entries, .. } = client.ask(&list).await else { panic!("no list") };
         let paths: Vec<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["/link", "/magic", "/sub", "/sub/file", "/up"]);
-        // Links lead nowhere but into the volume.
+        // Links lead only into the volume.
         for path in ["/link", "/up/passwd", "/magic/etc/passwd", "/../../etc/passwd"] {
             let mut client = Client::connect(&*shown).await;
             let answer = client.try_ask(&Request::Stat { path: path.to_owned(), follow: true }).await;
@@ -330,7 +330,7 @@ pub(crate) async fn a_volume_is_shown_without_a_sandbox(world: Arc<World>) {
         let made = client.ask(&Request::Mkdir { path: "/new".to_owned(), parents: true, mode: None }).await;
         assert!(matches!(made, Response::Done), "{made:?}");
         assert_eq!(sh(&*instance, "stat -c %u:%g /data/new").await.stdout, "0:0\n");
-        // Nothing runs there, whatever is in it.
+        // Nothing runs there, whatever it contains.
         let start = guest_protocol::ExecStart {
             id: "exc-x".to_owned(),
             command: vec!["/bin/sh".to_owned()],

@@ -1,4 +1,4 @@
-//! What sandboxes changed, taken out of them.
+//! Changes of sandboxes, copied out of them.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Instant};
 
@@ -14,7 +14,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whoever is to be copied stands still already.
+/// A hold for a sandbox that already stands still.
 fn as_it_is() -> sandbox::Holding<'static> {
     Box::pin(async { Ok(()) })
 }
@@ -33,7 +33,7 @@ pub(crate) async fn a_copy_is_what_the_sandbox_changed(world: Arc<World>) {
     let upper = world.tree(&tree).join("root/upper");
     assert!(copied.n_entries >= 6 && copied.bytes > 10 << 20, "{copied:?}");
     assert_eq!(text(&upper.join("etc/hostname")), "box\n");
-    // `/root` may be closed to who runs the test without root.
+    // `/root` may be closed to a test without root.
     assert!(upper.join("srv/made").is_dir());
     assert!(world.tree(&tree).join("usr/upper").is_dir());
     let holes = upper.join("srv/holes").metadata().unwrap();
@@ -83,7 +83,7 @@ pub(crate) async fn a_paused_sandbox_with_a_disk_of_its_own_is_copied_and_so_is_
     }
     assert_eq!(text(&world.tree(&paused).join("root/upper/root/again")), "new\n");
     let facts = world.snapshots().facts(&paused).await.unwrap();
-    // The sandbox is none the worse for it.
+    // The sandbox is not affected.
     assert_eq!(sh(&*instance, "cat /root/link && echo late > /root/late && sync").await.stdout, "new\n");
     sh(&*instance, "rm /root/late").await;
     instance.stop().await.unwrap();
@@ -116,7 +116,7 @@ pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>)
     for _ in 0..3 {
         let tree = fresh_snapshot();
         let copying = world.snapshots().take(&plan, &tree, as_it_is());
-        // Asked for, and let go of at once.
+        // Requested, and cancelled at once.
         drop(tokio::time::timeout(std::time::Duration::ZERO, copying).await);
         let instance = world.create(&plan).await;
         let checked = sh(&*instance, "sha256sum -c /root/sum").await;
@@ -130,7 +130,7 @@ pub(crate) async fn a_copy_that_nobody_waits_for_does_no_harm(world: Arc<World>)
 pub(crate) async fn a_sandbox_that_cannot_be_held_is_not_copied(world: Arc<World>) {
     let plan = world.plan();
     let instance = world.create(&plan).await;
-    // What has no name any more is not there, though a program still writes to it.
+    // An unlinked file is not copied, though a program still writes to it.
     sh(
         &*instance,
         "echo x > /srv/x; (exec 3> /srv/gone; rm /srv/gone; echo y >&3; sleep 1000) >/dev/null 2>&1 &",
@@ -220,7 +220,7 @@ async fn is_told(world: &World, plan: &SandboxPlan) {
     let some = world.snapshots().diff(plan, query("/srv/a")).await.unwrap();
     assert_eq!(told(&some), ["A /srv/a", "A /srv/a/b"]);
 
-    // Where `/usr` can be written to, it is an overlay of its own.
+    // If `/usr` is writable, it is an overlay of its own.
     if sh(&*instance, "echo x > /usr/local/mark").await.code() == Some(0) {
         let usr = world.snapshots().diff(plan, query("/usr/local")).await.unwrap();
         assert_eq!(told(&usr), ["A /usr/local/mark"]);

@@ -48,12 +48,12 @@ impl World {
         made.unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
     }
 
-    /// Where the sandbox's own files are.
+    /// The directory of the sandbox's own files.
     pub(crate) fn directory(&self, plan: &SandboxPlan) -> PathBuf {
         self.directories.home.join("sandboxes").join(plan.id.as_str())
     }
 
-    /// Where the files of a snapshot are.
+    /// The directory of a snapshot's files.
     pub(crate) fn tree(&self, id: &SnapshotId) -> PathBuf {
         self.directories.home.join("snapshots").join(id.as_str()).join("tree")
     }

@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes in one frame of a body.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) stdout: String,
@@ -72,7 +72,7 @@ impl Client {
         self.try_ask(request).await.expect("the guest refuses")
     }
 
-    /// `None` when the guest refuses.
+    /// `None` if the guest refuses.
     pub(crate) async fn try_ask(&mut self, request: &Request) -> Option<Response> {
         let mut wire = BytesMut::new();
         encode(&Frame::request(request).unwrap(), &mut wire).unwrap();
@@ -81,7 +81,7 @@ impl Client {
         (frame.kind == FrameKind::Response).then(|| frame.parse().unwrap())
     }
 
-    /// Writes a file of so many bytes; the guest's refusal, if it refuses.
+    /// Writes a file of this many bytes; returns the guest's refusal, if it refuses.
     pub(crate) async fn write(&mut self, path: &str, bytes: usize) -> Result<Response, Failure> {
         let request =
             Request::Write { path: path.to_owned(), write: WriteMode::Replace, mode: None, parents: false };
@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    /// Takes what a command prints, until it ends.
+    /// Collects a command's output, until it ends.
     pub(crate) async fn follow(&mut self, id: &str) -> Output {
         self.ask(&Request::ExecAttach { id: id.to_owned(), from: 1 }).await;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

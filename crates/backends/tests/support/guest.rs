@@ -1,6 +1,6 @@
-//! The guest in programs that are their own spawner.
+//! The guest, for programs that are their own spawner.
 
-/// What the child of the spawner becomes.
+/// The main function of the spawner's child.
 pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
     let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
         handoff;

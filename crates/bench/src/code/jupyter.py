@@ -1,4 +1,4 @@
-# Times of a Jupyter kernel, as JSON: from its start to the first result, and of cells in one that is warm.
+# Times of a Jupyter kernel, as JSON: from its start to the first result, and of cells in a warm one.
 import json
 import sys
 import time

@@ -1,4 +1,4 @@
-//! A Jupyter kernel beside ours, where it is installed.
+//! A Jupyter kernel for comparison, if it is installed.
 
 use std::{
     io::Write as _,
@@ -17,14 +17,14 @@ pub(super) struct Times {
     pub(super) cells: Samples,
 }
 
-/// What the script prints.
+/// The script's output.
 #[derive(Deserialize)]
 struct Seconds {
     starts: Vec<f64>,
     cells: Vec<f64>,
 }
 
-/// Nothing where it is not installed or does not work.
+/// Nothing if it is not installed or does not work.
 pub(super) fn measure(n_starts: usize, n_cells: usize) -> Option<Times> {
     let mut import = Command::new("python3");
     let import = import.args(["-c", "import ipykernel, jupyter_client"]).stderr(Stdio::null());

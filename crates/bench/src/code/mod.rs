@@ -1,4 +1,4 @@
-//! How fast code is: a cell in an interpreter that is warm, the first result in a new sandbox, a fork, ten thousand cells.
+//! How fast code is: a cell in a warm interpreter, the first result in a new sandbox, a fork, ten thousand cells.
 
 mod jupyter;
 
@@ -18,11 +18,11 @@ use crate::{
     samples::{Samples, millis},
 };
 
-/// What a forked context holds.
+/// Memory held by the forked context.
 const HELD_MIB: usize = 100;
-/// The first starts of a thing fill caches.
+/// The first runs of anything fill caches.
 const WARM_UPS: usize = 3;
-/// So many cells warm an interpreter up before its memory is measured.
+/// Cells that warm an interpreter up before its memory is measured.
 const CELLS_BEFORE: usize = 200;
 const KIB: f64 = 1024.0;
 
@@ -53,7 +53,7 @@ struct Code<'a> {
     report: Report,
 }
 
-/// Memory of those who take part, in bytes.
+/// Memory of the processes involved, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     daemon: u64,
@@ -70,7 +70,7 @@ impl Code<'_> {
         self.many_cells().await
     }
 
-    /// From no sandbox to the first result, beside the same interpreter started by hand, here and there.
+    /// From no sandbox to the first result, compared with the same interpreter started by hand, inside and outside.
     async fn first_result(&mut self, jupyter: Option<&Samples>) -> Result<()> {
         let program = self.python().await?;
         let mut samples = [Samples::default(), Samples::default(), Samples::default()];
@@ -124,7 +124,7 @@ impl Code<'_> {
         Ok(took)
     }
 
-    /// Runs a cell and returns the text of its value, or else what it printed.
+    /// Runs a cell and returns the text of its value, or else its output.
     async fn cell(&self, sandbox: &str, language: &str, code: &str) -> Result<String> {
         let request = json!({ "code": code, "language": language, "trackFiles": false });
         let ran = self.daemon.post(&format!("/sandboxes/{sandbox}/code"), request).await?;
@@ -165,7 +165,7 @@ impl Code<'_> {
         self.daemon.remove(&sandbox).await
     }
 
-    /// A branch of a context that holds much, beside a new context that holds nothing.
+    /// A branch of a context that holds much memory, compared with a new empty context.
     async fn fork(&mut self) -> Result<()> {
         let sandbox = self.daemon.create(json!({})).await?;
         self.cell(&sandbox, "python", &format!("held = bytearray(b'x') * ({HELD_MIB} << 20)")).await?;

@@ -19,7 +19,7 @@ use super::{initialize, unexpected};
 const SESSION_HEADER: &str = "mcp-session-id";
 const VERSION_HEADER: &str = "mcp-protocol-version";
 
-/// Which MCP is spoken.
+/// The MCP version to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// 2025-11-25: a handshake, then a session.
@@ -97,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// The session that an answer names, and the message in it.
+    /// The session that an answer names, and its message.
     async fn post(&mut self, message: &Value) -> Result<(Option<String>, Value)> {
         let mut request = self
             .request(Method::POST)

@@ -25,11 +25,11 @@ use crate::{
     samples::Samples,
 };
 
-/// Listens on TCP, for anybody, as often as they like.
+/// Listens on TCP, without keys and without a rate limit.
 const ARGUMENTS: [&str; 5] = ["--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"];
-/// Of so many calls of a crowd's client one is a command; the others look at a file or the list.
+/// One of this many calls is a command; the others read a file or the list.
 const CALLS_PER_COMMAND: usize = 10;
-/// A daemon looks every ten seconds for memory to give back.
+/// A daemon releases unused memory every ten seconds.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(12);
 /// Sandboxes that a crowd shares.
 const CROWD_SANDBOXES: usize = 10;
@@ -85,7 +85,7 @@ impl Mcp<'_> {
         Ok(())
     }
 
-    /// From a client's spawn to its first answer, beside a process that only echoes the line.
+    /// From a client's spawn to its first answer, compared with a process that only echoes the line.
     async fn spawns(&mut self) -> Result<()> {
         let (mut echo, mut ours) = (Samples::default(), Samples::default());
         for run in 0..=self.runs {
@@ -171,12 +171,12 @@ impl Mcp<'_> {
         self.daemon.remove(&name).await
     }
 
-    /// Tools take names.
+    /// Creates a sandbox and returns its name, which tools need.
     async fn create(&self) -> Result<String> {
         text(&self.daemon.post("/sandboxes", json!({})).await?, "/name")
     }
 
-    /// Many clients at once, twice: what the second round leaves is what would grow.
+    /// Many clients at once, twice: growth after the second round would be a leak.
     async fn crowd(&mut self) -> Result<()> {
         let mut sandboxes = Vec::new();
         for _ in 0..CROWD_SANDBOXES {

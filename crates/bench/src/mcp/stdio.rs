@@ -1,4 +1,4 @@
-//! A process that is asked by lines.
+//! A process that answers lines.
 
 use std::process::Stdio;
 

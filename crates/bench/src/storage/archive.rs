@@ -1,4 +1,4 @@
-//! Images that the bench makes: many small layers, and one large one.
+//! Test images: many small layers, and one large one.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,8 @@ use flate2::{Compression, write::GzEncoder};
 use images::Digest;
 use serde_json::json;
 
-/// A tar as `docker save` writes it, of an image with `n_layers` layers: each has one directory and one file of its own.
+/// A tar as `docker save` writes it, of an image with `n_layers` layers: each has one directory and one file of its
+/// own.
 pub(super) fn layered(name: &str, n_layers: usize) -> io::Result<Vec<u8>> {
     let layers = (0..n_layers).map(layer).collect::<io::Result<Vec<_>>>()?;
     let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
@@ -31,7 +32,7 @@ pub(super) fn layered(name: &str, n_layers: usize) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// The file that the layer of that number has.
+/// The file in the layer of that number.
 pub(super) fn path_in(number: usize) -> String {
     format!("data/{number}/file")
 }
@@ -49,8 +50,8 @@ fn append(archive: &mut tar::Builder<impl Write>, name: &str, bytes: &[u8]) -> i
     archive.append_data(&mut header, name, bytes)
 }
 
-/// A layer of the host's own programs and libraries, as much as is wanted, compressed as registries keep it. Returns the
-/// bytes of the files in it.
+/// A layer of `wanted` bytes of the host's own programs and libraries, compressed like in registries. Returns the size
+/// of its files.
 pub(super) fn large(into: &Path, wanted: u64) -> io::Result<u64> {
     let compressed = GzEncoder::new(BufWriter::new(File::create(into)?), Compression::new(6));
     let mut layer = tar::Builder::new(compressed);
@@ -66,7 +67,7 @@ pub(super) fn large(into: &Path, wanted: u64) -> io::Result<u64> {
                 waiting.push(path);
             } else if kind.is_file() && taken < wanted {
                 let name = path.strip_prefix("/").unwrap_or(&path);
-                // What cannot be read by whoever measures is left out.
+                // Unreadable files are left out.
                 if let Ok(mut file) = File::open(&path) {
                     taken += file.metadata()?.len();
                     layer.append_file(name, &mut file)?;

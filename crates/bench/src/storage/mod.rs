@@ -1,4 +1,4 @@
-//! What storage costs: images of many layers, unpacking, pulls, snapshots, forks.
+//! The cost of storage: images of many layers, unpacking, pulls, snapshots, forks.
 
 mod archive;
 mod registry;
@@ -24,12 +24,12 @@ use crate::{
 };
 
 const MIB: u64 = 1024 * 1024;
-/// The first of a kind fill caches.
+/// The first runs of a kind fill caches.
 const WARM_UPS: usize = 3;
 /// Unpacking takes seconds, so it is measured less often.
 const UNPACKS: usize = 3;
 
-/// How long space may take to come back.
+/// How long freed space may take to appear.
 const MAX_LOOKS: usize = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
@@ -110,7 +110,7 @@ impl Storage<'_> {
         Ok(took)
     }
 
-    /// A large layer, by us and by tar, onto the same disk, turn by turn.
+    /// A large layer, unpacked by us and by tar onto the same disk, in turns.
     async fn unpack(&mut self) -> Result<()> {
         progress("unpack", 0, UNPACKS);
         let wanted = u64::from(self.options.image_mib) * MIB;
@@ -121,7 +121,7 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// How long a small running sandbox stands still, and how long the whole takes.
+    /// How long a small running sandbox stands still, and how long the whole snapshot takes.
     async fn snapshots(&mut self) -> Result<()> {
         let sandbox = self.daemon.create(json!({})).await?;
         let script =
@@ -146,7 +146,7 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// One, ten, … forks at a time of a sandbox that changed much: time and bytes.
+    /// One, ten, … forks at a time of a sandbox with many changes: time and bytes.
     async fn forks(&mut self) -> Result<()> {
         let changed = self.options.changed_mib;
         let sandbox = self.daemon.create(json!({})).await?;
@@ -175,7 +175,8 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// What forks shared is removed behind the answer to the last one's removal; the next measurement begins after it.
+    /// Data that forks shared is removed after the last one's removal was answered; the next measurement waits for
+    /// that.
     async fn space_is_back(&self, before: u64) -> Result<()> {
         for _look in 0..MAX_LOOKS {
             if self.disk_bytes()? < before + MIB {
@@ -186,7 +187,7 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// What the daemon's files take on disk, as `du` counts.
+    /// The disk usage of the daemon's files, as counted by `du`.
     fn disk_bytes(&self) -> Result<u64> {
         let mut du = Command::new("du");
         let output =
@@ -218,10 +219,10 @@ fn unpack_by_turns(place: &Path, wanted: u64) -> Result<(u64, Samples, Samples)>
     Ok((bytes, tar, ours))
 }
 
-/// Does it in an empty directory, which goes afterwards.
+/// Runs `work` in an empty directory, which is removed afterwards.
 fn timed_in(directory: &Path, work: impl FnOnce(&Path) -> Result<()>) -> Result<Duration> {
     fs::create_dir(directory)?;
-    // What others wrote is on the disk before the clock runs.
+    // Earlier writes are on the disk before the clock starts.
     rustix::fs::sync();
     let start = Instant::now();
     work(directory)?;

@@ -1,4 +1,4 @@
-//! A pull beside plain downloads of the same blobs, from Debian's `docker-registry` on loopback.
+//! A pull compared with plain downloads of the same blobs, from Debian's `docker-registry` on loopback.
 
 use std::{
     fs::{self, File},
@@ -35,7 +35,7 @@ const REPOSITORY: &str = "bench/pull";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
 impl Storage<'_> {
-    /// From the registry to layers that a sandbox can use, and to files that nobody looked at, turn by turn.
+    /// From the registry to usable layers, compared in turns with plain downloads to files.
     pub(super) async fn pulls(&mut self) -> Result<()> {
         let place = self.daemon.scratch().join("registry");
         fs::create_dir_all(&place)?;
@@ -47,7 +47,7 @@ impl Storage<'_> {
         let files = place.join("downloads");
         let (mut kept, mut dropped, mut pulled) =
             (Samples::default(), Samples::default(), Samples::default());
-        // The first fills caches.
+        // The first run fills caches.
         for run in 0..=PULLS {
             let took = [
                 registry.download(&blobs, Some(&files)).await?,
@@ -97,7 +97,7 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    /// `None` where it is not installed.
+    /// `None` if it is not installed.
     fn start(place: &Path) -> io::Result<Option<Self>> {
         let config = place.join("config.yml");
         let data = place.join("data");
@@ -119,13 +119,13 @@ impl Registry {
             let (_, after) = line.split_once("listening on ")?;
             Some(after.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ':')).collect())
         });
-        // What nobody reads would stop it.
+        // An unread log would block it.
         thread::spawn(move || lines.for_each(drop));
         registry.address = address.ok_or_else(|| io::Error::other("it ended at once"))?;
         Ok(Some(registry))
     }
 
-    /// Pushes the image, and answers the digests of its layers.
+    /// Pushes the image and returns the digests of its layers.
     async fn fill(&self) -> Result<Vec<Digest>> {
         let mut layers = Vec::new();
         let mut diff_ids = Vec::new();
@@ -167,12 +167,12 @@ impl Registry {
         Ok(())
     }
 
-    /// How long all of them take at once, into files below `keep` or to nowhere.
+    /// How long all of them take at once, into files below `keep` or discarded.
     async fn download(&self, blobs: &[Digest], keep: Option<&Path>) -> Result<Duration> {
         if let Some(directory) = keep {
             fs::create_dir(directory)?;
         }
-        // What others wrote is on the disk before the clock runs.
+        // Earlier writes are on the disk before the clock starts.
         rustix::fs::sync();
         let start = Instant::now();
         future::try_join_all(blobs.iter().map(|digest| async move {
@@ -218,7 +218,7 @@ async fn receive(mut body: Incoming, file: Option<PathBuf>) -> Result<()> {
         }
         return Ok(());
     };
-    // Written on a thread of its own, while the next bytes come.
+    // Written on a thread of its own, while the next bytes arrive.
     let (queue, mut chunks) = tokio::sync::mpsc::channel::<Bytes>(64);
     let writer = tokio::task::spawn_blocking(move || {
         let mut file = File::create(file)?;
@@ -236,7 +236,7 @@ async fn receive(mut body: Incoming, file: Option<PathBuf>) -> Result<()> {
     Ok(writer.await??)
 }
 
-/// A layer with one file that does not compress: as a tar, and as a registry keeps it.
+/// A layer with one incompressible file: as a tar, and as a registry keeps it.
 fn layer(number: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut header = tar::Header::new_gnu();
     header.set_size(LAYER_BYTES);

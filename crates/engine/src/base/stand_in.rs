@@ -1,4 +1,4 @@
-//! Interpreters of the host, in place of their well-known images, where no registry can be reached.
+//! Interpreters of the host as a substitute for their well-known images, if no registry can be reached.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,16 +12,16 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::Progress;
 
-/// How long a registry may take to say what the image is, where the host can stand in for it.
+/// How long a registry may take to resolve an image that the host can stand in for.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Where a sandbox finds the host's programs.
 const PROGRAM_DIRECTORIES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
 /// Registries and owners whose images are the well-known ones.
 const WELL_KNOWN: [&str; 4] = ["docker.io/library/", "docker.io/", "library/", "microsandbox/"];
-/// Images that the host can stand in for, and the programs that it needs for that.
+/// Images that the host can stand in for, and the programs needed for that.
 const STAND_INS: [(&str, &[&str]); 2] = [("python", &["python3", "python"]), ("node", &["node", "nodejs"])];
 
-/// A program of the host that does what an image is for.
+/// A host program that can replace an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StandIn {
     image: String,
@@ -39,14 +39,14 @@ impl StandIn {
     }
 }
 
-/// What of this host can stand in for the image.
+/// The host's stand-in for the image, if there is one.
 pub(super) fn find(image: &str) -> Option<StandIn> {
     find_in(image, &PROGRAM_DIRECTORIES.map(Path::new))
 }
 
 fn find_in(image: &str, directories: &[&Path]) -> Option<StandIn> {
     if image.contains('@') {
-        // Whoever asks for exactly these bytes wants no others.
+        // A digest asks for exactly these bytes.
         return None;
     }
     let (_, programs) = STAND_INS.iter().find(|(name, _)| *name == bare_name(image))?;
@@ -62,7 +62,7 @@ fn bare_name(image: &str) -> &str {
     image.split(':').next().unwrap_or(image)
 }
 
-/// As a pull, but a registry that stays silent counts as out of reach soon: there is something else to do.
+/// Like a pull, but a silent registry soon counts as unreachable, because there is an alternative.
 pub(super) async fn pull_if_reachable(
     images: &Images,
     reference: &Reference,

@@ -1,4 +1,5 @@
-//! Bodies of answers, pulled frame by frame: a slow reader slows the guest, a reader that leaves closes the connection.
+//! Bodies of answers, pulled frame by frame: a slow reader slows the guest, and a reader that leaves closes the
+//! connection.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How talking to a guest can go wrong.
+//! Errors of talking to a guest.
 
 use std::{io, time::Duration};
 
@@ -13,7 +13,7 @@ pub(crate) enum GuestError {
     Io(#[from] io::Error),
     #[error("the guest closed the stream")]
     Closed,
-    /// Our own request does not fit a frame.
+    /// The request does not fit into a frame.
     #[error("the request has {len} bytes")]
     RequestTooLong { len: usize },
     #[error("the guest broke the protocol")]
@@ -22,22 +22,22 @@ pub(crate) enum GuestError {
     Nonsense(&'static str),
     #[error("the guest said nothing for {after:?}")]
     Silent { after: Duration },
-    /// The guest and we have no version of the protocol in common.
+    /// The guest shares no protocol version with us.
     #[error(transparent)]
     Foreign(#[from] VersionMismatch),
     /// It was started by an earlier build that does not know the request.
     #[error("the guest speaks version {speaks} of the protocol, and this needs version {needs}")]
     TooOld { speaks: u32, needs: u32 },
-    /// The guest understood and will not or cannot. The connection stays usable.
+    /// The guest understood the request and refused it, or failed. The connection stays usable.
     #[error("the guest refused")]
     Refused(#[source] Failure),
-    /// The bytes that the caller was sending ended with an error of the caller's.
+    /// The caller's own byte stream ended with an error.
     #[error("the caller's bytes ended early")]
     Source(#[source] sandbox::Error),
 }
 
 impl GuestError {
-    /// Whether the stream broke, as opposed to the guest misbehaving on it or answering.
+    /// Whether the stream broke, as opposed to the guest misbehaving or answering.
     pub(crate) fn is_lost_stream(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Io(_) | Self::Closed | Self::Silent { .. })
     }

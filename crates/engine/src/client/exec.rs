@@ -1,4 +1,4 @@
-//! Starting an exec, and the stream of what it does.
+//! Starting an exec, and the stream of its events.
 
 use guest_protocol::{
     ExecEvent, ExecStart, Frame, FrameKind, ProtocolError, Request, Response, StartFailure,
@@ -10,7 +10,7 @@ use super::{
 };
 
 pub(crate) enum StartAnswer {
-    /// It runs. The connection is handed on so that attaching costs no other.
+    /// It runs. The connection is passed on so that attaching needs no new one.
     Started {
         pid: i32,
         wire: Wire,
@@ -57,13 +57,13 @@ impl GuestClient {
     }
 }
 
-/// Events of one exec, in order, each once.
+/// Events of one exec, in order, without duplicates.
 #[derive(Debug)]
 pub(crate) struct ExecStream {
     wire: Wire,
-    /// Number that the next frame must bear.
+    /// Number that the next frame must have.
     next: u64,
-    /// Events below are known already.
+    /// Earlier events are already known.
     wanted: u64,
 }
 
@@ -93,7 +93,7 @@ impl ExecStream {
         Ok(None)
     }
 
-    /// Tells the guest that everything up to `number` is safe.
+    /// Tells the guest that everything up to `number` is stored.
     pub(crate) async fn acknowledge(&mut self, number: u64) -> Result<(), GuestError> {
         self.wire.send(FrameKind::Ack, &Frame::ack(number).payload).await
     }

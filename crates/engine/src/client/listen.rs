@@ -1,4 +1,4 @@
-//! A port inside whose clients come to us.
+//! A port inside whose clients are handed to us.
 
 use guest_protocol::{FrameKind, Incoming, ProtocolError, Request, Response};
 
@@ -15,7 +15,7 @@ pub(crate) struct GuestListener {
 }
 
 impl GuestClient {
-    /// Has the guest listen on a port of its loopback; 0 is any.
+    /// Makes the guest listen on a port of its loopback; 0 means any free port.
     pub(crate) async fn listen(&self, port: u16) -> Result<GuestListener, GuestError> {
         let request = Request::Listen { port };
         match within(self.deadlines.answer, self.ask(&request)).await? {
@@ -26,7 +26,7 @@ impl GuestClient {
         }
     }
 
-    /// Takes a client over. One that left meanwhile, or that waited too long, is a refusal.
+    /// Takes over a client. A client that left meanwhile, or waited too long, is a refusal.
     pub(crate) async fn accept(&self, Incoming { incoming }: Incoming) -> Result<PortStream, GuestError> {
         let request = Request::Accept { incoming };
         let (_connected, wire) = within(self.deadlines.answer, self.ask(&request)).await?;

@@ -1,7 +1,7 @@
 //! The client of the guest protocol: one for each live sandbox.
 //!
-//! The guest is hostile. Whatever it sends is bounded and checked; a guest that stays silent runs into a deadline; after
-//! any misbehaviour the connection is dropped, and only that connection suffers.
+//! The guest is hostile. Everything it sends is bounded and checked; a silent guest runs into a deadline; after any
+//! misbehaviour the connection is dropped, and only that connection suffers.
 
 mod body;
 mod error;
@@ -69,8 +69,8 @@ impl GuestClient {
 
     /// Asks with a body and returns the answer.
     ///
-    /// `patience` bounds how long the guest may leave one piece unread, and its answer after the end. `None`: it may take
-    /// as long as the one who reads inside.
+    /// `patience` bounds how long the guest may leave one piece unread, and how long it may take to answer after the
+    /// end. `None`: it may take as long as the reader inside.
     pub(crate) async fn upload(
         &self,
         request: &Request,
@@ -82,7 +82,7 @@ impl GuestClient {
         wire.request(request).await?;
         loop {
             // The guest may answer in the middle: a refusal (no space, no such exec), or the end of an archive before
-            // the end of our bytes. It need not take the rest first.
+            // the end of our bytes. It need not read the rest first.
             tokio::select! {
                 biased;
                 early = wire.answer() => return early_answer(request, early?),
@@ -108,7 +108,7 @@ impl GuestClient {
         answer
     }
 
-    /// A guest that closes in the middle of an upload has often said why just before.
+    /// A guest that closes in the middle of an upload has often sent the reason just before.
     async fn reason_of_broken_upload(&self, wire: &mut Wire, broken: GuestError) -> GuestError {
         match within(self.deadlines.last_words, wire.answer()).await {
             Err(refused @ GuestError::Refused(_)) => refused,
@@ -116,7 +116,7 @@ impl GuestClient {
         }
     }
 
-    /// Asks for something whose answer has a body; the body comes as a stream that can be dropped at any time.
+    /// Asks for something whose answer has a body; the body is a stream that can be dropped at any time.
     pub(crate) async fn download(
         self: &Arc<Self>,
         request: &Request,
@@ -149,7 +149,7 @@ impl GuestClient {
         }
     }
 
-    /// Sends a request and reads its answer, on an idle connection where there is one. The connection is handed back only
+    /// Sends a request and reads its answer, on an idle connection if there is one. The connection is returned only
     /// with an answer; a refusal keeps it.
     async fn ask(&self, request: &Request) -> Result<(Response, Wire), GuestError> {
         let mut wire = self.checkout().await?;
@@ -159,7 +159,7 @@ impl GuestClient {
             && request.properties().repeatable
             && answer.as_ref().is_err_and(GuestError::is_lost_stream)
         {
-            // It went stale while it lay idle.
+            // It went stale while it was idle.
             wire = self.fresh().await?;
             answer = exchange(&mut wire, request).await;
         }
@@ -196,7 +196,7 @@ impl GuestClient {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Wire>> {
-        // Nothing is left half done in there by a panic, so a poisoned pool is as good as another.
+        // A panic leaves nothing half done in there, so a poisoned pool is still good.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,7 +227,7 @@ async fn exchange(wire: &mut Wire, request: &Request) -> Result<Response, GuestE
     checked(request, wire.answer().await?)
 }
 
-/// Refuses an answer that belongs to another request, with the connection it came over.
+/// Refuses an answer that belongs to another request, dropping its connection.
 fn checked(request: &Request, answer: Response) -> Result<Response, GuestError> {
     if request.accepts(&answer) {
         Ok(answer)

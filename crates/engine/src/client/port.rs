@@ -22,13 +22,13 @@ pub struct PortStream {
     stream: GuestStream,
     decoder: Decoder,
     arrived: BytesMut,
-    /// What is left of the frame being read.
+    /// The rest of the frame being read.
     current: Bytes,
-    /// Frames on their way out.
+    /// Frames to be sent.
     leaving: BytesMut,
     read_ended: bool,
     write_ended: bool,
-    /// Keeps the sandbox from counting as idle while someone holds the stream.
+    /// Keeps the sandbox from counting as idle while the stream is in use.
     guard: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -129,7 +129,7 @@ impl AsyncWrite for PortStream {
         if n_bytes > 0 {
             self.queue(FrameKind::Data, &data[..n_bytes])?;
         }
-        // Off it goes; what does not fit now leaves with the next write or flush.
+        // Sent at once; whatever does not fit now leaves with the next write or flush.
         if let Poll::Ready(Err(error)) = self.poll_leave(cx) {
             return Poll::Ready(Err(error));
         }

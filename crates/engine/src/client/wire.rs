@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::GuestError;
 
-/// What a fresh connection sets aside for reading; frames that need more reserve it.
+/// Read buffer of a fresh connection; larger frames reserve more.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Up to here a payload is copied behind its header, which saves a system call.
+/// Up to this size a payload is copied behind its header, which saves a system call.
 const COALESCE_BYTES: usize = 16 * 1024;
 
 pub(crate) struct Wire {
@@ -37,22 +37,22 @@ impl Wire {
         Self { stream, decoder: Decoder::default(), buffer: BytesMut::new(), version: None, hello_within }
     }
 
-    /// Whether it has carried a request before, and so may have gone stale since.
+    /// Whether it has carried a request before, and so may have gone stale.
     pub(crate) fn is_used(&self) -> bool {
         self.version.is_some()
     }
 
-    /// Whether nothing unread is left of the last request.
+    /// Whether nothing of the last request is left unread.
     pub(crate) fn is_clean(&self) -> bool {
         self.version.is_some() && self.buffer.is_empty()
     }
 
-    /// Lets go of memory that a connection does not need while it lies idle; there may be thousands.
+    /// Frees memory that an idle connection does not need; there may be thousands.
     pub(crate) fn rest(&mut self) {
         self.buffer = BytesMut::new();
     }
 
-    /// The stream with what was read ahead, for a connection that leaves the framed request and response.
+    /// The stream and the bytes read ahead, for a connection that leaves framed requests and responses.
     pub(crate) fn into_parts(self) -> (GuestStream, BytesMut) {
         (self.stream, self.buffer)
     }
@@ -100,7 +100,7 @@ impl Wire {
         self.next_frame().await
     }
 
-    /// Returns once the guest has said who it is.
+    /// Returns once the guest has greeted.
     pub(crate) async fn greeting(&mut self) -> Result<(), GuestError> {
         if self.version.is_some() { Ok(()) } else { self.greet().await }
     }

@@ -1,7 +1,7 @@
-//! Copying a sandbox's files while nothing in it moves.
+//! Copies a sandbox's files while nothing in it moves.
 //!
-//! One piece of work: pause, copy, resume. Its record says running all the while: should the daemon die in between, the
-//! next one lets what is recorded as running go on.
+//! One piece of work: pause, copy, resume. The record says running all the while: if the daemon dies in between, the
+//! next one resumes every sandbox recorded as running.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -26,13 +26,13 @@ use crate::{
     shared::{Life, Shared},
 };
 
-/// What a copy took, and of what.
+/// The result of a copy.
 #[derive(Debug)]
 pub(crate) struct Captured {
     pub(crate) copy: TreeCopy,
-    /// How long the workload stood still; absent where it did so anyway.
+    /// How long the workload was held; absent if it was not running anyway.
     pub(crate) held: Option<Duration>,
-    /// As the sandbox was then.
+    /// The sandbox's record at that time.
     pub(crate) record: SandboxRecord,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Captured {
 pub(super) struct Capture {
     reply: Reply<Captured>,
     copied: Result<(TreeCopy, Option<Duration>)>,
-    /// Why it stands still now, where it should not.
+    /// Why it is still paused although it should not be.
     still_paused: Option<Error>,
 }
 
@@ -59,7 +59,7 @@ impl Driver {
         let plan = self.record.plan.clone();
         self.begin(WorkKind::Capturing, async move {
             let label = shared.label();
-            // Nobody writes files through the guest meanwhile; what has begun is given some time to end.
+            // Nobody writes files through the guest meanwhile; operations in progress get some time to end.
             let patience = core.config.deadlines.last_words;
             let still = timeout(patience, Arc::clone(&shared.still).write_owned()).await;
             let (copied, still_paused) = match life {
@@ -77,7 +77,7 @@ impl Driver {
     pub(super) async fn captured(&mut self, capture: Capture) {
         let Capture { reply, copied, still_paused } = capture;
         if let Some(error) = still_paused {
-            // Known as paused, or nobody would ever resume it.
+            // Recorded as paused, or nobody would ever resume it.
             tracing::error!(
                 sandbox = %self.record.id, error = &error as &dyn std::error::Error, "could not resume after a copy"
             );
@@ -101,7 +101,7 @@ async fn copy(
     copied.map_err(|error| error::from_backend(error, label))
 }
 
-/// Copies while nothing inside moves, and lets it go on whatever came of that.
+/// Copies while nothing inside moves, and resumes it whatever the result.
 async fn while_held(
     core: &Core,
     shared: &Shared,
@@ -110,7 +110,7 @@ async fn while_held(
     into: &SnapshotId,
 ) -> (Result<(TreeCopy, Option<Duration>)>, Option<Error>) {
     let label = shared.label();
-    // As in a pause that was asked for: a command that is frozen before it runs would keep its caller waiting.
+    // As in a requested pause: a command frozen before it runs would keep its caller waiting.
     let starting = shared.execs.starting();
     let begun = join_all(starting.iter().map(|exec| exec.started()));
     if timeout(core.config.deadlines.last_words, begun).await.is_err() {
@@ -126,7 +126,7 @@ async fn while_held(
     let resumed = life.instance.resume().await;
     let copied = copied.map(|copy| (copy, Some(since.elapsed())));
     match resumed {
-        // It ended meanwhile, as the driver finds out next.
+        // It ended meanwhile, which the driver finds out next.
         Ok(()) | Err(BackendError::Gone(_)) => (copied, None),
         Err(error) => (copied, Some(error::from_backend(error, &label))),
     }

@@ -1,4 +1,4 @@
-//! How a life ends: asked first, forced at a deadline, and with its last words heard.
+//! How an instance ends: politely first, by force at a deadline, and with its last output read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,9 @@ use tokio::{
 
 use crate::{client::GuestError, config::Deadlines, shared::Life};
 
-/// Returns when nothing of the place is left and every exec of it has an outcome, or the wait for those was given up.
+/// Returns when nothing of the instance is left and every exec has an outcome, or the wait for those was given up.
 ///
-/// `stop_by`: when force is used on what has not ended; it may come nearer meanwhile. `None` means that the place has
-/// ended already.
+/// `stop_by`: when force is used; it may move nearer meanwhile. `None` means that the instance has already ended.
 pub(super) async fn end(
     life: &Arc<Life>,
     stop_by: Option<watch::Receiver<Instant>>,
@@ -22,7 +21,7 @@ pub(super) async fn end(
     was_paused: bool,
     deadlines: Deadlines,
 ) -> Result<(), BackendError> {
-    // Set only once, so an earlier try to end it names the reason.
+    // Set only once, so the first attempt to end it names the reason.
     life.end.set(why).unwrap_or(());
     if let Some(stop_by) = stop_by {
         if was_paused {
@@ -35,7 +34,7 @@ pub(super) async fn end(
     life.pumps.close();
     if timeout(deadlines.last_words, life.pumps.wait()).await.is_err() {
         life.abandoned.cancel();
-        // They write down how their execs ended and leave.
+        // The pumps record how their execs ended, and finish.
         if timeout(deadlines.last_words, life.pumps.wait()).await.is_err() {
             tracing::warn!(sandbox = %life.client.label(), "execs of a stopped sandbox did not settle");
         }
@@ -43,7 +42,7 @@ pub(super) async fn end(
     stopped
 }
 
-/// A frozen workload cannot follow a SIGTERM. Should it not thaw, force takes it as it is.
+/// A frozen workload cannot react to SIGTERM. If it does not thaw, it is killed as it is.
 async fn thaw(life: &Life, deadlines: Deadlines) {
     match timeout(deadlines.last_words, life.instance.resume()).await {
         Ok(Ok(())) => {}
@@ -63,14 +62,14 @@ async fn ask(life: &Life, mut stop_by: watch::Receiver<Instant>, deadlines: Dead
             () = sleep_until(by + deadlines.last_words) => {
                 return tracing::info!(sandbox = %life.client.label(), "ended by force");
             }
-            // Someone is in more of a hurry: the guest is asked again, with less grace.
+            // Another caller is in more of a hurry: the guest is asked again, with less grace.
             Ok(()) = stop_by.changed() => {}
         }
     }
 }
 
-/// Returns only when the guest refuses. Else it may answer at once, at the end, or leave without a word; what counts is
-/// that the place ends.
+/// Returns only if the guest refuses. Otherwise it may answer at once, at the end, or not at all; only the end of the
+/// instance counts.
 async fn could_not_be_asked(life: &Life, grace: Duration) {
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     match life.client.call(&Request::Shutdown { grace_ms, signal: life.stop_signal }).await {

@@ -1,4 +1,4 @@
-//! Taking in an exec: whether it may run is decided here; running it is a task of its own.
+//! Accepts an exec: whether it may run is decided here; running it is a task of its own.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Driver {
             tokio::spawn(async move { drop(reply.send(earlier.started().await)) });
             return;
         }
-        // Kept in memory until it has begun; records hold the beginning only.
+        // Kept in memory until it has begun; records have only its beginning.
         let code = spec.cell.as_mut().map(CellSpec::take_code);
         match self.admit(spec) {
             Ok((life, exec)) => {
@@ -55,7 +55,7 @@ impl Driver {
         Ok((life, self.new_exec(spec)?))
     }
 
-    /// Known from here on, so that a stop waits for it.
+    /// Registered here, so that a stop waits for it.
     pub(super) fn new_exec(&mut self, spec: ExecSpec) -> Result<Arc<LiveExec>> {
         let exec = Arc::new(LiveExec::new(ExecRecord {
             id: names::random_exec_id()?,

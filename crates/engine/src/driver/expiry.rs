@@ -1,4 +1,4 @@
-//! Time: how long a sandbox lives, and how long it may idle. Both come from the record, so both survive a restart.
+//! Expiry: how long a sandbox lives, and how long it may idle. Both come from the record, so both survive a restart.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use sandbox::{EventKind, OnExpiry, SandboxState};
 use super::{Driver, work::Then};
 use crate::{Force, clock::later};
 
-/// Parts of the idle limit after which the last activity is written down, so that a crash makes us forget little of it.
+/// The last activity is recorded this many times per idle limit, so that a crash loses little of it.
 const IDLE_CHECKS: u32 = 4;
-/// However short an idle limit is, it is not looked at more often than this.
+/// The shortest interval between idle checks, however short the idle limit is.
 const SHORTEST_IDLE_CHECK: Duration = Duration::from_millis(10);
-/// Times in a row that a guest must fail to say what runs before the sandbox counts as idle; they are spread over one more
-/// idle limit, so that a guest that is only slow for a while does not lose its work.
+/// Consecutive failed probes before the sandbox counts as idle; they are spread over one more idle limit, so that a
+/// guest that is only temporarily slow does not lose its work.
 const MAX_FAILED_PROBES: u32 = IDLE_CHECKS;
 /// Process 1 inside is our guest, not work.
 const GUEST_PID: i32 = 1;
 
-/// The driver's alarm clock.
+/// The driver's timer.
 pub(super) struct Watchman {
     alarm: Option<(Timestamp, BoxFuture<'static, ()>)>,
     idle_checked_at: Timestamp,
-    /// When a guest first could not say whether anything is alive, and how often since.
+    /// When the guest first failed to report liveness, and how many times since.
     failing: Option<(Timestamp, u32)>,
 }
 
-/// What the guest said when it was asked whether anything is alive inside.
+/// The guest's answer about living processes inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Probed {
     Alive,
@@ -37,12 +37,12 @@ pub(super) enum Probed {
 }
 
 impl Watchman {
-    /// Looks at once: the time without a daemon counts too.
+    /// Checks at once: the time without a daemon counts too.
     pub(super) fn new() -> Self {
         Self { alarm: None, idle_checked_at: Timestamp::MIN, failing: None }
     }
 
-    /// Rings at the time it was set to; never when it was not.
+    /// Fires at the time it was set to; never if it was not set.
     pub(super) async fn alarm(&mut self) {
         match &mut self.alarm {
             Some((_, alarm)) => {
@@ -60,13 +60,13 @@ impl Driver {
             self.expiry.alarm = None;
             return;
         };
-        // An alarm that rings early does no harm: it is set again.
+        // An early alarm does no harm: it is set again.
         if self.expiry.alarm.as_ref().is_none_or(|(set, _)| *set > at) {
             self.expiry.alarm = Some((at, self.core.clock.sleep_until(at)));
         }
     }
 
-    /// Whether a place is there that lives by itself.
+    /// Whether a running instance exists.
     pub(super) fn is_awake(&self) -> bool {
         matches!(self.record.state, SandboxState::Running | SandboxState::Paused)
     }
@@ -115,7 +115,7 @@ impl Driver {
             self.record.last_active_at = last;
             let manifest = self.manifest;
             self.save_if_possible().await;
-            // It does not tell of this.
+            // The manifest does not contain this.
             self.manifest = manifest;
             self.publish();
         }
@@ -152,14 +152,13 @@ impl Driver {
             return;
         }
         self.expiry.failing = None;
-        // Someone may have come and gone while the guest was asked.
+        // A request may have come and gone while the guest was asked.
         if later(self.shared.activity.last_at(), idle) <= now {
             self.expire(format!("it was idle for {idle:?}")).await;
         }
     }
 
-    /// A guest that cannot say is no proof of rest, and no proof of work either: a sandbox that nobody can reach must not
-    /// live for ever.
+    /// A guest that cannot answer proves neither rest nor work: an unreachable sandbox must not live forever.
     fn may_still_work(&mut self, now: Timestamp, idle: Duration) -> bool {
         let (since, n_failed) = self.expiry.failing.unwrap_or((now, 0));
         self.expiry.failing = Some((since, n_failed + 1));

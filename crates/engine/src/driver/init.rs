@@ -1,4 +1,4 @@
-//! The program that a sandbox begins with: an exec like others, started at every start before anyone is told that it runs.
+//! The sandbox's init program: an exec like others, started at every start before the sandbox is reported as running.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{Force, error, pump::ExecTask, shared::Activity};
 
 impl Driver {
     pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
-        // Those of an earlier life are over, so there is room for it.
+        // The execs of an earlier run are over, so there is room for it.
         let begun = self.new_exec(init.exec()).map(|exec| {
             let (reply, started) = oneshot::channel();
             if let Some(life) = &self.life {
@@ -40,24 +40,24 @@ impl Driver {
                 let now = watch::Sender::new(Instant::now());
                 let why = KillReason::SandboxStopped;
                 if let Err(error) = ending::end(&life, Some(now.subscribe()), why, false, deadlines).await {
-                    tracing::warn!(sandbox = %label, %error, "could not stop what had not begun");
+                    tracing::warn!(sandbox = %label, %error, "could not stop an instance whose init did not start");
                 }
             }
             Done::Begun { first, result }
         });
     }
 
-    /// What was to be there from the start is not, so nobody is told that it runs.
+    /// The init program did not start, so the sandbox is not reported as running.
     pub(super) async fn not_begun(&mut self, first: bool, error: &Error) {
         if first {
-            // Its place is asked once more to stop, should that have failed.
+            // The stop is tried once more, should it have failed.
             return self.begin_removing(Some(error.clone()), Force::No);
         }
         self.life = None;
         self.not_started(error).await;
     }
 
-    /// Whether it is the program that the sandbox begins with, which nobody waits for.
+    /// Whether it is the init program, which nobody waits for.
     pub(super) fn is_init(&self, exec: &ExecRecord) -> bool {
         self.record.plan.init.as_ref().is_some_and(|init| init.exec() == exec.spec)
     }
@@ -68,7 +68,7 @@ fn check(record: &ExecRecord) -> Result<()> {
         Some(outcome @ ExecOutcome::NotStarted { .. }) => {
             Err(Error::new(ErrorKind::InvalidRequest, outcome.to_string()))
         }
-        // It may well be done already: then it had little to do.
+        // It may have finished already: then it had little to do.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! The copy of the record beside the sandbox's files, from which it is made anew should the database be lost.
+//! The copy of the record beside the sandbox's files, from which it is restored if the database is lost.
 
 use std::{
     io,
@@ -13,20 +13,20 @@ use tokio::task::spawn_blocking;
 use super::Driver;
 use crate::{disk::may_block, error};
 
-/// How the copy stands.
+/// The state of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manifest {
     Kept,
-    /// The record has changed, perhaps.
+    /// The record may have changed.
     Due,
-    /// It could not be written, which was told. Tried again with the next thing that happens.
+    /// It could not be written, which was logged. Retried with the next event.
     Failing,
 }
 
 impl Driver {
-    /// Brings the copy up to date, after whoever waited for the change was answered.
+    /// Updates the copy, after the caller who waited for the change was answered.
     pub(super) fn keep_manifest(&mut self) {
-        // What is about to change is written when it has.
+        // A change in progress is written when it is done.
         let is_settled = !matches!(self.record.state, SandboxState::Creating | SandboxState::Stopping);
         if self.manifest == Manifest::Kept || !is_settled || self.work.is_some() {
             return;
@@ -44,7 +44,7 @@ impl Driver {
     }
 }
 
-/// Writes the first one; the record stands, and the directory is there.
+/// Writes the first copy; the record is stored, and the directory exists.
 pub(super) async fn write_first(record: Arc<SandboxRecord>, directory: PathBuf) -> Result<()> {
     let into = directory.clone();
     let written = spawn_blocking(move || write(&record, &into)).await;
@@ -53,7 +53,7 @@ pub(super) async fn write_first(record: Arc<SandboxRecord>, directory: PathBuf) 
 }
 
 fn write(record: &SandboxRecord, directory: &Path) -> io::Result<()> {
-    // When it was last used changes all the time, and says nothing once the record is lost.
+    // The time of last use changes all the time, and is useless once the record is lost.
     let record = SandboxRecord { last_active_at: record.created_at, ..record.clone() };
     record.write_manifest(directory)
 }

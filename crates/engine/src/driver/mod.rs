@@ -1,8 +1,8 @@
-//! One task owns one sandbox, from its record to its removal; the only code that changes its state.
+//! One task owns one sandbox, from its record to its removal; only this code changes its state.
 //!
-//! Requests come in by message. What takes long (making a place, stopping it, removing its files) runs as `Work` beside
-//! the inbox, so that the driver always answers; what talks to the guest runs in tasks of its own. A caller who goes away
-//! changes nothing: the work is here, not in the request.
+//! Requests come in by message. Slow operations (making an instance, stopping it, removing its files) run as `Work`
+//! beside the inbox, so that the driver always answers; conversations with the guest run in tasks of their own. A
+//! caller who goes away changes nothing: the work is here, not in the request.
 
 mod capture;
 mod ending;
@@ -40,12 +40,12 @@ use crate::{
     shared::{Gone, Life, Shared, Status},
 };
 
-/// Requests that wait for one sandbox; whoever sends one more waits.
+/// Requests queued for one sandbox; further senders wait.
 const MAX_QUEUED_COMMANDS: usize = 64;
-/// Requests put aside until the work at hand is done.
+/// Requests deferred until the current work is done.
 const MAX_DEFERRED_COMMANDS: usize = 64;
 
-/// Tells those who wait for one sandbox to run dry apart.
+/// Identifies a caller that waits for a drain.
 pub(crate) type DrainCaller = u64;
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
@@ -72,12 +72,12 @@ pub(crate) enum Command {
         force: Force,
         reply: Reply<()>,
     },
-    /// Take no new execs, and stop when the running ones have ended.
+    /// Accept no new execs, and stop when the running ones have ended.
     Drain {
         caller: DrainCaller,
         reply: Reply<()>,
     },
-    /// This caller waits no longer. The drain ends with the last one who does.
+    /// This caller no longer waits. The drain ends with the last one who does.
     EndDrain {
         caller: DrainCaller,
     },
@@ -94,14 +94,13 @@ pub(crate) enum Command {
         into: SnapshotId,
         reply: Reply<Captured>,
     },
-    /// Go by another name.
     Rename {
         name: SandboxName,
-        /// Not only for a while: the earlier name is not its own any more.
+        /// The earlier name is released, not just lent.
         for_good: bool,
         reply: Reply<()>,
     },
-    /// Let go of the sandbox; it lives on.
+    /// Release the sandbox; it lives on.
     Close {
         reply: Reply<()>,
     },
@@ -114,37 +113,37 @@ pub(crate) struct Driver {
     life: Option<Arc<Life>>,
     inbox: mpsc::Receiver<Command>,
     work: Option<Work>,
-    /// Who waits for the work at hand.
+    /// Callers that wait for the current work.
     waiting: Vec<Reply<()>>,
     deferred: VecDeque<Command>,
-    /// Who waits for the sandbox to run dry; present while it drains.
+    /// Callers that wait for the drain; present while it drains.
     draining: Option<Vec<(DrainCaller, Reply<()>)>>,
-    /// When a stop that is under way becomes force; whoever cannot wait brings it nearer.
+    /// When the current stop uses force; an impatient caller moves it nearer.
     stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
-    /// Asks the guest whether anything is alive inside, as the idle limit is near.
+    /// Asks the guest for living processes, when the idle limit is near.
     idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
     manifest: manifest::Manifest,
     is_over: bool,
 }
 
-/// A sandbox on its way into the world.
+/// A sandbox in the making.
 pub(crate) struct Birth {
     pub(crate) shared: Arc<Shared>,
-    /// Told once its record stands, or cannot.
+    /// Sent once its record is stored, or cannot be.
     pub(crate) recorded: oneshot::Receiver<Result<(), StoreError>>,
-    /// Told once it runs, or cannot.
+    /// Sent once it runs, or cannot.
     pub(crate) made: oneshot::Receiver<Result<()>>,
 }
 
-/// What came of the wish for a sandbox.
+/// The result of requesting a sandbox.
 pub(crate) enum Conceived {
     New(Birth),
     /// The same request has made it, or is making it.
     Known(Arc<Shared>),
 }
 
-/// A sandbox of an earlier daemon, of which only the record is known.
+/// A sandbox of an earlier daemon of which only the record is known.
 pub(crate) struct Enrolled(Box<Driver>);
 
 impl Enrolled {
@@ -156,14 +155,14 @@ impl Enrolled {
         &self.0.shared
     }
 
-    /// Takes it up as its record is now, with its place where that still stands.
+    /// Adopts it as its record says, with its instance if that still exists.
     pub(crate) fn begin(self, instance: Option<Box<dyn Instance>>) -> Arc<Shared> {
         let Self(mut driver) = self;
         if let Some(instance) = instance {
             driver.life = Some(driver.new_life(Arc::from(instance)));
         }
         let (shared, core) = (Arc::clone(&driver.shared), Arc::clone(&driver.core));
-        // Which of its execs are open its guest is asked next; who looks for one before that waits.
+        // The guest is asked next which execs are open; lookups before that wait.
         shared.is_settled.send_replace(driver.life.is_none());
         driver.publish();
         let closing = core.closing.clone();
@@ -174,11 +173,11 @@ impl Enrolled {
     }
 }
 
-/// What woke the driver.
+/// The event that woke the driver.
 enum Wake {
     Command(Option<Command>),
     Done(work::Done),
-    PlaceEnded,
+    InstanceEnded,
     ExecEnded,
     Clock,
     Probed(expiry::Probed),
@@ -208,7 +207,7 @@ impl Driver {
         }
     }
 
-    /// Makes a new sandbox: its record first, then its place.
+    /// Makes a new sandbox: its record first, then its instance.
     pub(crate) fn create(
         core: &Arc<Core>,
         who: &Principal,
@@ -236,7 +235,7 @@ impl Driver {
         Ok(Conceived::New(Birth { shared, recorded: is_recorded, made }))
     }
 
-    /// Makes a sandbox of an earlier daemon known, as it was recorded. Requests wait until it is taken up.
+    /// Registers a sandbox of an earlier daemon as recorded. Requests wait until it is adopted.
     pub(crate) fn enrol(core: &Arc<Core>, record: SandboxRecord) -> Enrolled {
         let driver = Self::new(Arc::clone(core), record);
         driver.shared.status.send_modify(|status| status.adopting = true);
@@ -244,11 +243,11 @@ impl Driver {
         Enrolled(Box::new(driver))
     }
 
-    /// Writes the record, and makes the empty directory meanwhile: without a record it is a leftover that is taken away
-    /// here or swept by the next daemon. Returns how the directory went, where the record stands.
+    /// Writes the record, and makes the empty directory meanwhile: without a record it is a leftover, removed here or
+    /// swept by the next daemon. Returns the result of making the directory, if the record is stored.
     async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> Option<Result<()>> {
         let core = Arc::clone(&self.core);
-        // Nobody sweeps a directory that has no record yet.
+        // No sweep may run while a directory has no record yet.
         let making = core.making.read().await;
         let directory = core.config.sandbox_directory(&self.record.id);
         let made = directory.clone();
@@ -264,7 +263,7 @@ impl Driver {
                 may_block(|| unmake_directory(&directory));
             }
             core.forget(&self.shared);
-            // Whoever waits for it, having sent the same request, tries for themselves.
+            // A caller waiting for the same request retries itself.
             self.shared.status.send_modify(|status| status.gone = Some(Gone::Removed));
         }
         drop(making);
@@ -286,7 +285,7 @@ impl Driver {
                 // The engine holds a sender as long as it knows the sandbox.
                 Wake::Command(None) => return,
                 Wake::Done(done) => self.finish(done).await,
-                Wake::PlaceEnded => self.place_ended().await,
+                Wake::InstanceEnded => self.instance_ended().await,
                 Wake::ExecEnded => self.stop_if_drained().await,
                 Wake::Clock => self.look_at_the_clock().await,
                 Wake::Probed(probed) => self.probed(probed).await,
@@ -301,7 +300,7 @@ impl Driver {
     async fn wait(&mut self) -> Wake {
         self.arm_clock();
         let is_free = self.work.is_none();
-        // One that failed to stop keeps its handle for the removal; its end is no news.
+        // A failed stop keeps the handle for the removal; its end is expected.
         let life = self.life.clone().filter(|_| is_free && self.is_awake());
         let ended = async {
             match life {
@@ -315,7 +314,7 @@ impl Driver {
                 Wake::Done(done)
             }
             command = self.inbox.recv() => Wake::Command(command),
-            () = ended => Wake::PlaceEnded,
+            () = ended => Wake::InstanceEnded,
             () = self.shared.exec_ended.notified(), if is_free && self.draining.is_some() => Wake::ExecEnded,
             probed = or_pending(self.idle_probe.as_mut()), if is_free => {
                 self.idle_probe = None;
@@ -331,7 +330,7 @@ impl Driver {
         }
     }
 
-    /// Joins or puts off what cannot be decided while work is at hand; gives back the rest.
+    /// Joins or defers a command that cannot be decided during the current work; returns the others.
     fn put_aside(&mut self, command: Command) -> Option<Command> {
         let Some(work) = &self.work else { return Some(command) };
         match &command {
@@ -341,9 +340,9 @@ impl Driver {
         }
         let is_deferred = match (&work.kind, &command) {
             (_, Command::EndDrain { .. }) => false,
-            // Whoever is told that it is renewed must find it alive.
+            // A renewed sandbox must be alive when the caller is told.
             (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
-            // It is being done already: whoever lost the answer to the same request waits for it again.
+            // The stop is already in progress: a caller who lost the answer to the same request waits for it again.
             (WorkKind::Stopping { then: Then::Rest }, Command::Stop { .. } | Command::Drain { .. })
             | (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Start { .. }) => {
                 if let Command::Stop { reply, .. } | Command::Drain { reply, .. } | Command::Start { reply } =
@@ -404,7 +403,7 @@ impl Driver {
         }
     }
 
-    /// What it was asked for by stays in its spec until it is renamed for good, so that it can be told which name is its own.
+    /// The requested name stays in the spec until a final rename, so that its own name is known.
     async fn rename(&mut self, name: SandboxName, for_good: bool) -> Result<()> {
         let before = self.record.clone();
         match for_good {
@@ -421,7 +420,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The one question before every change.
+    /// The one check before every change.
     fn allow(&self, action: Action) -> Result<()> {
         if self.record.state.allows(action) {
             return Ok(());
@@ -456,7 +455,7 @@ impl Driver {
         }
     }
 
-    /// Those who waited for the sandbox to run dry wait for the work at hand.
+    /// Callers waiting for the drain now wait for the current work.
     fn join_drain(&mut self) {
         let drained = self.draining.take().into_iter().flatten();
         self.waiting.extend(drained.map(|(_, reply)| reply));
@@ -474,7 +473,7 @@ impl Driver {
 
     async fn renew(&mut self, lifetime: Lifetime) -> Result<()> {
         if self.record.state == SandboxState::Stopping {
-            // It is too late: what was begun is not taken back.
+            // Too late: a stop in progress is not taken back.
             let label = self.shared.label();
             let why =
                 self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
@@ -484,7 +483,7 @@ impl Driver {
                 .with_next(Next::Restart(label.name)));
         }
         if self.record.state == SandboxState::Stopped && self.record.lifetime.on_expiry == OnExpiry::Stop {
-            // Perhaps its time was up just now. Nothing runs that could live longer.
+            // Its time may have just run out. Nothing runs that could live longer.
             let message = format!("cannot renew {}: it is stopped", self.shared.label());
             return Err(Error::new(ErrorKind::WrongState, message)
                 .in_state(SandboxState::Stopped)
@@ -518,28 +517,28 @@ impl Driver {
         reply.send(Ok(())).unwrap_or(());
     }
 
-    /// Without the program that the sandbox begins with: it ends with the sandbox.
+    /// Without the init program: it ends with the sandbox.
     fn n_running_execs(&self) -> usize {
         self.shared.execs.count(|exec| exec.state != ExecState::Done && !self.is_init(exec))
     }
 
-    /// Writes the record before something is done that it must tell of.
+    /// Writes the record before the change that it must mention.
     async fn save(&mut self) -> Result<()> {
         self.manifest = manifest::Manifest::Due;
         self.core.store.update_sandbox(self.record.clone()).await.map_err(error::from_store)
     }
 
-    /// Writes the record of what cannot be taken back. Should the disk be full, the next daemon finds out by looking.
+    /// Writes the record of an irreversible change. If the disk is full, the next daemon finds out by looking.
     async fn save_if_possible(&mut self) {
         if let Err(error) = self.save().await {
             tracing::error!(
                 sandbox = %self.record.id, state = %self.record.state,
-                error = &error as &dyn std::error::Error, "could not write a state down"
+                error = &error as &dyn std::error::Error, "could not record a state"
             );
         }
     }
 
-    /// Shows the outside what is true now.
+    /// Publishes the current state.
     fn publish(&self) {
         self.shared.status.send_replace(Status {
             record: self.record.clone(),
@@ -568,7 +567,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Whoever still waits is told, rather than left with a closed channel.
+    /// Callers that still wait get an error instead of a closed channel.
     fn drop(&mut self) {
         let label = self.shared.label();
         let is_gone = self.shared.status.borrow().gone.is_some();
@@ -606,7 +605,7 @@ impl Command {
 }
 
 fn refuse<T>(reply: Reply<T>, error: Error) {
-    // The caller may have gone away; then nobody needs to know.
+    // The caller may be gone; then nobody needs to know.
     drop(reply.send(Err(error)));
 }
 

@@ -1,5 +1,5 @@
-//! What takes long: making a place, stopping, pausing, resuming, removing. Each begins by writing down what is about to
-//! happen and ends by writing down what did.
+//! Slow work: making an instance, stopping, pausing, resuming, removing. Each begins by recording what is about to
+//! happen and ends by recording what did.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,11 +46,11 @@ pub(super) enum Then {
     Remove,
 }
 
-/// What a place is made from.
+/// The files that an instance is made from.
 pub(super) enum Files {
-    /// A directory that was made for it, or could not be, and what its files are changed by.
+    /// A new directory, or why it could not be made, and the patches for its files.
     New { made: Result<()>, patches: Option<Patches> },
-    /// What an earlier life left.
+    /// Files of an earlier run.
     Kept,
 }
 
@@ -58,9 +58,9 @@ pub(super) enum Done {
     /// `first`: the sandbox is new, so a failure leaves nothing behind.
     Made {
         first: bool,
-        place: Result<Arc<dyn Instance>>,
+        instance: Result<Arc<dyn Instance>>,
     },
-    /// Its first program runs, or does not.
+    /// Its init program runs, or does not.
     Begun {
         first: bool,
         result: Result<()>,
@@ -72,7 +72,7 @@ pub(super) enum Done {
     Paused(Result<()>),
     Resumed(Result<()>),
     Captured(Box<Capture>),
-    /// `not_made`: why it goes, when it never came to be.
+    /// `not_made`: why it is removed, if it was never complete.
     Removed {
         not_made: Option<Error>,
         result: Result<()>,
@@ -83,26 +83,27 @@ fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
-/// Gives a new place its files, or takes it away again. Nothing of the workload runs in it yet, and nobody knows it.
+/// Applies the patches to a new instance, or removes it again. Nothing of the workload runs in it yet, and nobody knows
+/// it.
 async fn patched(
     core: &Core,
-    place: Arc<dyn Instance>,
+    instance: Arc<dyn Instance>,
     patches: Patches,
     label: Subject,
 ) -> Result<Arc<dyn Instance>> {
-    let client = GuestClient::new(Arc::clone(&place), core.config.deadlines, label);
-    let Err(error) = patches.apply(core, &client).await else { return Ok(place) };
-    Err(taken_back(&place, client.label(), error).await)
+    let client = GuestClient::new(Arc::clone(&instance), core.config.deadlines, label);
+    let Err(error) = patches.apply(core, &client).await else { return Ok(instance) };
+    Err(taken_back(&instance, client.label(), error).await)
 }
 
-async fn make_place(core: &Core, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+async fn make_instance(core: &Core, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
     core.backends.of(plan)?.create(plan).await
 }
 
-/// Takes away a place that nobody knows yet, and returns why.
-async fn taken_back(place: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
-    if let Err(error) = place.stop().await {
-        tracing::warn!(sandbox = %label, %error, "a place that is not to be could not be stopped");
+/// Stops an instance that nobody knows yet, and returns the reason.
+async fn taken_back(instance: &Arc<dyn Instance>, label: &Subject, why: sandbox::Error) -> sandbox::Error {
+    if let Err(error) = instance.stop().await {
+        tracing::warn!(sandbox = %label, %error, "could not stop an abandoned instance");
     }
     why
 }
@@ -115,13 +116,13 @@ impl Driver {
 
     pub(super) async fn finish(&mut self, done: Done) {
         match done {
-            Done::Made { first, place: Ok(instance) } => self.made(first, instance).await,
+            Done::Made { first, instance: Ok(instance) } => self.made(first, instance).await,
             Done::Begun { result: Ok(()), .. } => self.runs().await,
             Done::Begun { first, result: Err(error) } => self.not_begun(first, &error).await,
-            Done::Made { first: true, place: Err(error) } => {
+            Done::Made { first: true, instance: Err(error) } => {
                 self.begin_removing(Some(error.clone()), Force::No);
             }
-            Done::Made { first: false, place: Err(error) } => self.not_started(&error).await,
+            Done::Made { first: false, instance: Err(error) } => self.not_started(&error).await,
             Done::Stopped { then, result } => self.stopped(then, result).await,
             Done::Paused(result) => self.paused(result).await,
             Done::Resumed(result) => self.resumed(result).await,
@@ -165,23 +166,23 @@ impl Driver {
                     if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
                 };
                 let making = core.making.read().await;
-                let (place, described) = tokio::join!(make_place(&core, &plan), described);
+                let (instance, described) = tokio::join!(make_instance(&core, &plan), described);
                 drop(making);
-                let place: Arc<dyn Instance> =
-                    Arc::from(place.map_err(|error| error::from_backend(error, &label))?);
+                let instance: Arc<dyn Instance> =
+                    Arc::from(instance.map_err(|error| error::from_backend(error, &label))?);
                 if let Err(error) = described {
-                    return Err(taken_back(&place, &label, error).await);
+                    return Err(taken_back(&instance, &label, error).await);
                 }
                 match patches {
-                    Some(patches) => patched(&core, place, patches, label).await,
-                    None => Ok(place),
+                    Some(patches) => patched(&core, instance, patches, label).await,
+                    None => Ok(instance),
                 }
             };
-            Done::Made { first, place: made.await }
+            Done::Made { first, instance: made.await }
         });
     }
 
-    /// There is a place. Whatever it is to begin with is begun before anyone is told.
+    /// The instance exists. Its init program is started before anyone is told.
     async fn made(&mut self, first: bool, instance: Arc<dyn Instance>) {
         self.record.isolation = Some(instance.isolation().clone());
         self.life = Some(self.new_life(instance));
@@ -202,7 +203,7 @@ impl Driver {
         self.record.expires_at = self.record.lifetime.ttl.map(|ttl| clock::later(now, ttl));
         self.shared.activity.touch(now);
         if let Err(error) = self.save().await {
-            // Nobody was told that it runs, and no record would tell either: take it back.
+            // Nobody was told that it runs, and no record would say so: take it back.
             let refusal = error.clone();
             let then = if is_new { Then::Remove } else { Then::Rest };
             self.reply_to_all(&Err(refusal));
@@ -239,7 +240,7 @@ impl Driver {
         self.begin_stopping(grace, then, None).await;
     }
 
-    /// Asks the guest to end everything, and ends it by force when the grace is over.
+    /// Asks the guest to end everything, and uses force when the grace is over.
     pub(super) async fn begin_stopping(
         &mut self,
         grace: Option<Duration>,
@@ -250,8 +251,8 @@ impl Driver {
         self.begin_ending(Some(grace), KillReason::SandboxStopped, then, reason).await;
     }
 
-    /// The place ended by itself: nothing to ask, much to clear away.
-    pub(super) async fn place_ended(&mut self) {
+    /// The instance ended by itself: only the cleanup is left.
+    pub(super) async fn instance_ended(&mut self) {
         let reason = "it ended by itself".to_owned();
         self.begin_ending(None, KillReason::SandboxLost, Then::Rest, Some(reason)).await;
     }
@@ -280,7 +281,7 @@ impl Driver {
         });
     }
 
-    /// Brings the use of force nearer, when a stop is under way that would wait longer than this.
+    /// Moves the use of force nearer, if a stop in progress would wait longer than this.
     pub(super) fn hurry(&self, grace: Option<Duration>) {
         let Some(stop_by) = &self.stop_by else { return };
         let sooner = deadline_after(grace.unwrap_or(self.core.config.stop_grace));
@@ -297,7 +298,7 @@ impl Driver {
         self.record.last_active_at = self.shared.activity.last_at();
         self.join_drain();
         if let Err(error) = result {
-            // The place may still be there, so its handle is kept for the removal.
+            // The instance may still exist, so its handle is kept for the removal.
             self.record.state = SandboxState::Failed;
             self.record.reason = Some(format!("it could not be stopped: {error}"));
             self.save_if_possible().await;
@@ -332,7 +333,7 @@ impl Driver {
         if let Err(error) = self.allow(Action::Pause) {
             return refuse(reply, error);
         }
-        // Written first: whatever may be frozen must be known as paused, or nobody would ever resume it.
+        // Recorded first: a frozen sandbox must be known as paused, or nobody would ever resume it.
         self.record.state = SandboxState::Paused;
         if let Err(error) = self.save().await {
             self.record.state = SandboxState::Running;
@@ -342,8 +343,8 @@ impl Driver {
         let (label, shared) = (self.shared.label(), Arc::clone(&self.shared));
         let patience = self.core.config.deadlines.last_words;
         self.begin(WorkKind::Pausing, async move {
-            // A command that is frozen before it runs would keep its caller waiting. None comes in meanwhile; one that
-            // takes longer than this is frozen as it is, and followed until it says how it went.
+            // A command frozen before it runs would keep its caller waiting. None is accepted meanwhile; one that takes
+            // longer than this is frozen as it is, and followed until it reports how it went.
             let starting = shared.execs.starting();
             let begun = join_all(starting.iter().map(|exec| exec.started()));
             if timeout(patience, begun).await.is_err() {
@@ -417,7 +418,7 @@ impl Driver {
         }
     }
 
-    /// Files first, then the record: should the daemon die in between, what is left can be seen and removed again.
+    /// Files first, then the record: if the daemon dies in between, the rest is still visible and can be removed again.
     pub(super) fn begin_removing(&mut self, not_made: Option<Error>, force: Force) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, plan) = (self.life.clone(), self.record.plan.clone());
@@ -455,7 +456,7 @@ impl Driver {
                 self.reply_to_all(&Err(refusal));
             }
             (not_made, Err(error)) => {
-                // It stays in sight until someone can remove it.
+                // It stays visible until someone can remove it.
                 self.record.state = SandboxState::Failed;
                 self.record.reason = Some(format!("it could not be removed: {error}"));
                 self.save_if_possible().await;

@@ -1,13 +1,13 @@
-# Installs the packages that it is given; WARREN_APT_SOURCES is the text of a sources file.
+# Installs the given packages; WARREN_APT_SOURCES is the text of a sources file.
 command -v apt-get >/dev/null || { echo "E: there is no apt-get in this sandbox" >&2; exit 127; }
 place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
 printf '%s\n' "$WARREN_APT_SOURCES" >"$place/warren.sources"
-# Nothing is there that could start services.
+# Nothing here could start services.
 if [ ! -e /usr/sbin/policy-rc.d ] && [ ! -d /run/systemd/system ]; then
   printf '#!/bin/sh\nexit 101\n' 2>/dev/null >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 fi
-# With a single id nothing can be given to another user, which the index of manual pages insists on: leave it alone.
+# With a single id no file can be given to another user, which the index of manual pages insists on: skip it.
 few_ids=$(awk '{ n += $3 } END { print n < 2 }' /proc/self/uid_map 2>/dev/null)
 [ "$few_ids" = 1 ] && sed -i '/ man-db/d' /var/lib/dpkg/triggers/File 2>/dev/null
 apt() {
@@ -22,7 +22,7 @@ refresh() { apt update && : >"$stamp"; }
 if is_fresh; then
   apt install "$@" && exit 0
   code=$?
-  # What the lists do not know is not there; what they know and the archive has no longer is found again by newer ones.
+  # A package missing from the lists does not exist; one that the archive no longer has is found again by newer lists.
   apt --print-uris install "$@" >/dev/null 2>&1 || exit "$code"
 fi
 refresh || exit

@@ -1,4 +1,4 @@
-# Runs pip out of its own wheel, for a python that has none.
+# Runs pip from its own wheel, for a Python without pip.
 import hashlib, json, os, re, subprocess, sys, tempfile, urllib.request
 index = os.environ["PIP_INDEX_URL"].rstrip("/")
 fetch = urllib.request.build_opener(urllib.request.ProxyHandler({})).open

@@ -1,7 +1,7 @@
-//! Small questions asked by running a program inside: bounded in time and output, and in nobody's log.
+//! Errands: programs run inside to answer small questions, bounded in time and output, and not logged.
 //!
-//! Not an exec of the caller's: nothing is recorded, and a daemon that dies meanwhile leaves at most one answer that nobody
-//! takes in the guest. Whoever gives up on an answer ends the program and takes what is left of it.
+//! They are not the caller's execs: nothing is recorded, and a daemon that dies meanwhile leaves at most one unread
+//! answer in the guest. A caller that gives up on an answer ends the program and discards its output.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,32 +17,31 @@ use crate::{
     shared::Life,
 };
 
-/// Most that is read of what it prints.
+/// Most output read.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
-/// As much of what it complains as is kept.
+/// How much of its stderr is kept.
 const MAX_COMPLAINT_BYTES: usize = 4 * 1024;
-/// Whoever asked waits for it, and a program that takes longer is stuck or starved.
+/// The caller waits for it, and a slower program is stuck or starved.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
-/// Beyond its own limit, which the guest holds.
+/// Time beyond its own limit, which the guest enforces.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// As long as what is left of one is followed after nobody wants its answer.
+/// How long an abandoned errand is followed.
 const CLEAR_WITHIN: Duration = Duration::from_secs(60);
 
-/// What came back.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ErrandOutput {
     pub(super) stdout: Vec<u8>,
     stderr: Vec<u8>,
     code: Option<u8>,
     timed_out: bool,
 }
 
-impl Told {
+impl ErrandOutput {
     pub(super) fn is_success(&self) -> bool {
         self.code == Some(0)
     }
 
-    /// Its last words, fit to be shown.
+    /// The last line of its stderr, made safe to show.
     pub(super) fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -50,18 +49,18 @@ impl Told {
     }
 }
 
-/// Runs a program inside and returns what it printed; `None` when there is no such program.
+/// Runs a program inside and returns its output; `None` if there is no such program.
 pub(super) async fn run(
     life: &Life,
     plan: &SandboxPlan,
     command: &[&str],
     cwd: &str,
-) -> Result<Option<Told>> {
+) -> Result<Option<ErrandOutput>> {
     let label = life.client.label();
     match timeout(TIME_LIMIT + PATIENCE, ask(life, plan, command, cwd)).await {
-        Ok(Ok(told)) if !told.as_ref().is_some_and(|told| told.timed_out) => Ok(told),
+        Ok(Ok(output)) if !output.as_ref().is_some_and(|output| output.timed_out) => Ok(output),
         Ok(Err(failed)) => Err(error::from_guest(failed, label)),
-        // Its time was up inside, or nothing was heard even of that.
+        // Its time was up inside, or the guest is silent.
         Ok(Ok(_)) | Err(_) => {
             let program = command.first().unwrap_or(&"");
             Err(Error::new(ErrorKind::TimedOut, format!("{label}: {program} gave no answer in time"))
@@ -75,7 +74,7 @@ async fn ask(
     plan: &SandboxPlan,
     command: &[&str],
     cwd: &str,
-) -> Result<Option<Told>, GuestError> {
+) -> Result<Option<ErrandOutput>, GuestError> {
     let id = names::random_exec_id().map_err(GuestError::Source)?.to_string();
     let start = ExecStart {
         id: id.clone(),
@@ -86,7 +85,7 @@ async fn ask(
         timeout_ms: Some(u64::try_from(TIME_LIMIT.as_millis()).unwrap_or(u64::MAX)),
         ..ExecStart::default()
     };
-    // From here on it may run, whether or not we hear that it does.
+    // From here on it may run, whether or not we hear of it.
     let mut leftover = Leftover::of(life, &id);
     let wire = match life.client.start_exec(start).await? {
         StartAnswer::Started { wire, .. } => wire,
@@ -100,13 +99,12 @@ async fn ask(
         }
     };
     let mut events = life.client.attach(&id, 1, Some(wire)).await?;
-    let told = listen(&mut events, life.client.label(), command).await?;
+    let output = listen(&mut events, life.client.label(), command).await?;
     leftover.is_none = true;
-    Ok(Some(told))
+    Ok(Some(output))
 }
 
-/// What stays in the guest of an errand whose answer nobody takes: cleared away when this is dropped, by whatever way its
-/// holder left.
+/// The remains of an abandoned errand in the guest: removed when this is dropped, however its holder left.
 struct Leftover {
     client: Arc<GuestClient>,
     over: CancellationToken,
@@ -137,7 +135,7 @@ impl Drop for Leftover {
             match cleared {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(exec = id, %error, "nothing is left of an errand, or cannot be cleared");
+                    tracing::debug!(exec = id, %error, "an errand has no remains, or they cannot be removed");
                 }
                 Err(_elapsed) => tracing::warn!(exec = id, "an errand that nobody waits for does not end"),
             }
@@ -145,11 +143,11 @@ impl Drop for Leftover {
     }
 }
 
-/// Kills it and takes what it still says, so that the guest can forget it.
+/// Kills it and reads its remaining output, so that the guest can forget it.
 async fn clear_away(client: &GuestClient, id: &str) -> Result<(), GuestError> {
     let kill = Request::ExecSignal { id: id.to_owned(), signal: SIGKILL, scope: SignalScope::Group };
     match client.call(&kill).await {
-        // A refusal: it has ended already, and what it said is still there.
+        // A refusal: it has already ended, and its output is still there.
         Ok(_) | Err(GuestError::Refused(_)) => {}
         Err(error) => return Err(error),
     }
@@ -163,27 +161,31 @@ async fn clear_away(client: &GuestClient, id: &str) -> Result<(), GuestError> {
     }
 }
 
-async fn listen(events: &mut ExecStream, label: &Subject, command: &[&str]) -> Result<Told, GuestError> {
-    let mut told = Told::default();
+async fn listen(
+    events: &mut ExecStream,
+    label: &Subject,
+    command: &[&str],
+) -> Result<ErrandOutput, GuestError> {
+    let mut output = ErrandOutput::default();
     loop {
         let (number, event) = events.next().await?;
         let is_over = matches!(event, ExecEvent::Closed);
         match event {
-            ExecEvent::Stdout(bytes) if told.stdout.len() + bytes.len() > MAX_OUTPUT_BYTES => {
+            ExecEvent::Stdout(bytes) if output.stdout.len() + bytes.len() > MAX_OUTPUT_BYTES => {
                 return Err(GuestError::Source(too_much(label, command)));
             }
-            ExecEvent::Stdout(bytes) => told.stdout.extend_from_slice(&bytes),
+            ExecEvent::Stdout(bytes) => output.stdout.extend_from_slice(&bytes),
             ExecEvent::Stderr(bytes) => {
-                told.stderr.extend_from_slice(&bytes);
-                let surplus = told.stderr.len().saturating_sub(MAX_COMPLAINT_BYTES);
-                told.stderr.drain(..surplus);
+                output.stderr.extend_from_slice(&bytes);
+                let surplus = output.stderr.len().saturating_sub(MAX_COMPLAINT_BYTES);
+                output.stderr.drain(..surplus);
             }
-            ExecEvent::Exited(report) => (told.code, told.timed_out) = (report.code, report.timed_out),
+            ExecEvent::Exited(report) => (output.code, output.timed_out) = (report.code, report.timed_out),
             ExecEvent::Started { .. } | ExecEvent::Rich(_) | ExecEvent::Closed => {}
         }
         events.acknowledge(number).await?;
         if is_over {
-            return Ok(told);
+            return Ok(output);
         }
     }
 }

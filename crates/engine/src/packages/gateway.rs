@@ -1,4 +1,4 @@
-//! What stands between a package manager inside, which has no network, and its index outside.
+//! The gateway between a package manager inside, which has no network, and its index outside.
 
 use std::fmt;
 
@@ -7,12 +7,13 @@ use sandbox::{PackageManager, Result, SandboxId};
 
 use crate::PortStream;
 
-/// Reaches package indexes for sandboxes. What a client may reach is decided by the manager that it installs with.
+/// Reaches package indexes for sandboxes. The manager of an install decides what its client may reach.
 pub trait PackageGateway: fmt::Debug + Send + Sync {
-    /// Makes ready for clients, where that was not done before; a failure is told to who wanted packages.
+    /// Prepares for clients, if not done before; a failure is returned to the caller who wanted packages.
     fn open(&self) -> Result<()>;
 
-    /// Answers one client, hostile as everything inside, until it leaves. All clients of one sandbox share what it may take.
+    /// Answers one client, hostile like everything inside, until it leaves. All clients of one sandbox share its
+    /// limits.
     fn serve(
         &self,
         client: PortStream,
@@ -20,6 +21,6 @@ pub trait PackageGateway: fmt::Debug + Send + Sync {
         sandbox: &SandboxId,
     ) -> BoxFuture<'static, ()>;
 
-    /// The text of a sources file for apt (deb822). `gateway`: where the sandbox finds it, such as `http://127.0.0.1:1234`.
+    /// The text of a sources file for apt (deb822). `gateway`: its address inside, such as `http://127.0.0.1:1234`.
     fn apt_sources(&self, gateway: &str) -> Result<String>;
 }

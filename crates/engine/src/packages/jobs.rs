@@ -1,4 +1,4 @@
-//! Jobs that are under way: who may see them, who waits for which, and whose turn it is.
+//! Jobs in progress: who may see them, who waits for which, and whose turn it is.
 
 use std::{
     collections::HashMap,
@@ -9,12 +9,12 @@ use sandbox::{Error, ErrorKind, PackageJobId, PackageManager, RequestId, Result,
 use store::PackageJobRecord;
 use tokio::sync::watch;
 
-/// Jobs of one sandbox that are under way or wait for their turn.
+/// Jobs of one sandbox that run or wait for their turn.
 const MAX_OPEN_JOBS: usize = 16;
 
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
-/// Every job that this daemon has seen begin, or has taken up, and not yet end.
+/// Every job that this daemon has started or resumed and that has not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     open: Mutex<HashMap<PackageJobId, Arc<LiveJob>>>,
@@ -38,7 +38,7 @@ impl LiveJob {
 }
 
 impl Jobs {
-    /// Takes a new job in, unless one that is under way does the same: then that one is returned.
+    /// Registers a new job, unless one in progress does the same: then that one is returned.
     pub(super) fn admit(&self, job: &Arc<LiveJob>) -> Result<Option<Arc<LiveJob>>> {
         let new = job.now();
         let mut open = self.open();
@@ -46,7 +46,7 @@ impl Jobs {
         let is_same = |other: &&Arc<LiveJob>| {
             let other = other.record.borrow();
             let is_asked_again = new.request_id.is_some() && other.request_id == new.request_id;
-            // Whoever named a request wants to find that job again, and not another's.
+            // A caller who named a request wants to find that job again, not another's.
             let is_joined =
                 new.request_id.is_none() && (other.manager, &other.packages) == (new.manager, &new.packages);
             is_asked_again || is_joined
@@ -63,7 +63,7 @@ impl Jobs {
         Ok(None)
     }
 
-    /// Takes a job of an earlier daemon in.
+    /// Registers a job of an earlier daemon.
     pub(super) fn insert(&self, job: &Arc<LiveJob>) {
         let id = job.record.borrow().id.clone();
         self.open().insert(id, Arc::clone(job));
@@ -85,7 +85,7 @@ impl Jobs {
         self.open().remove(id);
     }
 
-    /// One install at a time for each sandbox and manager, in the order in which they came.
+    /// One install at a time for each sandbox and manager, in order of arrival.
     pub(super) fn turn(&self, sandbox: &SandboxId, manager: PackageManager) -> Turn {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -93,7 +93,7 @@ impl Jobs {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<PackageJobId, Arc<LiveJob>>> {
-        // Every change in there is one insert or remove; a panic elsewhere leaves it whole.
+        // Every change in there is one insert or remove; a panic elsewhere leaves it consistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

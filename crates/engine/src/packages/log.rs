@@ -1,4 +1,4 @@
-//! The last lines of what an install printed, from the ledger of its exec.
+//! The last lines of an install's output, from the ledger of its exec.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub(super) fn last_lines(shared: &Shared, exec: &ExecId) -> Vec<String> {
     })
 }
 
-/// Whole lines in the order in which they ended. Each stream has its own: what one prints must not tear a line of the other.
+/// Whole lines in the order in which they ended. Each stream has its own, so that one cannot split a line of the other.
 #[derive(Default)]
 struct Lines {
     stdout: Vec<u8>,
@@ -69,10 +69,10 @@ impl Lines {
     }
 }
 
-/// The line that best says why an install failed.
+/// The line that best explains why an install failed.
 pub(super) fn complaint(lines: &[String]) -> Option<&str> {
     let marks = ["ERROR: ", "E: ", "dpkg: error", "npm ERR! code", "npm error code", "error: ", "× "];
-    // Of several complaints of pip and apt the last one sums up; npm begins with its code.
+    // The last complaint of pip and apt sums up; npm begins with its code.
     let is_complaint = |line: &&String| marks.iter().any(|mark| line.starts_with(mark));
     lines.iter().rev().find(is_complaint).or_else(|| lines.last()).map(String::as_str)
 }

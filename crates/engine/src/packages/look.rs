@@ -1,14 +1,14 @@
-//! What is installed, found by looking inside.
+//! Finds the installed packages by looking inside.
 
 use sandbox::{Error, InstalledPackage, PackageManager, Result, SandboxPlan};
 use serde::Deserialize;
 
-use super::errand::{self, Told};
+use super::errand::{self, ErrandOutput};
 use crate::{client::GuestError, error, shared::Life};
 
-/// Most packages that are told.
+/// Most packages listed.
 const MAX_TOLD: usize = 20_000;
-/// Longest name or version that is believed.
+/// Longest name or version accepted.
 const MAX_TEXT_CHARS: usize = 256;
 
 const PIP: &str = "\
@@ -28,13 +28,13 @@ for d in distributions():
 json.dump([{'name': n, 'version': v} for n, v in found.items()], sys.stdout)
 ";
 
-/// The packages of one manager, by name. `None`: the sandbox has no such manager.
+/// The packages of one manager, by name. `None`: the sandbox does not have this manager.
 pub(super) async fn installed(
     life: &Life,
     plan: &SandboxPlan,
     manager: PackageManager,
 ) -> Result<Option<Vec<InstalledPackage>>> {
-    let told = match manager {
+    let output = match manager {
         PackageManager::Pip => errand::run(life, plan, &["python3", "-c", PIP], "/").await?,
         PackageManager::Npm => {
             let words = ["npm", "ls", "--json", "--depth=0", "--prefix", &plan.cwd];
@@ -45,23 +45,23 @@ pub(super) async fn installed(
             errand::run(life, plan, &words, "/").await?
         }
     };
-    let Some(told) = told else { return Ok(None) };
+    let Some(output) = output else { return Ok(None) };
     let found = match manager {
-        PackageManager::Pip if told.is_success() => read_pip(&told.stdout),
-        // Its exit code says whether all is in order, not whether it answered.
-        PackageManager::Npm => read_npm(&told.stdout),
-        PackageManager::Apt if told.is_success() => Some(read_apt(&told.stdout)),
+        PackageManager::Pip if output.is_success() => read_pip(&output.stdout),
+        // Its exit code reports problems, not whether it answered.
+        PackageManager::Npm => read_npm(&output.stdout),
+        PackageManager::Apt if output.is_success() => Some(read_apt(&output.stdout)),
         PackageManager::Pip | PackageManager::Apt => None,
     };
-    let mut found = found.ok_or_else(|| unreadable(life, manager, &told))?;
+    let mut found = found.ok_or_else(|| unreadable(life, manager, &output))?;
     found.sort_unstable();
     found.truncate(MAX_TOLD);
     Ok(Some(found))
 }
 
-fn unreadable(life: &Life, manager: PackageManager, told: &Told) -> Error {
+fn unreadable(life: &Life, manager: PackageManager, output: &ErrandOutput) -> Error {
     let nonsense = GuestError::Nonsense("a list of packages that cannot be read");
-    let complaint = told.complaint();
+    let complaint = output.complaint();
     let error = error::from_guest(nonsense, life.client.label());
     Error::new(error.kind(), format!("{manager} did not tell what is installed: {complaint}"))
         .with_hint("Run the package manager by a command to see what is wrong with it.")
@@ -85,7 +85,7 @@ struct NpmTree {
 
 #[derive(Deserialize)]
 struct NpmPackage {
-    /// Absent for one that is wanted and not there.
+    /// Absent for a wanted package that is not installed.
     version: Option<String>,
 }
 
@@ -100,7 +100,7 @@ fn read_apt(bytes: &[u8]) -> Vec<InstalledPackage> {
     let installed = text.lines().filter_map(|line| {
         let mut parts = line.split('\t');
         let (status, name, version) = (parts.next()?, parts.next()?, parts.next()?);
-        // The second letter is what is true; the first only what is wished.
+        // The second letter is the actual state; the first only the desired one.
         (status.as_bytes().get(1) == Some(&b'i')).then(|| package(name, version))
     });
     installed.collect()

@@ -1,8 +1,8 @@
-//! Packages: installed by an exec inside, whose manager talks to a port of the sandbox's own loopback. The guest listens there
-//! and hands each client to us, and a gateway answers it. The sandbox itself reaches no network.
+//! Packages: an exec inside installs them; its manager talks to a port of the sandbox's own loopback. The guest listens
+//! there and hands each client to us, and a gateway answers it. The sandbox itself reaches no network.
 //!
-//! A job is written down before it begins; what it prints is the ledger of its exec; should the daemon end meanwhile, the next
-//! one listens on the same port again and waits for the same exec.
+//! A job is recorded before it begins; its output is the ledger of its exec; if the daemon ends meanwhile, the next one
+//! listens on the same port again and waits for the same exec.
 
 mod errand;
 mod gateway;
@@ -35,20 +35,20 @@ use crate::{
     shared::{Life, Shared},
 };
 
-/// A job as it stands now.
+/// The current state of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageJob {
     pub id: PackageJobId,
     pub sandbox: SandboxId,
     pub manager: PackageManager,
-    /// As the manager is told.
+    /// As passed to the manager.
     pub packages: Vec<String>,
     pub state: PackageState,
     /// Why it failed or what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What of the packages is there, with its version; known once it is installed.
+    /// The installed packages with their versions; known once the job is done.
     pub installed: Vec<InstalledPackage>,
     /// The install itself; its log is this exec's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ pub enum PackagePresence {
 }
 
 impl PackagePresence {
-    /// As all front ends write it.
+    /// The name that all front ends use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Installing => "installing",
@@ -102,21 +102,21 @@ pub struct PackageStatus {
     pub job: Option<PackageJob>,
 }
 
-/// What one manager has installed.
+/// The installed packages of one manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageListing {
     pub manager: PackageManager,
     /// By name.
     pub packages: Vec<InstalledPackage>,
-    /// The manager did not answer in time, so what it has is not known.
+    /// The manager did not answer in time, so its packages are unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
 }
 
 impl Engine {
-    /// Begins to install packages, and returns at once. The same packages while they are being installed, or the same request
-    /// again, return the first job.
+    /// Begins to install packages, and returns at once. A request for packages that are being installed, or a repeated
+    /// request, returns the first job.
     pub async fn install_packages(
         &self,
         who: &Principal,
@@ -132,7 +132,7 @@ impl Engine {
         }
         let shared = self.core().find_to_change(who, which).await?;
         let gateway = self.core().config.packages.clone().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "packages cannot be installed: the daemon was told not to")
+            Error::new(ErrorKind::Unsupported, "packages cannot be installed: this daemon does not allow it")
                 .with_hint("Set packages.enabled in the daemon's configuration.")
         })?;
         if let Some(request) = &spec.request_id
@@ -187,7 +187,7 @@ impl Engine {
         Ok(records.into_iter().map(|record| view(&shared, record, Log::Left)).collect())
     }
 
-    /// Returns when the job has ended, or as it is when `time` has passed.
+    /// Returns when the job has ended, or its current state when `time` has passed.
     pub async fn wait_package_job(
         &self,
         who: &Principal,
@@ -214,8 +214,8 @@ impl Engine {
         Ok(view(&shared, live.now(), Log::Shown))
     }
 
-    /// Whether a package is there: by a job that is under way, else by looking inside. Without a manager, that of the newest
-    /// job for such a package is asked first, then each that the sandbox has.
+    /// Whether a package is installed: by a job in progress, else by looking inside. Without a manager, that of the
+    /// newest job for such a package is asked first, then each that the sandbox has.
     pub async fn package_status(
         &self,
         who: &Principal,
@@ -232,7 +232,7 @@ impl Engine {
         };
         let newest = records.into_iter().rev().find(is_about);
         if let Some(record) = &newest {
-            // A stable sort: the others stay in their order.
+            // A stable sort: the others keep their order.
             candidates.sort_by_key(|(manager, _)| *manager != record.manager);
         }
         if let Some(record) = newest.clone().filter(|record| record.state == PackageState::Installing) {
@@ -254,8 +254,8 @@ impl Engine {
         }
     }
 
-    /// The first manager that has the package, with its version. One that cannot tell is in nobody's way, unless nobody has
-    /// the package: then it might.
+    /// The first manager that has the package, with its version. A manager that cannot answer is an error only if none
+    /// has the package.
     async fn find_installed(
         &self,
         shared: &Shared,
@@ -287,14 +287,14 @@ impl Engine {
         }
     }
 
-    /// What is installed, by looking inside: of one manager, or of each that the sandbox has.
+    /// The installed packages, by looking inside: of one manager, or of each that the sandbox has.
     pub async fn packages(
         &self,
         who: &Principal,
         which: &SandboxRef,
         manager: Option<PackageManager>,
     ) -> Result<Vec<PackageListing>> {
-        // Looking runs programs inside, which is more than those may do who may only read.
+        // Looking runs programs inside, which read-only callers may not do.
         let shared = self.core().find_to_change(who, which).await?;
         if let Some(manager) = manager {
             let packages = self.look(&shared, manager).await?;
@@ -302,7 +302,7 @@ impl Engine {
         }
         let (life, _guard) = shared.enter(Action::Exec, &self.core().clock)?;
         let plan = shared.status.borrow().record.plan.clone();
-        // At the same time, so that all of them together take no longer than the slowest.
+        // At the same time, so that together they take no longer than the slowest.
         let looks = PackageManager::ALL.map(|manager| look::installed(&life, &plan, manager));
         let mut listings = Vec::new();
         for (manager, found) in PackageManager::ALL.into_iter().zip(join_all(looks).await) {
@@ -356,7 +356,7 @@ impl Engine {
     }
 }
 
-/// Managers that may have a package of this name, each with the name as it writes it.
+/// Managers that may have a package of this name, each with the name in its own spelling.
 fn candidates(manager: Option<PackageManager>, name: &str) -> Result<Vec<(PackageManager, String)>> {
     let invalid =
         |invalid| Error::from(invalid).with_hint("Give the name of one package, without a version.");
@@ -366,13 +366,13 @@ fn candidates(manager: Option<PackageManager>, name: &str) -> Result<Vec<(Packag
     }
     let found: Vec<_> = PackageManager::ALL.into_iter().filter_map(|manager| named(manager).ok()).collect();
     if found.is_empty() {
-        // Why the first of them refuses it says enough.
+        // The first manager's reason is enough.
         return Ok(vec![named(PackageManager::default()).map_err(invalid)?]);
     }
     Ok(found)
 }
 
-/// Of a package that was not found, by the first of its managers.
+/// The status of a package that was not found, for the first of its managers.
 fn status(
     shared: &Shared,
     candidates: Vec<(PackageManager, String)>,
@@ -384,7 +384,7 @@ fn status(
     PackageStatus { name, manager, state, version: None, job }
 }
 
-/// Whether a view shows the last lines of the log, which must be read for it.
+/// Whether a view includes the last lines of the log, which must be read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Log {
     Shown,

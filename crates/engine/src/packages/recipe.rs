@@ -8,10 +8,10 @@ use serde::Deserialize;
 use super::{PackageGateway, errand};
 use crate::shared::Life;
 
-/// An install that takes longer is killed, unless its caller gave it another limit.
+/// An install that takes longer is killed, unless its caller set another limit.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Programs of ours travel in the environment, so that the command of the exec stays readable.
+/// Our programs travel in the environment, so that the exec's command stays readable.
 const BOOTSTRAP: &str = include_str!("bootstrap.py");
 const BOOTSTRAP_VARIABLE: &str = "WARREN_PIP_BOOTSTRAP";
 const RUN_BOOTSTRAP: &str = "import os; exec(os.environ['WARREN_PIP_BOOTSTRAP'])";
@@ -20,7 +20,7 @@ const APT_VARIABLE: &str = "WARREN_APT_INSTALL";
 const RUN_APT: &str = "eval \"$WARREN_APT_INSTALL\"";
 const APT_SOURCES_VARIABLE: &str = "WARREN_APT_SOURCES";
 
-/// Says what of Python is here, as JSON.
+/// Prints facts about Python inside, as JSON.
 const PYTHON_FACTS: &str = "\
 import importlib.util, json, os, sysconfig
 place = sysconfig.get_path('purelib')
@@ -38,13 +38,13 @@ const FACTS: &str = "command -v uv >/dev/null 2>&1 && uv=1\n\
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Python {
     pip: bool,
-    /// Whether the sandbox's user may add to what everyone inside can import.
+    /// Whether the sandbox's user may write to the system's packages.
     writable: bool,
     #[serde(skip)]
     uv: bool,
 }
 
-/// The exec that installs `packages` from what is served on `port` inside.
+/// The exec that installs `packages` from the index on `port` inside.
 pub(super) async fn exec(
     life: &Life,
     plan: &SandboxPlan,
@@ -60,7 +60,7 @@ pub(super) async fn exec(
         PackageManager::Apt => apt(gateway.apt_sources(&served)?),
     };
     command.extend(asked.packages.iter().map(|package| package.as_str().to_owned()));
-    // Ours is on loopback, whatever the sandbox's own environment says of proxies.
+    // The index is on loopback, whatever proxies the sandbox's own environment sets.
     for name in ["NO_PROXY", "no_proxy"] {
         env.insert(name.to_owned(), "127.0.0.1".to_owned());
     }
@@ -85,24 +85,24 @@ type Command = (Vec<String>, BTreeMap<String, String>);
 
 async fn python(life: &Life, plan: &SandboxPlan) -> Result<Python> {
     let words = ["/bin/sh", "-c", FACTS, "facts", PYTHON_FACTS];
-    let told = errand::run(life, plan, &words, "/").await?;
+    let output = errand::run(life, plan, &words, "/").await?;
     let none = || {
         Error::new(ErrorKind::Unsupported, format!("{} has no python3", life.client.label()))
             .with_hint("Use an image with Python, or install python3 with apt.")
     };
-    let told = told.ok_or_else(none)?;
-    let text = String::from_utf8_lossy(&told.stdout);
+    let output = output.ok_or_else(none)?;
+    let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines();
     let uv = lines.next().ok_or_else(none)? == "1";
     let facts = lines.next().and_then(|line| serde_json::from_str::<Python>(line).ok());
     let facts = facts.ok_or_else(|| {
-        let message = format!("python3 in {} does not work: {}", life.client.label(), told.complaint());
+        let message = format!("python3 in {} does not work: {}", life.client.label(), output.complaint());
         Error::new(ErrorKind::WrongState, message).with_hint("Run python3 by a command to see why.")
     })?;
     Ok(Python { uv, ..facts })
 }
 
-/// Everything by the environment: an old pip passes over what it does not know.
+/// Everything is set by the environment: an old pip ignores what it does not know.
 fn pip(python: Python, base: &str) -> Command {
     let index = format!("{base}simple/");
     let env = [
@@ -143,7 +143,7 @@ fn npm(plan: &SandboxPlan, base: &str) -> Command {
     let env = [
         ("npm_config_update_notifier", "false"),
         ("npm_config_progress", "false"),
-        // Else the port of this install would stand in the project's lock file.
+        // Otherwise the project's lock file would contain the port of this install.
         ("npm_config_omit_lockfile_registry_resolved", "true"),
         ("npm_config_fetch_timeout", "120000"),
     ];
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(env["UV_DEFAULT_INDEX"], env["PIP_INDEX_URL"]);
         };
         check(true, true, true, "uv pip install --system");
-        // uv has no place but the system's.
+        // uv can only install into the system.
         check(true, true, false, "python3 -m pip install --user");
         check(false, true, true, "python3 -m pip install");
         check(false, false, true, "python3 -c BOOTSTRAP install");

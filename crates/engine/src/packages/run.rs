@@ -29,7 +29,7 @@ use crate::{
 
 const CUT_SHORT: &str = "the daemon ended before the install began";
 
-/// What a new job needs besides its record.
+/// The inputs of a new job besides its record.
 pub(super) struct Order {
     pub(super) who: Principal,
     pub(super) gateway: Arc<dyn PackageGateway>,
@@ -37,14 +37,15 @@ pub(super) struct Order {
     pub(super) timeout: Option<Duration>,
 }
 
-/// Runs a job that was just written down.
+/// Runs a job that was just recorded.
 pub(super) fn begin(core: &Arc<Core>, job: Arc<LiveJob>, order: Order) {
     let task = Task { core: Arc::clone(core), job };
     let closing = core.closing.clone();
     core.drivers.spawn(async move { until(&closing, task.run(order)).await });
 }
 
-/// Takes up what an earlier daemon did not see the end of. Known at once; how each stands is found out beside.
+/// Resumes jobs that an earlier daemon left unfinished. They are registered at once; their state is determined in the
+/// background.
 pub(crate) async fn take_up(core: &Arc<Core>) {
     let unfinished = match core.store.unfinished_package_jobs().await {
         Ok(unfinished) => unfinished,
@@ -105,7 +106,7 @@ impl Task {
         let plan = shared.status.borrow().record.plan.clone();
         let spec = recipe::exec(&life, &plan, &*order.gateway, &asked, listener.port).await?;
         let port = listener.port;
-        // Before the effect: by this the next daemon knows where the programs inside will ask.
+        // Before the effect: it tells the next daemon which port the programs inside will use.
         self.save(|job| job.port = Some(port)).await?;
         let spec = Box::new(spec);
         let installed = async {
@@ -119,7 +120,7 @@ impl Task {
         Ok((Arc::clone(&shared), done))
     }
 
-    /// The same with an exec that an earlier daemon may have started.
+    /// The same for an exec that an earlier daemon may have started.
     async fn install_goes_on(&self) -> Result<(Arc<Shared>, ExecRecord)> {
         let PackageJobRecord { sandbox, manager, exec, port, .. } = self.job.now();
         let lost = || Error::new(ErrorKind::Unavailable, CUT_SHORT);
@@ -151,7 +152,7 @@ impl Task {
         drop(shared.status.subscribe().wait_for(|status| !status.adopting).await);
     }
 
-    /// How an exec of an earlier daemon ended, as soon as it did.
+    /// Waits for the end of an exec of an earlier daemon.
     async fn found_done(&self, shared: &Shared, exec: &ExecId) -> Result<ExecRecord> {
         drop(shared.is_settled.subscribe().wait_for(|settled| *settled).await);
         if let Some(live) = shared.execs.get(exec) {
@@ -188,8 +189,8 @@ impl Task {
         let ended = PackageJobRecord { state, message, installed, ended_at: Some(now), ..self.job.now() };
         match self.core.store.update_package_job(ended.clone()).await {
             Ok(()) | Err(StoreError::Missing { .. } | StoreError::Closed) => {}
-            // The next daemon finds out again.
-            Err(error) => tracing::error!(job = %ended.id, %error, "could not write down how a job ended"),
+            // The next daemon determines it again.
+            Err(error) => tracing::error!(job = %ended.id, %error, "could not record how a job ended"),
         }
         let id = ended.id.clone();
         self.job.record.send_replace(ended);
@@ -212,7 +213,7 @@ impl Task {
         (PackageState::Failed, Some(why), Vec::new())
     }
 
-    /// The versions that are there now of what was asked for.
+    /// The installed versions of the requested packages.
     async fn found(
         &self,
         shared: &Shared,
@@ -234,19 +235,19 @@ impl Task {
         }
     }
 
-    /// Changes what is seen of the job.
+    /// Changes the visible state of the job.
     fn note(&self, change: impl FnOnce(&mut PackageJobRecord)) {
         self.job.record.send_modify(change);
     }
 
-    /// The same, and writes it down.
+    /// The same, and stores it.
     async fn save(&self, change: impl FnOnce(&mut PackageJobRecord)) -> Result<()> {
         self.note(change);
         self.core.store.update_package_job(self.job.now()).await.map_err(error::from_store)
     }
 }
 
-/// Does `work` while the index is served inside: for which manager, in which sandbox.
+/// Runs `work` while the index is served inside, for one manager in one sandbox.
 async fn served<T>(
     life: &Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
@@ -265,7 +266,7 @@ async fn served<T>(
     }
 }
 
-/// Names of packages as they are compared.
+/// Normalized package names, for comparison.
 pub(super) fn asked_names(job: &PackageJobRecord) -> Vec<String> {
     job.packages.iter().map(|text| name_of(job.manager, text)).collect()
 }

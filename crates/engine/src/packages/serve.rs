@@ -12,12 +12,12 @@ use crate::{
     shared::Life,
 };
 
-/// Clients of one install that are answered at the same time; others wait in the guest.
+/// Clients of one install answered at the same time; others wait in the guest.
 const MAX_CLIENTS: usize = 32;
-/// The pause before a listener that was lost is asked for again.
+/// The pause before a lost listener is requested again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Tried first, so that what managers remember of addresses holds for the next install too.
+/// Tried first, so that addresses remembered by managers stay valid for the next install.
 fn usual_port(manager: PackageManager) -> u16 {
     match manager {
         PackageManager::Pip => 17_071,
@@ -26,7 +26,7 @@ fn usual_port(manager: PackageManager) -> u16 {
     }
 }
 
-/// Listens on the usual port, or on any where a program inside has taken that.
+/// Listens on the usual port, or on any other if a program inside has taken it.
 pub(super) async fn listen(life: &Life, manager: PackageManager) -> Result<GuestListener, GuestError> {
     match life.client.listen(usual_port(manager)).await {
         Err(GuestError::Refused(failure)) if failure.kind != FailureKind::LimitReached => {
@@ -36,8 +36,8 @@ pub(super) async fn listen(life: &Life, manager: PackageManager) -> Result<Guest
     }
 }
 
-/// Answers clients until it is dropped, and with it all that it began. `listener`: absent where it was lost with an earlier
-/// daemon; then it is opened again at the same port, where the programs inside still ask.
+/// Answers clients until it is dropped, and everything it began with it. `listener`: absent if it was lost with an
+/// earlier daemon; then it is opened again at the same port, which the programs inside still use.
 pub(super) async fn serve(
     life: Arc<Life>,
     gateway: Arc<dyn PackageGateway>,

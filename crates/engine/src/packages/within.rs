@@ -1,4 +1,4 @@
-//! All indexes at once inside a sandbox, for as long as something runs there that may want packages.
+//! All indexes at once inside a sandbox, while something runs there that may need packages.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     shared::Life,
 };
 
-/// The ports on which a sandbox finds the indexes.
+/// The ports of the indexes inside.
 pub(crate) struct Indexes {
     open: Vec<(PackageManager, GuestListener)>,
 }
@@ -25,13 +25,13 @@ impl Indexes {
         Ok(Self { open })
     }
 
-    /// Where a program inside finds the index of a manager.
+    /// The address of a manager's index inside.
     pub(crate) fn address(&self, manager: PackageManager) -> String {
         let port = self.open.iter().find(|(own, _)| *own == manager).map_or(0, |(_, listener)| listener.port);
         format!("http://127.0.0.1:{port}")
     }
 
-    /// Does `work` while clients are answered.
+    /// Runs `work` while clients are answered.
     pub(crate) async fn serve<T>(
         self,
         life: &Arc<Life>,

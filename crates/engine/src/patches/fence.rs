@@ -1,6 +1,6 @@
-//! Keeps patches out of mounts. A patch changes a new sandbox's own files; a volume, or a directory of the host, outlives it
-//! and belongs to others too. Names are checked before anything is made (`sandbox::check_patches`); where links lead is known
-//! only here, inside.
+//! Keeps patches out of mounts. A patch changes a new sandbox's own files; a volume, or a directory of the host,
+//! outlives it and belongs to others too. Names are checked before anything is made (`sandbox::check_patches`); only
+//! here, inside, can links be followed.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ use sandbox::{Error, ErrorKind, Patch, Result};
 
 use super::Work;
 
-/// Links on the way to one path, as many as the kernel follows.
+/// Most links on the way to one path: the kernel's limit.
 const MAX_LINKS: usize = 40;
 
-/// Whether a link at the very end of a path is what is meant, or what it leads to.
+/// Whether a link at the end of a path means itself or its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Link,
     Target,
 }
 
-/// Where things are mounted, with every link on the way there followed.
+/// The mount points, with every link on the way followed.
 #[derive(Debug, Default)]
 pub(super) struct Fence(Vec<String>);
 
@@ -32,7 +32,8 @@ impl Fence {
         Ok(Self(all))
     }
 
-    /// Refuses what would change anything in a mount. Nothing else changes files meanwhile: the workload does not run yet.
+    /// Refuses a patch that would change anything in a mount. Nothing else changes files meanwhile: the workload does
+    /// not run yet.
     pub(super) async fn check(&self, work: &Work<'_>, patch: &Patch) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -58,7 +59,7 @@ fn refused(message: &str) -> Error {
         .with_hint("Patches change the sandbox's own files; write to a mount once it runs.")
 }
 
-/// The path without links, `.` and `..`; what is not there yet keeps its name.
+/// The path without links, `.` and `..`; a missing part keeps its name.
 async fn real(work: &Work<'_>, path: &str, last: Last) -> Result<String> {
     let parts = |path: &str| path.split('/').map(ToOwned::to_owned).collect::<VecDeque<_>>();
     let (mut ahead, mut behind, mut n_links) = (parts(path), Vec::<String>::new(), 0);
@@ -96,7 +97,7 @@ fn joined(parts: &[String]) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// `None` for everything but a link. What cannot be looked at is left to the patch itself, which fails there too.
+/// `None` for everything but a link. An error is left to the patch itself, which fails there too.
 async fn link_target(work: &Work<'_>, path: &str) -> Result<Option<String>> {
     match work.ask(&Request::Stat { path: path.to_owned(), follow: false }).await {
         Ok(Response::Entry { entry }) => Ok(entry.target),

@@ -1,4 +1,4 @@
-//! A snapshot as what a new sandbox is made on, and a sandbox's spec from a snapshot.
+//! A snapshot as the base of a new sandbox, and a sandbox's spec from a snapshot.
 
 use std::sync::Arc;
 
@@ -9,12 +9,17 @@ use store::SandboxRecord;
 use super::{SnapshotRef, registry::Snapshot};
 use crate::{
     Principal,
-    base::{Found, check_again},
+    base::{HeldBase, check_again},
     core::Core,
 };
 
-/// What the snapshot called `text` stands for, for a sandbox in the same namespace.
-pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, text: &str) -> Result<Found> {
+/// The base of the snapshot called `text`, for a sandbox in the same namespace.
+pub(crate) async fn find(
+    core: &Arc<Core>,
+    who: &Principal,
+    spec: &SandboxSpec,
+    text: &str,
+) -> Result<HeldBase> {
     let which = SnapshotRef::new(text, Some(spec.namespace.clone()))?;
     let snapshot = core.snapshots.find(who, &which)?;
     if snapshot.record.namespace != spec.namespace {
@@ -26,7 +31,7 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
     let image = image_beneath(core, &snapshot).await?;
     let rootfs = match (&snapshot.manifest.host_path, &image) {
         (Some(path), _) => {
-            // Whoever it was allowed for keeps it, as with mounts.
+            // A path stays allowed for those it was allowed for, as with mounts.
             check_again(core, who, path).await?;
             path.clone()
         }
@@ -43,7 +48,7 @@ pub(crate) async fn find(core: &Arc<Core>, who: &Principal, spec: &SandboxSpec, 
         config: snapshot.manifest.config.clone(),
         ..Base::host()
     };
-    Ok(Found::new(base, image))
+    Ok(HeldBase::new(base, image))
 }
 
 async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<Image>> {
@@ -59,7 +64,7 @@ async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<I
     core.image_by_digest(digest).await.map(Some).map_err(missing)
 }
 
-/// How what comes from a sandbox is run: as its image says, where its spec did not say otherwise.
+/// The configuration inherited from a sandbox: its image's, with the changes of its spec.
 pub(crate) fn config_of(source: &SandboxRecord) -> BaseConfig {
     let mut config = source.plan.config.clone();
     let is_said = |name: &String| source.spec.env.contains_key(name);

@@ -1,4 +1,4 @@
-//! What a sandbox changed.
+//! The changes of a sandbox.
 
 use sandbox::{
     DiffQuery, DiffReport, Error, Result, RootfsPlan, SandboxPlan, SandboxState, SnapshotManifest,
@@ -7,9 +7,9 @@ use sandbox::{
 use super::SnapshotRef;
 use crate::{Engine, Principal, SandboxRef, error};
 
-/// Most changes that one answer tells.
+/// Most changes in one answer.
 const MAX_CHANGES: usize = 100_000;
-/// Longest patch that one answer has.
+/// Longest patch in one answer.
 const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
 const DEFAULT_CHANGES: usize = 10_000;
 const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
@@ -19,26 +19,27 @@ const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
 pub enum Since {
     #[default]
     Image,
-    /// One of the same image: of itself, of another sandbox, or one that it was made from.
+    /// A snapshot on the same image: of itself, of another sandbox, or one that it was made from.
     Snapshot(String),
-    /// What it was made from: its image, or the snapshot.
+    /// Its own base: its image, or the snapshot.
     Start,
 }
 
-/// What to tell of a sandbox's changes.
+/// Which changes of a sandbox to report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiffSpec {
     pub since: Since,
-    /// Only what is beneath; everything when absent.
+    /// Only changes below this path; everything when absent.
     pub under: Option<String>,
-    /// Changes of text files as a patch, too.
+    /// Also report changes of text files as a patch.
     pub patch: bool,
     pub max_changes: Option<usize>,
     pub max_patch_bytes: Option<usize>,
 }
 
 impl Engine {
-    /// Compares a sandbox's files with its image or a snapshot. What changes meanwhile may be told either way.
+    /// Compares a sandbox's files with its image or a snapshot. A file that changes meanwhile may be reported either
+    /// way.
     pub async fn diff_sandbox(
         &self,
         who: &Principal,
@@ -59,7 +60,7 @@ impl Engine {
             return Err(Error::invalid(format!("{:?} is not an absolute path", shorten(&under)))
                 .with_hint("Give a path that begins with /."));
         }
-        // Held until it was compared.
+        // Held until the comparison is done.
         let (against, _held) = match &spec.since {
             Since::Image => (Vec::new(), None),
             Since::Start => (plan.above.clone(), None),
@@ -89,7 +90,7 @@ impl Engine {
     }
 }
 
-/// Whether both lie on the same image, or the same path of the host.
+/// Whether both are based on the same image, or the same host path.
 fn is_on_the_same(manifest: &SnapshotManifest, plan: &SandboxPlan) -> bool {
     let on_host_path = matches!(plan.rootfs, RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. });
     manifest.image_digest == plan.image_digest

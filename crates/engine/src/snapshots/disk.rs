@@ -1,7 +1,7 @@
-//! What the daemon keeps of snapshots: `snapshots/<id>/{manifest.json,about.json}`. Their files are the back end's.
+//! The daemon's own files of snapshots: `snapshots/<id>/{manifest.json,about.json}`. The back end keeps the trees.
 //!
-//! The manifest is written after the record, and goes before it. So a directory with a record is whole. One with a manifest
-//! alone has lost its record, which reindexing makes anew. One with neither is a leftover.
+//! The manifest is written after the record, and removed before it. So a directory with a record is complete. One with
+//! only a manifest has lost its record, which reindexing restores. One with neither is a leftover.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -19,10 +19,10 @@ use crate::{core::Core, error};
 
 const MANIFEST: &str = "manifest.json";
 const ABOUT: &str = "about.json";
-/// Before the ids of snapshots that an earlier version was making or removing when it ended.
+/// Prefixes of snapshots that an earlier version was making or removing when it ended.
 const UNFINISHED: [&str; 2] = [".making-", ".removing-"];
 
-/// What this host knows of a snapshot that is not part of it: so that records can be made anew from the disk.
+/// Facts of this host that are not part of a snapshot, so that records can be restored from the disk.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct About {
@@ -46,7 +46,7 @@ pub(crate) fn begin(all: &Path, id: &SnapshotId) -> Result<()> {
     Ok(())
 }
 
-/// Writes down what it is; its record stands.
+/// Writes the description; its record is stored.
 pub(crate) fn describe(all: &Path, record: &SnapshotRecord) -> Result<()> {
     let directory = all.join(record.id.as_str());
     write_about(all, record)?;
@@ -55,7 +55,7 @@ pub(crate) fn describe(all: &Path, record: &SnapshotRecord) -> Result<()> {
     Ok(())
 }
 
-/// Takes the description away, as the first of a removal.
+/// Removes the description, as the first step of a removal.
 pub(crate) fn undescribe(all: &Path, id: &SnapshotId) -> Result<()> {
     let path = all.join(id.as_str()).join(MANIFEST);
     match fs::remove_file(&path) {
@@ -91,13 +91,14 @@ pub(crate) fn look_around(all: &Path) -> OnDisk {
     found
 }
 
-/// Gives what an earlier version left in the middle of something its usual name, so that its record decides what becomes of it.
+/// Returns an unfinished directory of an earlier version to its usual name, so that its record decides what happens to
+/// it.
 fn take_back(all: &Path, unfinished: &Path, id: &SnapshotId) -> io::Result<()> {
     let _gone = fs::remove_file(unfinished.join(MANIFEST));
     fs::rename(unfinished, all.join(id.as_str()))
 }
 
-/// Whatever cannot be removed now is swept at the next start.
+/// Files that cannot be removed now are swept at the next start.
 pub(crate) async fn remove(core: &Core, id: &SnapshotId) {
     let removed = match core.backends.snapshots() {
         Ok(trees) => trees.remove(id).await,
@@ -119,7 +120,7 @@ pub(crate) fn read_manifest(directory: &Path) -> Result<String> {
     let path = directory.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
     String::from_utf8(bytes)
-        .map_err(|_not_text| sandbox::Error::invalid(format!("{} is no text", path.display())))
+        .map_err(|_not_text| sandbox::Error::invalid(format!("{} is not text", path.display())))
 }
 
 /// A record from what is on disk.
@@ -142,7 +143,7 @@ pub(crate) fn read_record(all: &Path, id: &SnapshotId) -> Result<SnapshotRecord>
     })
 }
 
-/// Replaces what this host knows of it.
+/// Replaces the facts of this host.
 pub(crate) fn write_about(all: &Path, record: &SnapshotRecord) -> Result<()> {
     let about = About {
         namespace: record.namespace.clone(),
@@ -158,7 +159,7 @@ pub(crate) fn write_about(all: &Path, record: &SnapshotRecord) -> Result<()> {
     replace(&all.join(record.id.as_str()), ABOUT, &text)
 }
 
-/// In one step: whoever reads it sees the one before or this one.
+/// In one step: a reader sees the old one or the new one.
 fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let (path, new) = (directory.join(name), directory.join(format!(".{name}")));
     let write = || {
@@ -183,7 +184,7 @@ fn read_bounded(path: &Path, most: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Best effort: a name that a power failure takes back is a snapshot that never was, or is still there.
+/// Best effort: after a power failure the snapshot may not exist, or may still exist.
 fn sync_directory(directory: &Path) {
     if let Err(error) = File::open(directory).and_then(|directory| directory.sync_all()) {
         tracing::debug!(directory = %directory.display(), %error, "a directory was not synced");

@@ -1,4 +1,4 @@
-//! New sandboxes from one that exists: one snapshot without a name, and as many creates from it as are asked for.
+//! New sandboxes from an existing one: one unnamed snapshot, and as many creates from it as requested.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,19 +26,19 @@ use crate::{
 
 /// Most sandboxes of one fork.
 pub const MAX_FORKS: usize = 256;
-/// Forks that are made at the same time.
+/// Forks made at the same time.
 const FORKS_AT_ONCE: usize = 8;
 
-/// What forks are to be, where not as their source.
+/// The properties of forks that differ from their source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ForkSpec {
-    /// One fork for each; empty: as many as `count` says, with made-up names.
+    /// One fork for each name; empty: `count` forks with invented names.
     pub names: Vec<SandboxName>,
-    /// One where absent.
+    /// One if absent.
     pub count: Option<usize>,
     /// `count` forks called `<prefix>-1`, `<prefix>-2` and so on.
     pub name_prefix: Option<String>,
-    /// Beside the source's; these win.
+    /// Added to the source's; these win.
     pub env: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     /// In place of the source's.
@@ -47,8 +47,8 @@ pub struct ForkSpec {
 }
 
 impl Engine {
-    /// Makes sandboxes with the files that `which` has now, running or stopped. All of them or none; they share the files
-    /// until they change them. In the order of their names. A caller who goes away before they are all there leaves none.
+    /// Makes sandboxes with the current files of `which`, running or stopped. All of them or none; they share the files
+    /// until they change them. In the order of their names. If the caller goes away before all exist, none are left.
     pub async fn fork_sandbox(
         &self,
         who: &Principal,
@@ -76,7 +76,7 @@ impl Engine {
         told.await.map_err(|_dropped| error::closing())?
     }
 
-    /// Before anything is copied: a name that is taken is the likeliest failure.
+    /// Before anything is copied: a taken name is the likeliest failure.
     async fn check_names(
         &self,
         who: &Principal,
@@ -95,18 +95,18 @@ impl Engine {
     }
 }
 
-/// All that one call is about.
+/// The inputs of one call.
 struct Forks {
     engine: Engine,
     who: Principal,
     source: Changeable,
-    /// As the source was when it was asked for.
+    /// The source's record when it was requested.
     of: SandboxRecord,
     spec: ForkSpec,
 }
 
 impl Forks {
-    /// All of them or none; none where they turn out to be unwanted.
+    /// Makes all of them or none; none if they turn out to be unwanted.
     async fn make(
         &self,
         names: Vec<Option<SandboxName>>,
@@ -148,7 +148,7 @@ impl Forks {
             image: ImageRef::default(),
             request_id: None,
             hostname: None,
-            // With what a front end allowed its source.
+            // With the paths that a front end allowed its source.
             mounts: mounts::asked_again(of),
             ..of.spec.clone()
         };
@@ -159,7 +159,7 @@ impl Forks {
         forked
     }
 
-    /// Removes what was made, and what it was made on; returns the names of what could not be.
+    /// Removes the new sandboxes and their snapshot; returns the names of those that could not be removed.
     async fn unmake(&self, made: Vec<SandboxView>) -> Vec<String> {
         let removals = made.into_iter().map(|view| async move {
             let which = SandboxRef::from(&view.id);
@@ -199,7 +199,7 @@ fn not_all(label: &Subject, n_asked: usize, n_made: usize, left: &[String], erro
         .with_next(next)
 }
 
-/// One for each fork; none where it is to be made up.
+/// One for each fork; none if it is to be invented.
 fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
     let n = spec.count.unwrap_or(if spec.names.is_empty() { 1 } else { spec.names.len() });
     if n == 0 || n > MAX_FORKS || spec.names.len() > MAX_FORKS {

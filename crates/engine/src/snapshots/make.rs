@@ -1,4 +1,4 @@
-//! Making a snapshot: the sandbox stands still for the copy only; then what was copied is read, described and recorded.
+//! Makes a snapshot: the sandbox stands still only for the copy; then the copy is read, described and recorded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     names,
 };
 
-/// What is asked of a new snapshot.
+/// The request for a new snapshot.
 #[derive(Debug)]
 pub(super) struct Wish {
     /// None: for forks.
@@ -33,7 +33,7 @@ pub(super) struct Wish {
     pub(super) replace: bool,
 }
 
-/// Makes one, whole or not at all. A caller who goes away before it is recorded leaves none.
+/// Makes one, completely or not at all. If the caller goes away before it is recorded, none is left.
 pub(super) async fn make(core: &Arc<Core>, who: &Principal, sandbox: Changeable, wish: Wish) -> Result<Hold> {
     let room = core.snapshots.make_room(who)?;
     let (tell, told) = oneshot::channel();
@@ -75,7 +75,7 @@ impl Maker<'_> {
         if plan.above.len() >= MAX_SNAPSHOT_CHAIN {
             return Err(too_deep(&label));
         }
-        // Held: the sandbox may be removed once it is copied, and what it was made on with it.
+        // Held: the sandbox may be removed once it is copied, and its base with it.
         let parent = self.hold_parent(&plan)?;
         let id = SnapshotId::from_random(names::random_bytes()?);
         may_block(|| disk::begin(&self.core.snapshots.directory, &id))?;
@@ -101,7 +101,7 @@ impl Maker<'_> {
         let label = self.sandbox.label();
         let into = id.clone();
         let captured = ask(self.sandbox, |reply| Command::Capture { into, reply }).await?;
-        // To describe it takes as long as to copy it.
+        // Describing it takes as long as copying it.
         self.check_wanted()?;
         let facts = self.core.backends.snapshots()?.facts(id).await;
         let tree = facts.map_err(|error| error::from_backend(error, &label))?;
@@ -143,15 +143,15 @@ impl Maker<'_> {
     }
 }
 
-/// Records what is whole, and gives it its place. From the record on it exists, whatever happens to the daemon.
+/// Records a complete snapshot and registers it. Once recorded it exists, whatever happens to the daemon.
 pub(super) async fn publish(core: &Arc<Core>, record: SnapshotRecord, replace: bool) -> Result<Hold> {
-    // Whatever could not be read again is never recorded.
+    // A snapshot that cannot be read back is never recorded.
     let snapshot = Arc::new(Snapshot::new(record.clone())?);
     let before = match &record.name {
         Some(name) if replace => core.snapshots.named(&record.namespace, name),
         _ => None,
     };
-    // Both in one step: the one before loses its name to one that is there.
+    // Both in one step: the previous one loses its name only to an existing one.
     let recorded = match &before {
         Some(before) => core.store.replace_snapshot(before.record.id.clone(), record.clone()).await,
         None => core.store.insert_snapshot(record.clone()).await,
@@ -165,7 +165,7 @@ pub(super) async fn publish(core: &Arc<Core>, record: SnapshotRecord, replace: b
         }
         return Err(error);
     }
-    // In one step: one for forks, which has no name, is collected as soon as nobody holds it.
+    // In one step: an unnamed one, for forks, is collected as soon as nobody holds it.
     let hold = core.snapshots.insert_held(snapshot);
     if let Some(before) = &before {
         let nameless = SnapshotRecord { name: None, ..before.record.clone() };
@@ -177,7 +177,7 @@ pub(super) async fn publish(core: &Arc<Core>, record: SnapshotRecord, replace: b
     Ok(hold)
 }
 
-/// What a snapshot lies on is named by digest, so that it is the same everywhere; or, where it has none, by its path here.
+/// A snapshot's base is named by digest, so that it is the same everywhere; or, if it has none, by its path here.
 fn host_path(plan: &SandboxPlan) -> Option<RootfsPlan> {
     match &plan.rootfs {
         RootfsPlan::Host | RootfsPlan::Image => None,

@@ -1,10 +1,10 @@
-//! The manifest as bytes: canonical JSON, by whose SHA-256 a snapshot is known.
+//! The manifest as bytes: canonical JSON, whose SHA-256 identifies a snapshot.
 
 use sandbox::{Error, ErrorKind, Result, SnapshotManifest};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Longest manifest that is read. Labels and the environment are all that can be long in one.
+/// Longest manifest that is read. Only labels and the environment can be long in one.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Keys sorted, no spaces.
@@ -44,7 +44,7 @@ pub(crate) fn digest_text(hash: &[u8]) -> String {
     })
 }
 
-/// Sorted here and not by the map: whether that keeps an order of its own depends on who else uses the JSON library.
+/// Sorted here and not by the map: whether that keeps its own order depends on other users of the JSON library.
 fn write(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(write).collect::<Vec<_>>().join(",")),

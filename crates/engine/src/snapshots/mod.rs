@@ -1,8 +1,8 @@
-//! Snapshots and forks: what sandboxes changed, kept as trees that others are made on.
+//! Snapshots and forks: changes of sandboxes, kept as trees that others are made on.
 //!
-//! A snapshot is a tree that the back end keeps, a manifest that names everything by digest (`manifest`), and a record. Sandboxes made
-//! from one copy nothing: its tree is one more layer beneath theirs (`base`). Who uses one is found in the records of
-//! sandboxes and snapshots; nothing is counted on disk (`registry`).
+//! A snapshot is a tree kept by the back end, a manifest that names everything by digest (`manifest`), and a record.
+//! Sandboxes made from one copy nothing: its tree is one more layer beneath theirs (`base`). Its users are found in the
+//! records of sandboxes and snapshots; nothing is counted on disk (`registry`).
 
 mod archive;
 pub(crate) mod base;
@@ -50,12 +50,12 @@ use crate::{
     error, names,
 };
 
-/// Longest part of a sandbox's name in a made-up name of a snapshot.
+/// Longest part of a sandbox's name in an invented name of a snapshot.
 const MAX_NAME_PART: usize = 48;
 
 impl Engine {
-    /// Copies what a sandbox changed, running or stopped. One that runs stands still for the copy only. A caller who goes away
-    /// before it is recorded leaves none.
+    /// Copies the changes of a sandbox, running or stopped. A running one stands still only for the copy. If the caller
+    /// goes away before it is recorded, none is left.
     pub async fn create_snapshot(&self, who: &Principal, spec: SnapshotSpec) -> Result<SnapshotView> {
         let core = self.core();
         let sandbox = core.find_to_change(who, &spec.from).await?;
@@ -75,7 +75,7 @@ impl Engine {
         Ok(core.snapshot_view(&made.snapshot))
     }
 
-    /// The oldest first; those without a name too.
+    /// The oldest first, including unnamed ones.
     pub async fn snapshots(
         &self,
         who: &Principal,
@@ -101,7 +101,7 @@ impl Engine {
         Ok(self.core().snapshot_view(&snapshot))
     }
 
-    /// Reads all of it, and with `parents` all beneath it, and compares that with what was recorded.
+    /// Reads all of it, and with `parents` all beneath it, and compares that with the record.
     pub async fn verify_snapshot(
         &self,
         who: &Principal,
@@ -125,8 +125,8 @@ impl Engine {
         })
     }
 
-    /// Removes it. Refused while a sandbox or another snapshot is made on it; by force it loses its name then, and goes with
-    /// the last of them.
+    /// Removes it. Refused while a sandbox or another snapshot is made on it; by force it then loses its name, and is
+    /// removed with the last of them.
     pub async fn remove_snapshot(
         &self,
         who: &Principal,
@@ -215,7 +215,7 @@ fn made_up_name(sandbox: &SandboxName) -> Result<SnapshotName> {
     Ok(format!("{part}-{number:04x}").parse()?)
 }
 
-/// Makes the snapshots of an earlier daemon known. Returns what it left in the middle of something.
+/// Registers the snapshots of an earlier daemon. Returns those that it left unfinished.
 pub(crate) async fn take_up(core: &Arc<Core>) -> Result<Vec<SnapshotId>> {
     let rows = core.store.snapshots().await.map_err(error::from_store)?;
     for row in &rows.corrupt {
@@ -250,9 +250,9 @@ fn make_known(core: &Core, record: SnapshotRecord) {
     }
 }
 
-/// Takes away what an earlier daemon left, and what nobody uses.
+/// Removes leftovers of an earlier daemon, and unused snapshots.
 pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Vec<SnapshotId>) {
-    // One that is all there may be without a record because the database lost it.
+    // A complete one may lack a record because the database lost it.
     for id in leftovers.iter().filter(|_| core.recovery.is_complete) {
         disk::remove(core, id).await;
     }
@@ -267,7 +267,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, leftovers: Vec<SnapshotId>) {
     core.drivers.spawn(async move { until(&closing, collecting).await });
 }
 
-/// A sandbox is gone: perhaps it was the last that used some snapshot.
+/// A sandbox is gone: it may have been the last user of some snapshot.
 pub(crate) fn user_gone(core: &Arc<Core>, plan: &SandboxPlan) {
     if plan.above.is_empty() {
         return;

@@ -1,14 +1,14 @@
-//! How a caller points at a snapshot.
+//! A caller's reference to a snapshot.
 
 use std::{fmt, str::FromStr};
 
 use sandbox::{Error, Namespace, Next, Result, SnapshotId, SnapshotName, Thing, is_hex};
 
-/// Fewest digits of a digest that name a snapshot.
+/// Fewest digits of a digest that identify a snapshot.
 const MIN_DIGITS: usize = 6;
 const DIGEST_PREFIX: &str = "sha256:";
 
-/// A name, a digest or the beginning of one, or an id; in a namespace (the principal's own when not said).
+/// A name, a digest or the beginning of one, or an id; in a namespace (by default the principal's own).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRef {
     pub(crate) which: Which,
@@ -21,7 +21,7 @@ pub(crate) enum Which {
     Id(SnapshotId),
     /// Digits of a digest.
     Digest(String),
-    /// The digits, too, where it could be the beginning of a digest.
+    /// Also the digits, if it could be the beginning of a digest.
     Name(SnapshotName, Option<String>),
 }
 
@@ -35,7 +35,7 @@ impl SnapshotRef {
             Which::Id(text.parse().map_err(none)?)
         } else if let Some(hex) = text.strip_prefix(DIGEST_PREFIX) {
             if !is_hex(hex) || !(MIN_DIGITS..=64).contains(&hex.len()) {
-                return Err(Error::invalid(format!("{shown:?} is no digest of a snapshot"))
+                return Err(Error::invalid(format!("{shown:?} is not a snapshot's digest"))
                     .with_hint("Give sha256: and at least 6 of its 64 digits."));
             }
             Which::Digest(hex.to_owned())

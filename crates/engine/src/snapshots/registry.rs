@@ -1,4 +1,4 @@
-//! Every snapshot there is, in memory; and who uses which.
+//! Every snapshot, in memory, and its users.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::{Principal, config::EngineConfig};
 
-/// Archives that are read or written at the same time, and those of one key. Each has a thread, and whoever is at its other
-/// end may be slow on purpose: threads are few, and others need them.
+/// Archives read or written at the same time, in total and for one key. Each has a thread, and the other end may be
+/// slow on purpose: threads are few, and others need them.
 const MAX_ARCHIVES: usize = 64;
 const MAX_ARCHIVES_EACH: usize = 8;
 
-/// One snapshot that is all there.
+/// One complete snapshot.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) record: SnapshotRecord,
@@ -42,14 +42,14 @@ impl Snapshot {
         Ok(Self { record, manifest })
     }
 
-    /// As messages call it.
+    /// Its name in messages.
     pub(crate) fn label(&self) -> Subject {
         let name = self.record.name.as_ref().map_or_else(|| short(&self.record.digest), SnapshotName::as_str);
         Subject::new(Thing::Snapshot, name)
     }
 }
 
-/// The beginning of a digest, long enough to name it.
+/// The beginning of a digest, long enough to identify it.
 pub(crate) fn short(digest: &str) -> &str {
     digest.get(..19).unwrap_or(digest)
 }
@@ -60,16 +60,16 @@ pub(crate) struct Snapshots {
     most: usize,
     most_each: usize,
     inner: Mutex<Inner>,
-    /// Somebody let go of one without a name.
+    /// An unnamed snapshot was released.
     pub(crate) let_go: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     by_id: BTreeMap<SnapshotId, Kept>,
-    /// Those that are being made count, and so does their use of images.
+    /// Snapshots in the making count, and so does their use of images.
     making: BTreeMap<u64, BeingMade>,
-    /// By whom archives are being read or written.
+    /// Who is reading or writing archives.
     archiving: BTreeMap<u64, Option<sandbox::KeyId>>,
     n_begun: u64,
 }
@@ -88,7 +88,7 @@ struct Kept {
     is_going: bool,
 }
 
-/// Keeps a snapshot from being removed as long as it exists.
+/// Keeps a snapshot from being removed.
 #[derive(Debug)]
 pub(crate) struct Hold {
     all: Arc<Snapshots>,
@@ -99,7 +99,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(kept) = self.all.inner().by_id.get_mut(&self.snapshot.record.id) {
             kept.n_holds -= 1;
-            // It may have lost its name meanwhile, and been kept for us only.
+            // It may have lost its name meanwhile, and been kept only for us.
             if kept.n_holds == 0 && kept.snapshot.record.name.is_none() {
                 self.all.let_go.notify_one();
             }
@@ -107,7 +107,7 @@ impl Drop for Hold {
     }
 }
 
-/// A place for one more, until that is there.
+/// A slot for one more, until that exists.
 #[derive(Debug)]
 pub(crate) struct Room {
     all: Arc<Snapshots>,
@@ -115,7 +115,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The image that it will lie on: whoever it is made from may be gone before it is there.
+    /// The image that it will be based on: its source may be gone before it exists.
     pub(crate) fn keep_image(&self, digest: Option<&String>) {
         if let Some(being_made) = self.all.inner().making.get_mut(&self.number) {
             being_made.image_digest = digest.cloned();
@@ -129,7 +129,7 @@ impl Drop for Room {
     }
 }
 
-/// One archive that is being read or written.
+/// One archive being read or written.
 #[derive(Debug)]
 pub(crate) struct ArchiveTurn {
     all: Arc<Snapshots>,
@@ -154,7 +154,7 @@ impl Snapshots {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Every change in there is one insert, remove or count; a panic elsewhere leaves it whole.
+        // Every change in there is one insert, remove or count; a panic elsewhere leaves it consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,7 +162,7 @@ impl Snapshots {
         self.directory.join(id.as_str())
     }
 
-    /// Room for one more of `who`, or why there is none.
+    /// A slot for one more of `who`, or why there is none.
     pub(crate) fn make_room(self: &Arc<Self>, who: &Principal) -> Result<Room> {
         let mut inner = self.inner();
         let refuse = |message: String| {
@@ -216,7 +216,7 @@ impl Snapshots {
         Hold { all: Arc::clone(self), snapshot }
     }
 
-    /// Changes what is known of one, unless it is gone; who holds it or removes it goes on.
+    /// Updates a snapshot unless it is gone; holds and removals are not affected.
     pub(crate) fn replace(&self, snapshot: Arc<Snapshot>) {
         if let Some(kept) = self.inner().by_id.get_mut(&snapshot.record.id) {
             kept.snapshot = snapshot;
@@ -256,7 +256,7 @@ impl Snapshots {
         found.map(|kept| Arc::clone(&kept.snapshot))
     }
 
-    /// The snapshot that `who` means; what they may not see does not exist for them.
+    /// The snapshot that `who` means; an invisible one does not exist for them.
     pub(crate) fn find(&self, who: &Principal, which: &SnapshotRef) -> Result<Arc<Snapshot>> {
         let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
         let found = match &which.which {
@@ -305,7 +305,7 @@ impl Snapshots {
         Ok(chain)
     }
 
-    /// Keeps it from being removed; `None` when that has begun.
+    /// Keeps it from being removed; `None` if that has begun.
     pub(crate) fn hold(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Option<Hold> {
         let mut inner = self.inner();
         let kept = inner.by_id.get_mut(&snapshot.record.id).filter(|kept| !kept.is_going)?;
@@ -313,7 +313,7 @@ impl Snapshots {
         Some(Hold { all: Arc::clone(self), snapshot: Arc::clone(snapshot) })
     }
 
-    /// Whether all of these may still be used by a sandbox that is about to be made.
+    /// Whether a sandbox in the making may still use all of these.
     pub(crate) fn check_usable(&self, ids: &[SnapshotId]) -> Result<()> {
         let inner = self.inner();
         match ids.iter().all(|id| inner.by_id.get(id).is_some_and(|kept| !kept.is_going)) {
@@ -325,7 +325,7 @@ impl Snapshots {
         }
     }
 
-    /// From now on nobody begins to use it. The caller looks who does already, and takes it back where somebody does.
+    /// From now on nobody begins to use it. The caller checks for existing users, and undoes this if there are any.
     pub(crate) fn begin_going(&self, id: &SnapshotId) -> Going {
         match self.inner().by_id.get_mut(id) {
             None => Going::Gone,
@@ -344,7 +344,7 @@ impl Snapshots {
         }
     }
 
-    /// Labels of the snapshots that are made directly on others, by namespace and digest of those.
+    /// Labels of the snapshots made directly on others, by namespace and digest of those.
     pub(crate) fn children(&self) -> Children {
         let mut children = Children::new();
         for kept in self.inner().by_id.values() {
@@ -359,7 +359,7 @@ impl Snapshots {
         children
     }
 
-    /// Calls `uses` with every image that a snapshot lies on, or will, and with what that is called.
+    /// Calls `uses` with every image that a snapshot is or will be based on, and with the snapshot's label.
     pub(crate) fn each_image(&self, mut uses: impl FnMut(&str, String)) {
         let inner = self.inner();
         for kept in inner.by_id.values() {
@@ -373,11 +373,11 @@ impl Snapshots {
     }
 }
 
-/// How the beginning of a removal went.
+/// The result of beginning a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Going {
     Begun,
-    /// Somebody is reading it, or makes sandboxes from it.
+    /// A request is reading it, or makes sandboxes from it.
     Held,
     Gone,
 }
@@ -394,7 +394,7 @@ pub(crate) fn too_deep(label: &Subject) -> Error {
 
 type Children = HashMap<(Namespace, String), Vec<String>>;
 
-/// Who is made on what: looked up once for any number of snapshots.
+/// The users of each snapshot: determined once for any number of snapshots.
 #[derive(Debug)]
 pub(crate) struct Users {
     pub(crate) of_trees: TreeUsers,
@@ -402,7 +402,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Sandboxes and snapshots that are made on this one.
+    /// Sandboxes and snapshots made on this one.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> Vec<String> {
         let mut all = self.of_trees.get(&snapshot.record.id).cloned().unwrap_or_default();
         all.sort();

@@ -1,4 +1,4 @@
-//! Records from what is on disk: after a lost database, or when somebody put a snapshot's directory back.
+//! Restores records from the disk: after a lost database, or when a snapshot's directory was put back.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,10 +8,9 @@ use store::Store;
 use super::{Snapshot, disk};
 use crate::{Engine, Principal, Scope, disk::may_block, error};
 
-/// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reindexed {
-    /// Known now, to whoever asked.
+    /// Known now, to the caller.
     pub n_known: usize,
     /// Had no record before.
     pub n_found: usize,
@@ -33,7 +32,7 @@ impl Engine {
                     continue;
                 }
             };
-            // One tenant does not bring back another's.
+            // One tenant does not restore another's.
             if !who.sees(&record.namespace) || (who.scope != Scope::All && record.owner != who.key) {
                 continue;
             }
@@ -55,7 +54,7 @@ impl Engine {
     }
 }
 
-/// Makes records for all snapshots in `all` that have none, whoever they belong to. Returns how many.
+/// Makes records for all snapshots in `all` that have none, whoever owns them. Returns their number.
 pub(crate) async fn recover(all: &Path, store: &Store) -> Result<usize> {
     let rows = store.snapshots().await.map_err(error::from_store)?;
     let readable = rows.records.iter().map(|record| record.id.to_string());

@@ -1,4 +1,4 @@
-//! Removing: the description first, then the record, then the files. What has no name goes with the last who uses it.
+//! Removal: the description first, then the record, then the files. An unnamed snapshot is removed with its last user.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{Force, core::Core, disk::may_block, error, images};
 
-/// Removes it, or says who uses it. By force it loses its name where somebody does, and goes with the last of them: the
-/// files of a sandbox are never taken from under it.
+/// Removes it, or names its users. By force a used one loses its name, and is removed with the last user: the files of
+/// a sandbox are never removed from under it.
 pub(super) async fn remove(core: &Arc<Core>, snapshot: &Arc<Snapshot>, force: Force) -> Result<SnapshotFate> {
     let id = &snapshot.record.id;
     let users = match core.snapshots.begin_going(id) {
@@ -46,7 +46,7 @@ pub(super) async fn remove(core: &Arc<Core>, snapshot: &Arc<Snapshot>, force: Fo
     }
 }
 
-/// From now on it is kept for those who use it only.
+/// From now on it is kept only for its users.
 pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<()> {
     if snapshot.record.name.is_none() {
         return Ok(());
@@ -57,7 +57,7 @@ pub(super) async fn take_name(core: &Core, snapshot: &Arc<Snapshot>) -> Result<(
     renamed(core, record)
 }
 
-/// Tells the rest of us what the store knows.
+/// Updates memory and disk after the store.
 pub(super) fn renamed(core: &Core, record: SnapshotRecord) -> Result<()> {
     if let Err(error) = may_block(|| disk::write_about(&core.snapshots.directory, &record))
         && core.snapshots.is_known(&record.id)
@@ -70,7 +70,7 @@ pub(super) fn renamed(core: &Core, record: SnapshotRecord) -> Result<()> {
 
 async fn take_away(core: &Arc<Core>, snapshot: &Snapshot) -> Result<()> {
     let id = &snapshot.record.id;
-    // Without a record and without a description it is a leftover, which the next daemon would sweep.
+    // Without a record and a description it is a leftover, which the next daemon would sweep.
     let removed = match may_block(|| disk::undescribe(&core.snapshots.directory, id)) {
         Ok(()) => core.store.remove_snapshot(id.clone()).await.map_err(error::from_store),
         Err(error) => Err(error),
@@ -87,9 +87,9 @@ async fn take_away(core: &Arc<Core>, snapshot: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// Takes away whatever has no name and no user. Removing one may free the one beneath.
+/// Removes every snapshot without a name and a user. Removing one may free the one beneath.
 pub(crate) async fn collect(core: &Arc<Core>) {
-    // A sandbox that is not known may use any of them.
+    // An unknown sandbox may use any of them.
     if !core.knows_all_sandboxes() {
         return;
     }
@@ -102,7 +102,7 @@ pub(crate) async fn collect(core: &Arc<Core>) {
             if core.snapshots.begin_going(&snapshot.record.id) != Going::Begun {
                 continue;
             }
-            // Whoever comes now is refused; who came before that is seen here.
+            // New users are refused now; earlier ones are seen here.
             if !core.snapshot_users(&snapshot).is_empty() {
                 core.snapshots.stay(&snapshot.record.id);
                 continue;

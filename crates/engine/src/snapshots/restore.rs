@@ -1,4 +1,4 @@
-//! A sandbox from a snapshot, with the limits that the snapshot's source had.
+//! A sandbox from a snapshot, with the limits of the snapshot's source.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sandbox::{Lifetime, Limits, MountSpec, Namespace, Result, RootfsSpec, Sandbo
 use super::SnapshotRef;
 use crate::{Engine, Principal, SandboxView};
 
-/// What a restored sandbox gets besides what the snapshot says.
+/// The properties of a restored sandbox that the snapshot does not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreSpec {
     pub name: Option<SandboxName>,
@@ -17,7 +17,7 @@ pub struct RestoreSpec {
     pub labels: BTreeMap<String, String>,
     pub mounts: Vec<MountSpec>,
     pub lifetime: Lifetime,
-    /// In place of those of the snapshot's source.
+    /// Replaces those of the snapshot's source.
     pub limits: Option<Limits>,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of snapshots, and what callers see of them.
+//! Requests for snapshots, and the views that callers get.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,11 +12,11 @@ use crate::SandboxRef;
 /// What to take a snapshot of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSpec {
-    /// Made up from the sandbox's when absent.
+    /// Invented from the sandbox's name when absent.
     pub name: Option<SnapshotName>,
     pub from: SandboxRef,
     pub labels: BTreeMap<String, String>,
-    /// Takes the name from a snapshot that has it; that one goes, or stays without a name while somebody uses it.
+    /// Takes the name from the snapshot that has it; that one is removed, or stays unnamed while it is in use.
     pub replace: bool,
 }
 
@@ -31,10 +31,10 @@ impl SnapshotSpec {
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotView {
     pub id: SnapshotId,
-    /// Absent where it is kept for forks only, and goes with the last of them.
+    /// Absent if it is kept only for forks, and removed with the last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SnapshotName>,
-    /// The name it was saved under, where it was just loaded.
+    /// The name it was saved under, if it was just loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_as: Option<SnapshotName>,
     pub namespace: Namespace,
@@ -55,14 +55,14 @@ pub struct SnapshotView {
     pub source_limits: Limits,
     /// When it was taken, here or elsewhere.
     pub created_at: Timestamp,
-    /// How long its source stood still for it; absent where that did not run.
+    /// How long its source stood still for it; absent if that did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<f64>,
-    /// Where its files are on the daemon's host.
+    /// The path of its files on the daemon's host.
     pub path: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<KeyId>,
-    /// Sandboxes and snapshots that are made on it, as `sandbox web`.
+    /// Sandboxes and snapshots made on it, as `sandbox web`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used_by: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl SnapshotView {
     }
 }
 
-/// What was found by reading all of a snapshot.
+/// The result of reading a whole snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotCheck {
@@ -106,11 +106,11 @@ pub struct SnapshotCheck {
     pub parents: Vec<String>,
 }
 
-/// What became of a snapshot that was to be removed.
+/// The result of removing a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SnapshotFate {
     Removed,
-    /// It lost its name, and goes with the last who uses it.
+    /// It lost its name, and is removed with its last user.
     Unnamed,
 }

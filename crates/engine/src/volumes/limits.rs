@@ -1,4 +1,4 @@
-//! How many volumes there may be, and how much of the disk those of one key may take.
+//! Limits of the number of volumes, and of the disk space of one key's volumes.
 
 use sandbox::{ByteSize, Error, ErrorKind, Limit, Next, Result, VolumeSpec};
 use store::VolumeRecord;
@@ -7,11 +7,11 @@ use crate::Principal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeLimits {
-    /// Of one daemon.
+    /// Volumes of one daemon.
     pub count: usize,
     /// Those made with one key.
     pub count_each: usize,
-    /// Sizes and quotas of those made with one key, together. With this a key makes no volume without either.
+    /// Sizes and quotas of one key's volumes together. With this set, a key makes no volume without either.
     pub bytes_each: Option<ByteSize>,
 }
 
@@ -50,7 +50,7 @@ impl VolumeLimits {
             return Err(Error::new(ErrorKind::Denied, message)
                 .with_hint(format!("Give it a quota; all volumes of the key may have {most} together.")));
         };
-        // One that was made before there was a limit may have none of its own.
+        // A volume made before there was a limit may have none of its own.
         let taken = own.iter().filter_map(|record| most_bytes(&record.spec)).fold(0, u64::saturating_add);
         if taken.saturating_add(wanted) > most.bytes() {
             return refuse(format!(
@@ -63,7 +63,7 @@ impl VolumeLimits {
     }
 }
 
-/// What a volume can grow to.
+/// The size that a volume can grow to.
 fn most_bytes(spec: &VolumeSpec) -> Option<u64> {
     spec.size.or(spec.quota).map(ByteSize::bytes)
 }

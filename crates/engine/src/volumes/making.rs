@@ -1,4 +1,4 @@
-//! Making and removing volumes: the record before the effect, and nothing half-made in sight.
+//! Makes and removes volumes: the record before the effect, and nothing half-made visible.
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     error,
 };
 
-/// Makes the volume of a record that was reserved. On failure nothing stays.
+/// Makes the volume of a reserved record. On failure nothing stays.
 pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<VolumeRecord> {
     if let Err(error) = core.store.insert_volume(record.clone()).await {
         core.volumes.forget(&record.id);
@@ -30,7 +30,7 @@ pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<Vo
     Ok(record)
 }
 
-/// Completes the record too, and writes it down beside the files once they are whole.
+/// Also completes the record, and writes it beside the files once they are complete.
 async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
     let directory = directory_of(core, &record.id);
     may_block(|| make_private(&directory))
@@ -47,7 +47,7 @@ async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
         .map_err(|error| error::from_io("write the manifest of", &directory, error))
 }
 
-/// Makes a directory for its owner alone, and the one it is in. The home itself is not made: see `make_directory`.
+/// Makes a directory for its owner alone, and its parent. The home itself is not made: see `make_directory`.
 fn make_private(directory: &Path) -> io::Result<()> {
     let make = |directory: &Path| DirBuilder::new().mode(0o700).create(directory);
     if let Some(all) = directory.parent()
@@ -59,10 +59,10 @@ fn make_private(directory: &Path) -> io::Result<()> {
     make(directory)
 }
 
-/// Removes a volume that is marked for it. Files first, then the record, which says since the mark that they go.
+/// Removes a volume that is marked for removal. Files first, then the record, whose mark says that they are going.
 pub(super) async fn remove(core: Arc<Core>, record: VolumeRecord) -> Result<()> {
     let id = record.id.clone();
-    core.volumes.places.close(&id).await;
+    core.volumes.in_use.close(&id).await;
     let removed = async {
         core.store.update_volume(record).await.map_err(error::from_store)?;
         remove_whole(&core, &id).await
@@ -90,11 +90,11 @@ async fn remove_files(core: &Core, id: &VolumeId) -> Result<()> {
     remove_directory(&directory_of(core, id)).await
 }
 
-/// Takes away what there is of one that did not come to be, or was about to go.
+/// Removes whatever exists of an unfinished or removed volume.
 async fn clear(core: &Core, id: &VolumeId) {
     if let Err(error) = remove_whole(core, id).await {
         core.volumes.removal_failed(id);
-        tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "a volume that is none stays until the next start");
+        tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "an unfinished volume stays until the next start");
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn remove_corrupt(core: Arc<Core>, id: VolumeId) -> Result<()> 
     Ok(())
 }
 
-/// Takes up the volumes of an earlier daemon; what it left half done is finished behind.
+/// Registers the volumes of an earlier daemon; its unfinished work is completed in the background.
 pub(crate) async fn take_up(core: &Arc<Core>) -> Result<()> {
     let rows = core.store.volumes().await.map_err(error::from_store)?;
     for row in &rows.corrupt {
@@ -113,7 +113,7 @@ pub(crate) async fn take_up(core: &Arc<Core>) -> Result<()> {
     }
     core.volumes.load(rows.records, rows.corrupt);
     let (closing, task_core) = (core.closing.clone(), Arc::clone(core));
-    // Looked for now: later on there are also those that this daemon is just making.
+    // Determined now: later there are also those that this daemon is making.
     let unfinished = core.volumes.unfinished();
     core.drivers.spawn(async move { until(&closing, settle(task_core, unfinished)).await });
     Ok(())
@@ -125,7 +125,7 @@ async fn settle(core: Arc<Core>, unfinished: Vec<VolumeRecord>) {
     }
     describe_all(&core);
     if !core.recovery.is_complete {
-        // The database does not know all that is the home's, so nothing that it does not know is a leftover.
+        // The database does not know everything in the home, so an unknown id is not a leftover.
         return;
     }
     let unreadable = core.recovery.unknown_ids::<VolumeId>();
@@ -134,22 +134,22 @@ async fn settle(core: Arc<Core>, unfinished: Vec<VolumeRecord>) {
     for entry in entries.unwrap_or_default() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // Anything else is none of ours.
+        // Anything else is not ours.
         let Ok(id) = name.parse::<VolumeId>() else { continue };
-        // Asked now, not before: one that is made meanwhile is known before it has files.
+        // Checked now, not before: a volume in the making is known before it has files.
         if core.volumes.knows(&id) || unreadable.contains(&id) {
             continue;
         }
         match remove_files(&core, &id).await {
-            Ok(()) => tracing::info!(volume = %id, "swept what a volume left"),
+            Ok(()) => tracing::info!(volume = %id, "swept the remains of a volume"),
             Err(error) => {
-                tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "what a volume left stays");
+                tracing::warn!(volume = %id, error = &error as &dyn std::error::Error, "the remains of a volume stay");
             }
         }
     }
 }
 
-/// Those of a daemon that wrote no manifests get theirs.
+/// Writes manifests for volumes of a daemon that wrote none.
 fn describe_all(core: &Core) {
     for record in core.volumes.ready() {
         let directory = directory_of(core, &record.id);

@@ -1,5 +1,5 @@
-//! Volumes whose files are being looked at: each is shown by a place of its own, in which nothing but our guest runs. It is
-//! kept for a moment after a request, since the next one is often near.
+//! Volumes in use by file requests: each is shown by an instance of its own, in which only our guest runs. It is kept
+//! for a moment after a request, since the next one often follows soon.
 
 use std::{
     collections::HashMap,
@@ -22,22 +22,22 @@ use crate::{
     error, names,
 };
 
-/// How long a place stays after the last request.
+/// How long an instance stays after the last request.
 const KEPT: Duration = Duration::from_secs(5);
-/// Most places at once, each a process and its memory; the one that nobody used for longest makes room.
-const MAX_PLACES: usize = 32;
+/// Most instances at once, each a process and its memory; the least recently used one makes room.
+const MAX_OPEN_VOLUMES: usize = 32;
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Place>>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<OpenVolume>>>>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Places {
-    /// One slot for each volume that was looked at lately. Whoever opens or closes its place holds it.
+pub(crate) struct OpenVolumes {
+    /// One slot for each recently used volume. Opening or closing its instance holds it.
     slots: Mutex<HashMap<VolumeId, Slot>>,
-    open: Mutex<HashMap<VolumeId, Arc<Place>>>,
+    open: Mutex<HashMap<VolumeId, Arc<OpenVolume>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenVolume {
     id: SandboxId,
     instance: Arc<dyn Instance>,
     client: Arc<GuestClient>,
@@ -45,15 +45,15 @@ pub(crate) struct Place {
     claims: Arc<Claims>,
 }
 
-/// What callers write to a volume whose quota is only measured: bytes on their way are in no measurement yet.
+/// Bytes that callers are writing to a volume with a measured quota: no measurement includes them yet.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// All bytes that were ever claimed, and those of claims that are over.
+    /// All bytes ever claimed, and those of completed claims.
     claimed: AtomicU64,
     over: AtomicU64,
 }
 
-/// One caller's share, from before the measurement that it goes by until its last byte is written.
+/// One caller's share, from before its measurement until its last byte is written.
 #[derive(Debug)]
 pub(crate) struct Claim {
     all: Arc<Claims>,
@@ -62,7 +62,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether all claims that the measurement may have missed still fit into what it found free, with these bytes.
+    /// Whether all claims that the measurement may have missed still fit into the free space, with these bytes.
     pub(crate) fn take(&mut self, bytes: u64, free: u64) -> bool {
         self.own = self.own.saturating_add(bytes);
         let claimed = self.all.claimed.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
@@ -82,7 +82,7 @@ struct Used {
     last: Instant,
 }
 
-impl Place {
+impl OpenVolume {
     fn used(&self) -> MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,21 +98,21 @@ impl Place {
     }
 }
 
-/// A place that stays at least until this is dropped.
+/// An instance that stays at least until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held(Arc<Place>);
+pub(crate) struct Held(Arc<OpenVolume>);
 
 impl Held {
-    fn new(place: &Arc<Place>) -> Self {
-        place.used().n_now += 1;
-        Self(Arc::clone(place))
+    fn new(opened: &Arc<OpenVolume>) -> Self {
+        opened.used().n_now += 1;
+        Self(Arc::clone(opened))
     }
 
     pub(crate) fn client(&self) -> &Arc<GuestClient> {
         &self.0.client
     }
 
-    /// To be made before the volume is measured.
+    /// Must be made before the volume is measured.
     pub(crate) fn claim(&self) -> Claim {
         let all = Arc::clone(&self.0.claims);
         let over_before = all.over.load(Ordering::Relaxed);
@@ -128,17 +128,17 @@ impl Drop for Held {
     }
 }
 
-impl Places {
-    /// The ids of all places: they are no leftovers.
+impl OpenVolumes {
+    /// The ids of all instances: they are not leftovers.
     pub(crate) fn ids(&self) -> Vec<SandboxId> {
-        self.open().values().map(|place| place.id.clone()).collect()
+        self.open().values().map(|opened| opened.id.clone()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.open().is_empty()
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<Place>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<OpenVolume>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,11 +150,11 @@ impl Places {
         Arc::clone(slots.entry(id.clone()).or_default())
     }
 
-    /// Ends the place of one volume and waits for that, whoever uses it.
+    /// Ends the instance of one volume and waits for that, whoever uses it.
     pub(super) async fn close(&self, id: &VolumeId) {
         let slot = self.slot(id);
-        if let Some(place) = slot.lock().await.take() {
-            self.end(id, &place).await;
+        if let Some(opened) = slot.lock().await.take() {
+            self.end(id, &opened).await;
         }
     }
 
@@ -165,10 +165,10 @@ impl Places {
         }
     }
 
-    async fn end(&self, id: &VolumeId, place: &Place) {
+    async fn end(&self, id: &VolumeId, opened: &OpenVolume) {
         self.open().remove(id);
-        if let Err(error) = place.instance.stop().await {
-            tracing::warn!(volume = %id, %error, "what showed a volume does not end; the next daemon sweeps it");
+        if let Err(error) = opened.instance.stop().await {
+            tracing::warn!(volume = %id, %error, "the instance that shows a volume does not end; the next daemon sweeps it");
         }
     }
 
@@ -176,77 +176,77 @@ impl Places {
     async fn make_room(&self) -> Result<()> {
         let idlest = {
             let open = self.open();
-            if open.len() < MAX_PLACES {
+            if open.len() < MAX_OPEN_VOLUMES {
                 return Ok(());
             }
-            let idle = open.iter().filter_map(|(id, place)| Some((place.idle_since()?, id.clone())));
+            let idle = open.iter().filter_map(|(id, opened)| Some((opened.idle_since()?, id.clone())));
             idle.min().map(|(_, id)| id)
         };
         let Some(id) = idlest else {
-            let message = format!("the files of {MAX_PLACES} volumes are being used at once");
+            let message = format!("the files of {MAX_OPEN_VOLUMES} volumes are being used at once");
             return Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry));
         };
-        // Somebody may hold its slot and want room too: then both do without waiting for each other.
+        // Another caller may hold its slot and want room too: neither waits for the other.
         if let Ok(mut slot) = self.slot(&id).try_lock()
-            && slot.as_ref().is_some_and(|place| place.idle_since().is_some())
-            && let Some(place) = slot.take()
+            && slot.as_ref().is_some_and(|opened| opened.idle_since().is_some())
+            && let Some(opened) = slot.take()
         {
-            self.end(&id, &place).await;
+            self.end(&id, &opened).await;
         }
         Ok(())
     }
 }
 
-/// The place that shows a volume, made where there is none.
+/// The instance that shows a volume, made if there is none.
 pub(super) async fn open(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Held> {
-    let places = &core.volumes.places;
-    let slot = places.slot(&volume.id);
+    let in_use = &core.volumes.in_use;
+    let slot = in_use.slot(&volume.id);
     let mut slot = slot.lock().await;
-    // Whoever removes it marks it before they close its place.
+    // A removal marks the volume before it closes the instance.
     if core.volumes.get(&volume.id).is_none() {
         return Err(no_such_volume(&volume.spec.name));
     }
-    if let Some(place) = slot.as_ref().filter(|place| !place.has_ended()) {
-        return Ok(Held::new(place));
+    if let Some(opened) = slot.as_ref().filter(|opened| !opened.has_ended()) {
+        return Ok(Held::new(opened));
     }
-    if let Some(place) = slot.take() {
-        places.end(&volume.id, &place).await;
+    if let Some(opened) = slot.take() {
+        in_use.end(&volume.id, &opened).await;
     }
-    places.make_room().await?;
-    let place = make(core, volume).await?;
-    places.open().insert(volume.id.clone(), Arc::clone(&place));
-    *slot = Some(Arc::clone(&place));
+    in_use.make_room().await?;
+    let opened = make(core, volume).await?;
+    in_use.open().insert(volume.id.clone(), Arc::clone(&opened));
+    *slot = Some(Arc::clone(&opened));
     let (task_core, id, closing) = (Arc::clone(core), volume.id.clone(), core.closing.clone());
-    let watched = Arc::clone(&place);
+    let watched = Arc::clone(&opened);
     core.drivers.spawn(async move { until(&closing, close_when_idle(task_core, id, watched)).await });
-    Ok(Held::new(&place))
+    Ok(Held::new(&opened))
 }
 
-async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<Place>> {
+async fn make(core: &Arc<Core>, volume: &VolumeRecord) -> Result<Arc<OpenVolume>> {
     let label = Subject::new(Thing::Volume, volume.spec.name.as_str());
     let id = names::random_sandbox_id()?;
-    // What is being made is no leftover.
+    // An instance in the making is not a leftover.
     let _making = core.making.read().await;
     let made = core.backends.volumes()?.open(&id, &volume.id).await;
     let instance: Arc<dyn Instance> = Arc::from(made.map_err(|error| error::from_backend(error, &label))?);
     let client = Arc::new(GuestClient::new(Arc::clone(&instance), core.config.deadlines, label));
     let used = Mutex::new(Used { n_now: 0, last: Instant::now() });
-    Ok(Arc::new(Place { id, instance, client, used, claims: Arc::default() }))
+    Ok(Arc::new(OpenVolume { id, instance, client, used, claims: Arc::default() }))
 }
 
-async fn close_when_idle(core: Arc<Core>, id: VolumeId, place: Arc<Place>) {
-    let places = &core.volumes.places;
+async fn close_when_idle(core: Arc<Core>, id: VolumeId, opened: Arc<OpenVolume>) {
+    let in_use = &core.volumes.in_use;
     loop {
-        let until = place.idle_since().unwrap_or_else(Instant::now) + KEPT;
+        let until = opened.idle_since().unwrap_or_else(Instant::now) + KEPT;
         tokio::time::sleep_until(until).await;
-        let slot = places.slot(&id);
+        let slot = in_use.slot(&id);
         let mut slot = slot.lock().await;
-        if !slot.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, &place)) {
+        if !slot.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, &opened)) {
             return;
         }
-        if place.idle_since().is_some_and(|since| since.elapsed() >= KEPT) {
+        if opened.idle_since().is_some_and(|since| since.elapsed() >= KEPT) {
             slot.take();
-            return places.end(&id, &place).await;
+            return in_use.end(&id, &opened).await;
         }
     }
 }

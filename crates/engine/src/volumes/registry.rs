@@ -1,4 +1,4 @@
-//! Every volume there is, in memory; the store has the same.
+//! Every volume, in memory; the store has the same.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use sandbox::{Error, ErrorKind, Namespace, Next, Result, SandboxName, Thing, Vol
 use store::{CorruptRow, StoreError, VolumeRecord, VolumeState};
 use tokio::sync::Semaphore;
 
-use super::{MEASURE_AT_ONCE, Measured, VolumeLimits, open::Places};
+use super::{MEASURE_AT_ONCE, Measured, VolumeLimits, open::OpenVolumes};
 use crate::{Principal, error};
 
 #[derive(Debug)]
@@ -18,10 +18,9 @@ pub(crate) struct Volumes {
     all: Mutex<BTreeMap<VolumeId, Entry>>,
     /// Records that could not be read when the engine opened; their files are left alone.
     corrupt: Mutex<Vec<CorruptRow>>,
-    /// Those whose files are being looked at.
-    pub(crate) places: Places,
-    /// Turns to measure one, for those who look at volumes and for those who write to them: who only looks holds up nobody's
-    /// writing.
+    /// Instances of volumes whose files are in use.
+    pub(crate) in_use: OpenVolumes,
+    /// Turns to measure a volume, for lists and for writers: a list does not hold up a writer.
     to_tell: Arc<Semaphore>,
     to_write: Arc<Semaphore>,
 }
@@ -39,7 +38,7 @@ impl Volumes {
             limits,
             all: Mutex::default(),
             corrupt: Mutex::default(),
-            places: Places::default(),
+            in_use: OpenVolumes::default(),
             to_tell: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
             to_write: Arc::new(Semaphore::new(MEASURE_AT_ONCE)),
         }
@@ -52,7 +51,7 @@ impl Volumes {
         })
     }
 
-    /// Takes up what the store has.
+    /// Loads the store's records.
     pub(super) fn load(&self, records: Vec<VolumeRecord>, corrupt: Vec<CorruptRow>) {
         let entries = records.into_iter().map(|record| {
             let is_busy = record.state != VolumeState::Ready;
@@ -62,7 +61,7 @@ impl Volumes {
         *self.corrupt() = corrupt;
     }
 
-    /// Takes the name for one that `who` is about to make.
+    /// Takes the name for a volume that `who` is about to make.
     pub(super) fn reserve(&self, who: &Principal, record: VolumeRecord) -> Result<()> {
         let mut all = self.all();
         self.limits.check(who, &record.spec, all.values().map(|entry| &entry.record))?;
@@ -74,7 +73,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// It is whole now.
+    /// It is complete now.
     pub(super) fn publish(&self, record: VolumeRecord) {
         self.all().insert(record.id.clone(), Entry { record, is_busy: false });
     }
@@ -83,7 +82,7 @@ impl Volumes {
         self.all().remove(id);
     }
 
-    /// Whether there is any trace of it, whatever its state: such files are no leftover.
+    /// Whether any trace of it is known, whatever its state: such files are not leftovers.
     pub(super) fn knows(&self, id: &VolumeId) -> bool {
         self.all().contains_key(id) || self.corrupt().iter().any(|row| row.id == id.as_str())
     }
@@ -105,8 +104,8 @@ impl Volumes {
         self.all().get(id).filter(|entry| entry.is_ready()).map(Entry::copy)
     }
 
-    /// Marks one as about to go, unless `users` finds somebody. From then on nobody new finds it: a sandbox that had found
-    /// it before and was not among its users yet looks for it again before it starts.
+    /// Marks one for removal, unless `users` finds a user. From then on nobody new finds it: a sandbox that had found
+    /// it before and was not yet among its users looks for it again before it starts.
     pub(super) fn begin_removal(
         &self,
         namespace: &Namespace,
@@ -127,16 +126,16 @@ impl Volumes {
         Ok(Some(entry.copy()))
     }
 
-    /// It could not be removed. It stays as it is, half gone perhaps, until somebody tries again.
+    /// It could not be removed. It stays as it is, perhaps incomplete, until somebody tries again.
     pub(super) fn removal_failed(&self, id: &VolumeId) {
         if let Some(entry) = self.all().get_mut(id) {
             entry.is_busy = false;
         }
     }
 
-    /// Whether one is being made, removed or looked at.
+    /// Whether one is being made, removed or used.
     pub(crate) fn is_at_work(&self) -> bool {
-        !self.places.is_empty() || self.all().values().any(|entry| entry.is_busy)
+        !self.in_use.is_empty() || self.all().values().any(|entry| entry.is_busy)
     }
 
     /// Records of an earlier daemon that was cut short.
@@ -149,7 +148,7 @@ impl Volumes {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Entry>> {
-        // Every change in there is one insert, one remove or one mark; a panic elsewhere leaves it whole.
+        // Every change in there is one insert, one remove or one mark; a panic elsewhere leaves it consistent.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

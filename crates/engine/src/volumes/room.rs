@@ -1,4 +1,4 @@
-//! Room in a volume whose quota only measuring holds: what callers are about to write is claimed before it is written.
+//! Room in a volume with a measured quota: bytes are claimed before they are written.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use store::VolumeRecord;
 use super::{Claim, Held, Measured};
 use crate::{ByteStream, core::Core, files};
 
-/// What every new file or directory counts as at least, as where disks are measured.
+/// Minimum cost of a new file or directory, as in measurements of disks.
 const LEAST_BYTES: u64 = 4096;
-/// What a tar stream is made of: each header is one of these and begins at a multiple of its size.
+/// The block size of a tar stream: each header is one block and begins at a multiple of its size.
 const TAR_BLOCK_BYTES: usize = 512;
-/// Most entries of a tree that is copied under a quota: more cannot be added up before.
+/// Most entries of a tree that is copied under a quota: more cannot be added up beforehand.
 const MAX_COUNTED: u32 = 10_000;
 
-/// What may still be written; kept until that is done.
+/// The bytes that may still be written; kept until that is done.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// As it was measured.
+    /// As measured.
     free: u64,
     claim: Claim,
     quota: ByteSize,
@@ -28,7 +28,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Claims what the request takes at least; `None` where it takes nothing, or the volume's quota is held otherwise.
+    /// Claims the request's minimum; `None` if it takes nothing, or the volume's quota is enforced otherwise.
     pub(crate) async fn for_request(
         core: &Arc<Core>,
         volume: &VolumeRecord,
@@ -52,7 +52,7 @@ impl Room {
         room.less(least).map(Some)
     }
 
-    /// The bytes of an upload, which break off where they would pass the quota.
+    /// The bytes of an upload, which break off where they would exceed the quota.
     pub(crate) fn bound(self, request: &Request, bytes: ByteStream) -> ByteStream {
         if matches!(request, Request::TarIn { .. }) {
             let mut counter = Counter::default();
@@ -72,7 +72,7 @@ impl Room {
     }
 }
 
-/// The bytes, and an error in place of the first that would pass the quota. `cost` says what a chunk counts as.
+/// The bytes, and an error in place of the first that would exceed the quota. `cost`: what a chunk counts as.
 fn bounded(bytes: ByteStream, room: Room, mut cost: impl FnMut(&[u8]) -> u64 + Send + 'static) -> ByteStream {
     bytes
         .scan(Some(room), move |room, chunk| {
@@ -92,11 +92,11 @@ fn bounded(bytes: ByteStream, room: Room, mut cost: impl FnMut(&[u8]) -> u64 + S
         .boxed()
 }
 
-/// Counts what a tar stream takes when it is unpacked: its bytes, but a whole block for each header. That is also what the last
-/// block of the header's file may take beyond its bytes.
+/// Counts what a tar stream takes when unpacked: its bytes, but a whole block for each header. That also covers the
+/// unused part of the file's last block.
 ///
-/// Whatever has the checksum of a header counts as one, also in the middle of a file: whoever follows the sizes that an archive
-/// gives can be led to take headers for content.
+/// Everything with the checksum of a header counts as one, even in the middle of a file: a parser that follows an
+/// archive's own sizes can be made to take headers for content.
 struct Counter {
     block: [u8; TAR_BLOCK_BYTES],
     n_filled: usize,
@@ -127,7 +127,7 @@ impl Counter {
     }
 }
 
-/// Whether this is a header, and not one that only tells more about the next.
+/// Whether this is a header, and not one that only describes the next.
 fn makes_something(header: &tar::Header) -> bool {
     // Its own field counts as spaces.
     let (before, after) = (&header.as_bytes()[..148], &header.as_bytes()[156..]);
@@ -140,7 +140,7 @@ fn makes_something(header: &tar::Header) -> bool {
     !tells_more && header.cksum().is_ok_and(|expected| expected == sum)
 }
 
-/// What a copy of this would take.
+/// The size of a copy.
 async fn size_of(held: &Held, path: &str) -> Result<u64> {
     let top = files::entry(files::ask(held.client(), &files::stat_request(path, true)?).await?)?;
     let counted = |entry: &FileEntry| entry.size.max(LEAST_BYTES);

@@ -99,7 +99,7 @@ async fn what_vanished_while_the_daemon_was_away_is_stopped_and_its_commands_los
     assert_eq!(world.engine.start_sandbox(&world.who, &which).await.unwrap().state, SandboxState::Running);
 }
 
-/// A record as a daemon would leave it that died at this point.
+/// The record left by a daemon that died at this point.
 async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxRecord {
     let id = SandboxId::from_random([9; 8]);
     let name: sandbox::SandboxName = "half".parse().unwrap();
@@ -142,7 +142,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
 async fn a_create_cut_short_leaves_nothing() {
     let world = World::new().await;
     let record = plant(&world, SandboxState::Creating, false).await;
-    // The place was made, and nobody was told.
+    // The instance was made, and nobody was told.
     sandbox::Backend::create(&world.backend, &record.plan).await.unwrap();
     let world = world.crash().await;
     world.assert_nothing_left().await;
@@ -257,7 +257,7 @@ async fn a_back_end_that_is_away_loses_nothing() {
     let world = world.crash().await;
     world.engine.settled().await;
 
-    // As it was recorded, neither stopped nor swept.
+    // It is as recorded, neither stopped nor swept.
     let view = world.view(&which).await;
     assert_eq!((view.state, view.unreachable), (SandboxState::Running, true));
     assert!(view.reason.unwrap().contains("away"));
@@ -272,7 +272,7 @@ async fn a_back_end_that_is_away_loses_nothing() {
     assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(5));
     assert_eq!(world.output(&which, &exec.id).await, "early\nagain\n");
     assert!(!world.view(&which).await.unreachable);
-    // The start that was cut short is ended now, as it would have been then.
+    // The interrupted start is now ended, as it would have been then.
     let half: SandboxRef = starting.id.into();
     world.engine.wait_sandbox(&world.who, &half, SandboxState::Stopped, None).await.unwrap();
     assert_eq!(world.backend.live(), [kept.id]);
@@ -292,7 +292,7 @@ async fn a_daemon_with_several_back_ends_asks_the_right_one() {
     let second = engine.create_sandbox(&world.who, on(Some(BackendKind::Namespace))).await.unwrap();
     assert_eq!((first.plan.backend, second.plan.backend), (BackendKind::Fake, BackendKind::Namespace));
     assert_eq!((world.backend.live(), other.0.live()), (vec![first.id.clone()], vec![second.id.clone()]));
-    // What only the first can do goes there, or is refused with its name.
+    // A request that only the first supports goes there, or is refused with its name.
     let volume = sandbox::MountSource::Tmpfs { size: None };
     let mount =
         |source| sandbox::MountSpec { guest_path: "/data".into(), source, readonly: false, noexec: false };
@@ -318,7 +318,7 @@ async fn a_daemon_with_several_back_ends_asks_the_right_one() {
     assert!(other.0.live().is_empty() && world.backend.live().contains(&first.id));
 }
 
-/// Another back end, which can do nothing special.
+/// Another back end, without special capabilities.
 #[derive(Debug, Clone)]
 struct Renamed(FakeBackend);
 
@@ -381,7 +381,7 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
     let which: SandboxRef = good.id.clone().into();
     assert_eq!(world.output(&which, &exec.id).await, "fine\n");
     assert_eq!(world.run(&which, "true").await.exit_code, Some(0));
-    // Nothing of the damaged one was taken away; it can be named and removed.
+    // Nothing of the damaged one was removed; it can be named and removed.
     assert_eq!(world.backend.live().len(), 2);
     let broken: SandboxRef = bad.id.clone().into();
     let error = world.engine.sandbox(&world.who, &broken).await.unwrap_err();
@@ -393,7 +393,7 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
     world.assert_nothing_left().await;
 }
 
-/// Breaks one record as a bad disk would: by writing over its text in the file.
+/// Breaks one record as a bad disk would: by overwriting its text in the file.
 fn damage(database: &std::path::Path, id: &str) {
     let mut bytes = std::fs::read(database).unwrap();
     let find = |bytes: &[u8], text: &str, from: usize| {

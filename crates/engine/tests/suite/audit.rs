@@ -59,7 +59,7 @@ async fn a_principal_of_one_namespace_sees_the_calls_in_it() {
     let blue = Principal::of_namespace("ben", "blue".parse().unwrap());
     let spec = SandboxSpec { namespace: "red".parse().unwrap(), ..SandboxSpec::default() };
     let sandbox = world.create_from(spec).await.id.to_string();
-    // Whatever it names, it calls in its own.
+    // Whatever namespace it names, it calls in its own.
     let foreign = CallRecord { namespace: Some("red".parse().unwrap()), ..call("blue asks for red") };
     world.engine.record_call(&blue, foreign).await;
     world.engine.record_call(&red, call("red asks")).await;
@@ -94,7 +94,7 @@ async fn callers_wait_while_the_store_refuses_and_nothing_is_missing_after() {
     let world = World::new().await;
     world.engine.record_call(&world.who, call("before")).await;
     assert_eq!(all(&world, &world.who).await.len(), 1);
-    // As a full disk would, the store takes no more calls.
+    // Like on a full disk, the store accepts no more calls.
     let meddle = |sql: &str| {
         rusqlite::Connection::open(world.home.path().join("warren.db")).unwrap().execute_batch(sql).unwrap();
     };
@@ -104,7 +104,7 @@ async fn callers_wait_while_the_store_refuses_and_nothing_is_missing_after() {
     let calls = actions.into_iter().map(|call| world.engine.record_call(&world.who, call));
     let mut recording = Box::pin(join_all(calls));
     assert!(recording.as_mut().now_or_never().is_none(), "the queue has an end");
-    // Some callers do not wait any longer; their lines are on their way all the same.
+    // Some callers stop waiting; their entries are still stored.
     drop(recording);
     meddle("ALTER TABLE hidden RENAME TO calls");
     let is_complete = async {

@@ -78,7 +78,7 @@ async fn commands_that_no_kernel_takes_are_refused_before_anything_is_recorded()
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
         assert!(error.to_string().contains(named), "{error}");
     }
-    // Text that swells when it is written as JSON is refused too, rather than breaking the stream.
+    // Text that grows when it is written as JSON is refused too, instead of breaking the stream.
     let swelling = ExecSpec::argv((0..9).map(|_| "\u{1}".repeat(110_000)));
     let error = world.engine.exec(&world.who, &which, swelling).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");

@@ -1,4 +1,4 @@
-//! Who may build, and whose sandboxes builds are.
+//! Who may build, and who owns the sandboxes of builds.
 
 use engine::{BuildSpec, ImageOptions, Principal, Progress};
 use sandbox::{ErrorKind, SandboxSpec};

@@ -1,4 +1,4 @@
-//! A caller may go away at any moment; what it asked for is then done or not done, never half done.
+//! A caller may go away at any moment; its request is then done or not done, never half done.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sandbox::{ExecSpec, ExecState, SandboxSpec};
 
 use super::support::{World, bytes, collect, in_time};
 
-/// Polls a future a number of times and drops it; true when it had ended.
+/// Polls a future a number of times and drops it; true if it had ended.
 async fn drop_after<T>(n_polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = std::pin::pin!(future);
     for _ in 0..n_polls {
@@ -84,7 +84,7 @@ async fn every_call_can_be_dropped_at_every_point() {
         ("processes", Box::new(|| Box::pin(async { drop(engine.processes(who, which_ref).await) }))),
     ];
     for (name, call) in &calls {
-        // At every point at first; then far apart, for a machine that is busy with other things.
+        // Every point at first; then far apart, for a machine that is busy with other things.
         let n_polls = (0..100).chain((7..24).map(|power| 1 << power));
         let mut has_ended = false;
         for n_polls in n_polls {
@@ -95,13 +95,13 @@ async fn every_call_can_be_dropped_at_every_point() {
         }
         assert!(has_ended, "{name} never ends");
     }
-    // Whatever was left of a pause is settled by one more resume.
+    // One more resume settles whatever was left of a pause.
     drop(engine.resume_sandbox(who, which_ref).await);
     assert_eq!(world.read(&which, "/root/a").await, "whole");
     assert_eq!(world.run(&which, "echo fine").await.exit_code, Some(0));
     engine.exec_stdin(who, &which, id, bytes(""), true).await.unwrap();
     world.wait(&which, id).await;
-    // Every exec that was begun has an end, every sandbox can be removed.
+    // Every exec that was begun has an end, and every sandbox can be removed.
     in_time(async {
         loop {
             let execs = engine.execs(who, &which).await.unwrap();
@@ -146,7 +146,7 @@ async fn callers_that_are_killed_at_random_leave_nothing() {
         });
         let abort = task.abort_handle();
         tasks.push(task);
-        // Spread over the life of a task, without waiting for time: after so many turns of the scheduler.
+        // Spread over the life of a task without waiting for time: by turns of the scheduler.
         tokio::spawn(async move {
             for _ in 0..(n * 37) % 400 {
                 tokio::task::yield_now().await;
@@ -171,7 +171,7 @@ async fn remove_all(world: &World) {
                 break;
             }
             for view in left {
-                // One that is on its way out already is not found any more.
+                // A sandbox that is already being removed is not found any more.
                 drop(world.engine.remove_sandbox(&world.who, &view.id.into(), Force::Yes).await);
             }
             tokio::task::yield_now().await;
@@ -189,7 +189,7 @@ async fn five_hundred_cycles_in_parallel_leave_nothing() {
         async move {
             let which: SandboxRef = world.create().await;
             let exec = world.start_exec(&which, &format!("seq {n}; exit {}", n % 7)).await;
-            // Some are stopped in the middle, some wait, some are removed as they run.
+            // Some are stopped in the middle, some wait, some are removed while they run.
             if n.is_multiple_of(2) {
                 assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some((n % 7) as u8));
             }

@@ -53,7 +53,7 @@ async fn the_same_request_sent_many_times_at_once_makes_one_sandbox() {
     assert!(all.iter().all(|view| view.as_ref().unwrap().id == first.id));
     assert!(all.iter().all(|view| view.as_ref().unwrap().state == SandboxState::Running));
     assert_eq!(world.backend.live().len(), 1);
-    // Long after, too, and by another daemon.
+    // Also long after, and by another daemon.
     let world = world.crash().await;
     assert_eq!(world.create_from(spec).await.id, first.id);
 }

@@ -1,4 +1,4 @@
-//! A host whose disk is full: told clearly, nothing lost, and well again with the first free byte.
+//! A host with a full disk: reported clearly, nothing lost, and working again with the first free byte.
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use super::support::{EntryKind, World, advice, assert_numbered, bytes, in_time, 
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` when we may not mount.
+    /// `None` if we may not mount.
     fn mount(at: &Path) -> Option<Self> {
         let options = ["-t", "tmpfs", "-o", "size=3m,mode=0700", "tmpfs"];
         let is_mounted =
@@ -61,7 +61,7 @@ async fn a_full_disk_refuses_new_sandboxes_and_keeps_the_old_ones() {
     disk.fill();
     let error = in_time(async {
         loop {
-            // What still fits into a page that is there already succeeds; soon none does.
+            // A write that fits into an existing page succeeds; soon none does.
             match world.engine.create_sandbox(&world.who, SandboxSpec::default()).await {
                 Ok(_) => {}
                 Err(error) => return error,
@@ -89,9 +89,9 @@ async fn output_waits_for_space_and_no_line_is_lost() {
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
     disk.fill();
-    // What it waited for.
+    // The input that it waited for.
     world.engine.exec_stdin(&world.who, &which, &exec.id, bytes(""), true).await.unwrap();
-    // It cannot end: its output has nowhere to go.
+    // It cannot end: its output cannot be written.
     let time = Some(std::time::Duration::from_millis(400));
     let waiting = world.engine.wait_exec(&world.who, &which, &exec.id, time).await.unwrap();
     assert_eq!(waiting.outcome, None);
@@ -146,7 +146,7 @@ async fn an_end_that_cannot_be_written_is_told_and_written_later() {
     let world = world.crash().await;
     let view = world.wait(&which, &sleeping.id).await;
     assert_eq!(view.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
-    // What it printed while there was no space is not there, and that is told.
+    // Output printed while there was no space is missing, and that is reported.
     let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
     let entries: Vec<_> = in_time(entries.collect()).await;
     let errors: Vec<_> = entries.iter().filter_map(|item| item.as_ref().err()).collect();

@@ -39,7 +39,7 @@ async fn a_follower_gets_every_event_once_however_slowly_it_reads() {
     let world = World::new().await;
     let which = world.create().await;
     let mut events = world.engine.events(&world.who, Some(0), Follow::Yes).await.unwrap();
-    // Far more than one read brings, while the follower does not look.
+    // Far more than one read returns, while the follower does not read.
     in_time(join_all((0..300).map(|_| world.run(&which, "true")))).await;
     world.stop(&which).await;
     let mut numbers = Vec::new();
@@ -66,7 +66,7 @@ async fn from_now_on_means_from_now_on_also_after_a_restart() {
     let world = world.restart().await;
     let mut events = world.engine.events(&world.who, None, Follow::Yes).await.unwrap();
     world.engine.pause_sandbox(&world.who, &which).await.unwrap();
-    // Adoption itself may still be told; nothing older is.
+    // The adoption itself may still be reported; nothing older is.
     let first = in_time(events.next()).await.unwrap().unwrap();
     assert!(matches!(first.kind, EventKind::SandboxAdopted | EventKind::SandboxPaused), "{first:?}");
 }

@@ -53,7 +53,7 @@ async fn the_code_of_a_cell_is_in_the_ledger_and_only_its_beginning_in_the_store
         assert_eq!(world.engine.exec(&world.who, &which, spec).await.unwrap().id, exec.id);
         newest = Some(exec.id);
     }
-    // All of it ran, and all of it is written down.
+    // All of it ran, and all of it is recorded.
     let newest = newest.unwrap();
     let entries = world.entries(&which, &newest, Follow::Yes).await;
     assert_numbered(&entries);
@@ -69,7 +69,7 @@ async fn the_code_of_a_cell_is_in_the_ledger_and_only_its_beginning_in_the_store
     let database = files.filter(|file| file.file_name().to_string_lossy().starts_with("warren.db"));
     let n_bytes: u64 = database.map(|file| file.metadata().unwrap().len()).sum();
     assert!(n_bytes < 4 << 20, "the database has {n_bytes} bytes after 20 MB of code");
-    // The next daemon knows as much.
+    // The next daemon knows the same.
     let world = world.crash().await;
     let view = world.engine.exec_view(&world.who, &which, &newest).await.unwrap();
     assert_eq!((view.exit_code, view.command), (Some(0), vec!["bash".to_owned(), "echo begun".to_owned()]));
@@ -208,7 +208,7 @@ async fn the_same_request_runs_once() {
     let first = all[0].as_ref().unwrap().id.clone();
     assert!(all.iter().all(|exec| exec.as_ref().unwrap().id == first), "{all:?}");
     world.wait(&which, &first).await;
-    // After its end too, however many ask.
+    // Also after its end, however many ask.
     let again = join_all((0..10).map(|_| world.engine.exec(&world.who, &which, request("once"))));
     assert!(in_time(again).await.iter().all(|exec| exec.as_ref().unwrap().id == first));
     assert_eq!(world.engine.exec(&world.who, &which, request("once")).await.unwrap().id, first);

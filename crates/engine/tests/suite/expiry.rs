@@ -21,12 +21,12 @@ async fn gone(world: &World, which: &SandboxRef) {
     .await;
 }
 
-/// Lets drivers look at the clock, then says whether the sandbox still runs.
+/// Lets drivers check the clock, then returns whether the sandbox still runs.
 async fn still_runs(world: &World, which: &SandboxRef) -> bool {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
-    // A round trip to the guest gives a probe of the guest time to come back.
+    // A round trip to the guest gives a pending probe time to return.
     world.engine.processes(&world.who, which).await.is_ok()
         && world.state(which).await == SandboxState::Running
 }
@@ -47,7 +47,7 @@ async fn a_sandbox_stops_when_its_time_is_up_and_keeps_its_files() {
     assert!(view.reason.unwrap().contains("time"));
     assert_eq!(view.expires_at, None);
     assert_eq!(world.event(EventKind::SandboxExpired).await.sandbox, Some(view.id));
-    // A new start is a new life.
+    // A new start begins a new lifetime.
     let view = world.engine.start_sandbox(&world.who, &which).await.unwrap();
     assert_eq!(view.expires_at, Some("2026-01-01T00:20:00Z".parse().unwrap()));
     assert_eq!(world.read(&which, "/root/kept").await, "yes");
@@ -75,7 +75,7 @@ async fn lifetimes_survive_the_daemon() {
     world.clock.advance(5 * MINUTE);
     let world = world.crash().await;
     assert!(still_runs(&world, &ttl).await && still_runs(&world, &idle).await);
-    // The time that it was away counts.
+    // The time without a daemon counts.
     let clock = world.clock.clone();
     clock.advance(5 * MINUTE);
     let world = world.crash().await;
@@ -93,7 +93,7 @@ async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
         assert!(still_runs(&world, &which).await);
         world.run(&which, "true").await;
     }
-    // A running command is use.
+    // A running command counts as use.
     let exec = world.start_exec(&which, "sleep").await;
     for _ in 0..5 {
         world.clock.advance(20 * MINUTE);
@@ -118,7 +118,7 @@ async fn a_process_left_in_the_background_is_work() {
         world.clock.advance(20 * MINUTE);
         assert!(still_runs(&world, &which).await);
     }
-    // An open stream is work too, with nothing else alive.
+    // An open stream counts as work too, with nothing else alive.
     let other: SandboxRef =
         world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
     let port = world.engine.connect(&world.who, &other, engine::Target::Tcp(7)).await.unwrap();
@@ -146,7 +146,7 @@ async fn a_guest_that_cannot_answer_is_no_idle_guest_until_it_failed_for_long() 
         }
     })
     .await;
-    // It does not live for ever, but longer than one failed question.
+    // It does not live forever, but survives a single failed probe.
     assert!(n_limits >= 4, "gone after {n_limits}");
     let view = world.wait_for(&which, SandboxState::Stopped).await;
     assert!(view.reason.unwrap().contains("idle"));
@@ -181,7 +181,7 @@ async fn lifetimes_of_no_length_are_refused() {
         let error = world.engine.renew_sandbox(&world.who, &which, spec.lifetime).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     }
-    // The longest there is overflows nothing.
+    // The longest possible values overflow nothing.
     let spec = lifetime(Some(Duration::MAX), Some(Duration::from_millis(u64::MAX)), OnExpiry::Stop);
     let which = world.create_from(spec).await.id.into();
     world.clock.advance(1000 * MINUTE);
@@ -194,7 +194,7 @@ async fn a_renewal_that_comes_too_late_is_refused() {
     for on_expiry in [OnExpiry::Stop, OnExpiry::Remove] {
         let world = World::new().await;
         let which: SandboxRef = world.create_from(lifetime(Some(MINUTE), None, on_expiry)).await.id.into();
-        // So that the stop takes a while.
+        // Makes the stop take a while.
         let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
         in_time(
             world
@@ -217,7 +217,7 @@ async fn a_renewal_that_comes_too_late_is_refused() {
                 let error =
                     world.engine.renew_sandbox(&world.who, &which, renewed.clone()).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::WrongState);
-                // It can be had back.
+                // It can be started again.
                 world.engine.start_sandbox(&world.who, &which).await.unwrap();
                 world.engine.renew_sandbox(&world.who, &which, renewed).await.unwrap();
                 assert!(still_runs(&world, &which).await);
@@ -280,7 +280,7 @@ async fn a_renewal_waits_for_a_start_that_is_on_its_way() {
         let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
         let renewal = in_time(world.engine.renew_sandbox(&world.who, &which, renewed)).await;
         assert_eq!(in_time(start).await.unwrap().is_ok(), does_start);
-        // Whoever is told that it is renewed finds it running.
+        // A renewed sandbox is found running.
         match renewal {
             Ok(view) => assert!(does_start && view.state == SandboxState::Running, "{view:?}"),
             Err(error) => assert!(!does_start && error.kind() == ErrorKind::WrongState, "{error}"),

@@ -110,7 +110,7 @@ async fn changes_are_watched() {
     assert!(matches!(change.kind, WatchKind::Created | WatchKind::Modified));
     let missing = world.engine.watch(&world.who, &which, "/nowhere", true).await.err().unwrap();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    // The sandbox's end ends the stream.
+    // The end of the sandbox ends the stream.
     world.stop(&which).await;
     in_time(async { while changes.next().await.is_some_and(|change| change.is_ok()) {} }).await;
 }
@@ -153,7 +153,7 @@ async fn a_guest_that_lost_its_idle_connections_is_reached_again() {
     let world = World::new().await;
     let which = world.create().await;
     world.write(&which, "/root/a", "1").await;
-    // The connection that was kept is stale after a restart of the place; the next request does not notice.
+    // The kept connection is stale after a restart; the next request does not notice.
     world.engine.restart_sandbox(&world.who, &which, Some(Duration::ZERO)).await.unwrap();
     assert_eq!(world.read(&which, "/root/a").await, "1");
 }

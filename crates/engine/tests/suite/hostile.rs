@@ -1,4 +1,4 @@
-//! Guests that do not keep to the protocol hurt their own request, in time, and nothing else.
+//! Guests that break the protocol hurt only their own request, within a time limit.
 
 use backends::fake::Hostility;
 use engine::Follow;
@@ -41,7 +41,7 @@ async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
             world.engine.write_file(&world.who, &bad, "/a", Default::default(), super::support::bytes("x"));
         let error = in_time(write).await.unwrap_err();
         assert!(is_fitting(error.kind()), "{hostility:?}: {error}");
-        // Behaving again, it is as good as any.
+        // Once it behaves again, it works like any other.
         world.backend.be_hostile(hostility, 0);
         assert_eq!(world.run(&bad, "echo well").await.exit_code, Some(0), "{hostility:?}");
         in_time(world.remove(&bad)).await;
@@ -72,7 +72,7 @@ async fn an_exec_in_a_hostile_guest_ends_and_the_neighbour_does_not_notice() {
         let long = world.start_exec(&good, "echo still here; sleep").await;
         let bad = world.create_named("bad").await.id.into();
         world.backend.be_hostile(hostility, FOR_EVER);
-        // Started or not, it gets an end within our patience, with an error or an outcome.
+        // Started or not, it ends within our patience, with an error or an outcome.
         match in_time(world.engine.exec(&world.who, &bad, ExecSpec::shell("seq 10"))).await {
             Err(error) => assert!(is_fitting(error.kind()), "{hostility:?}: {error}"),
             Ok(exec) => {
@@ -87,7 +87,7 @@ async fn an_exec_in_a_hostile_guest_ends_and_the_neighbour_does_not_notice() {
         }
         world.backend.be_hostile(hostility, 0);
         for exec in world.engine.execs(&world.who, &bad).await.unwrap() {
-            // One that may have begun is settled once the guest can say.
+            // An exec that may have begun is settled once the guest can answer.
             world.wait(&bad, &exec.id).await;
         }
         assert_eq!(world.view(&good).await.n_running_execs, 1);
@@ -105,7 +105,7 @@ async fn output_without_end_is_held_to_the_cap_and_stops_with_the_sandbox() {
     let which = world.create().await;
     world.backend.be_hostile(Hostility::Endless, FOR_EVER);
     let exec = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
-    // It prints more than the cap by far.
+    // It prints far more than the cap.
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(40).for_each(|item| async move { drop(item.unwrap()) })).await;
     let stopped =

@@ -1,4 +1,4 @@
-//! Sandboxes on images, without a place in which they would really run.
+//! Sandboxes on images, without really running them.
 
 use std::{io::Cursor, time::Duration};
 
@@ -39,7 +39,7 @@ fn on(image: &str, name: &str) -> SandboxSpec {
     SandboxSpec { image, name, ..SandboxSpec::default() }
 }
 
-/// The file `name` in the topmost layer of what a sandbox is made on, as its back end finds it.
+/// The file `name` in the topmost layer of a sandbox's base, as its back end finds it.
 fn marker(world: &World, plan: &sandbox::SandboxPlan) -> Vec<u8> {
     let digest = plan.image_digest.as_ref().unwrap().parse().unwrap();
     let layers = images::lower_directories(world.home.path(), &digest).unwrap();
@@ -100,7 +100,7 @@ async fn an_image_decides_what_nobody_asked_for() {
     assert_eq!(plan.rootfs, RootfsPlan::Image);
     assert_eq!(marker(&world, plan), b"app:1");
 
-    // One that says more than anybody needs would fill the records of all its sandboxes.
+    // An oversized configuration would fill the records of all its sandboxes.
     let env = (0..10_000).map(|number| format!("VARIABLE_{number}=some text or other")).collect();
     let long = Some(format!("/{}", "d/".repeat(4096)));
     import(&world, "wordy:1", ImageConfig { env, ..ImageConfig::default() }).await;
@@ -110,7 +110,7 @@ async fn an_image_decides_what_nobody_asked_for() {
     let view = world.engine.create_sandbox(&world.who, on("deep:1", "deep")).await.unwrap();
     assert_eq!(view.plan.cwd, "/");
 
-    // One that says nothing begins at the root, as root.
+    // An image without a configuration begins at the root, as root.
     import(&world, "silent:1", ImageConfig::default()).await;
     let view = world.engine.create_sandbox(&world.who, on("silent:1", "silent")).await.unwrap();
     assert_eq!((view.plan.user.as_str(), view.plan.cwd.as_str()), ("0:0", "/"));
@@ -132,13 +132,13 @@ async fn an_image_stays_while_a_sandbox_is_made_on_it() {
     assert!(users.iter().all(|user| error.to_string().contains(user)), "{error}");
     assert_eq!(world.engine.prune_images(&world.who).await.unwrap().images, []);
 
-    // By force only its name goes, and the rest with the last sandbox.
+    // By force only its name is removed, and the rest with the last sandbox.
     world.engine.remove_image(&world.who, "app:1", Force::Yes).await.unwrap();
     assert_eq!(world.engine.image(&world.who, digest.as_str()).await.unwrap().summary.names, []);
     for (name, n_left) in [("web", 1), ("worker", 0)] {
         let which: SandboxRef = name.parse().unwrap();
         world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
-        // Behind: it has no event of its own.
+        // In the background: it has no event of its own.
         in_time(async {
             while world.engine.images(&world.who).await.unwrap().len() != n_left {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -166,10 +166,10 @@ async fn an_image_stays_while_one_without_a_record_may_be_made_on_it() {
     let manifest = world.directory(&lost).join("manifest.json");
     let world = world.with_database(|_| std::fs::write(manifest, "{}").unwrap()).await;
     assert_eq!(world.engine.images(&world.who).await.unwrap().len(), 1);
-    // The last user that is known goes.
+    // The last known user is removed.
     let which: SandboxRef = "web".parse().unwrap();
     world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
-    // It ends what it does behind before it is over.
+    // It finishes its background work before it ends.
     let world = world.restart().await;
     assert_eq!(world.engine.images(&world.who).await.unwrap().len(), 1);
 }
@@ -189,7 +189,7 @@ async fn the_cap_never_takes_what_a_sandbox_or_a_snapshot_uses() {
     import(&world, "stopped:1", ImageConfig::default()).await;
     let stopped: SandboxRef = (&world.create_from(on("stopped:1", "stopped")).await.id).into();
     world.stop(&stopped).await;
-    // Whose sandbox is gone.
+    // Its sandbox is gone.
     import(&world, "kept:1", ImageConfig::default()).await;
     let source: SandboxRef = (&world.create_from(on("kept:1", "source")).await.id).into();
     let snapshot = SnapshotSpec { name: Some("kept".parse().unwrap()), ..SnapshotSpec::new(source.clone()) };
@@ -202,7 +202,7 @@ async fn the_cap_never_takes_what_a_sandbox_or_a_snapshot_uses() {
     assert_eq!(names(&world).await, ["a:1", "b:1", "kept:1", "stopped:1"]);
     import(&world, "c:1", ImageConfig::default()).await;
     assert_eq!(names(&world).await, ["b:1", "c:1", "kept:1", "stopped:1"]);
-    // The next daemon knows it from the records, also of images whose names are gone.
+    // The next daemon knows it from the records, including images whose names are gone.
     for name in ["stopped:1", "kept:1"] {
         world.engine.remove_image(&world.who, name, Force::Yes).await.unwrap();
     }
@@ -287,7 +287,7 @@ async fn what_is_not_here_is_pulled_only_when_that_was_asked() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     assert_eq!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap(), []);
-    // What is here needs no registry, unless it is asked for every time.
+    // A stored image needs no registry, unless the policy is to ask every time.
     import(&world, "127.0.0.1:1/nobody/listens:1", ImageConfig::default()).await;
     let pull = PullPolicy::Always;
     let error =
@@ -324,13 +324,13 @@ async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
     let RootfsPlan::Directory { identity: planned, .. } = view.plan.rootfs else { panic!("{:?}", view.plan) };
     assert_eq!(planned, Some(identity));
     world.engine.create_sandbox(&world.who, spec("own", None)).await.unwrap();
-    // Nobody can say so in a request.
+    // A request cannot claim it.
     let claimed = r#"{"kind":"directory","path":"/","allowed":{"device":1,"inode":2}}"#;
     let read: RootfsSpec = serde_json::from_str(claimed).unwrap();
     assert_eq!(read, RootfsSpec::Directory { path: "/".into(), allowed: None });
 }
 
-/// Counts who comes to a port of this host.
+/// Counts connections to a port of this host.
 struct Inside {
     listener: tokio::net::TcpListener,
 }

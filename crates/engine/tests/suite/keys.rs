@@ -100,7 +100,7 @@ async fn a_key_expires_by_the_clock_and_says_so_only_to_its_holder() {
     let guessed = format!("{}x", &made.secret[..60]);
     let error = world.engine.authenticate_key(&guessed).await.unwrap_err();
     assert!(error.to_string().contains("not known"), "{error}");
-    // Whoever was let in before is not let on.
+    // A caller who was admitted before is refused now.
     let error = world.engine.sandboxes(&who, &SandboxFilter::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
     let error = world.engine.create_sandbox(&who, SandboxSpec::default()).await.unwrap_err();
@@ -133,7 +133,7 @@ async fn a_revoked_key_opens_nothing_from_that_moment_on() {
     let error = world.engine.sandbox(&who, &which).await.unwrap_err();
     assert!(error.to_string().contains("revoked"), "{error}");
     assert!(world.engine.sandbox(&other, &which).await.is_ok(), "its sandboxes stay");
-    // Again is fine, by id too; and a restart does not bring it back.
+    // Revoking again is fine, by id too; and a restart does not bring it back.
     assert_eq!(world.engine.revoke_key(&world.who, made.key.id.as_str()).await.unwrap(), revoked);
     drop(stays);
     let world = world.restart().await;
@@ -175,7 +175,7 @@ async fn labels_name_one_key_that_lives() {
     world.engine.revoke_key(&world.who, "ci").await.unwrap();
     let second = world.engine.create_key(&world.who, named("ci")).await.unwrap();
     assert_ne!(first.key.id, second.key.id);
-    // The label means the one that lives.
+    // The label means the valid one.
     assert_eq!(world.engine.revoke_key(&world.who, "ci").await.unwrap().id, second.key.id);
     let missing = world.engine.revoke_key(&world.who, "nobody").await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);

@@ -33,7 +33,7 @@ async fn a_reader_is_told_what_the_cap_took_away() {
 async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     let world = small().await;
     let which = world.create().await;
-    // What is older is told by the clock.
+    // The clock decides which is older.
     let tick = || world.clock.advance(std::time::Duration::from_secs(1));
     let first = world.run(&which, "seq 20000").await;
     tick();
@@ -53,7 +53,7 @@ async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.next() == Some(&Next::List(Thing::Exec)), "{error:?}");
     assert_eq!(world.output(&which, &last.id).await.lines().last(), Some("20000"));
-    // What runs keeps its output while others can go.
+    // A running exec keeps its output while others can be trimmed.
     let entries = world.entries(&which, &running.id, Follow::No).await;
     assert_eq!(text(&entries, EntryKind::Stdout), "early\n");
 }
@@ -76,7 +76,7 @@ async fn a_ledger_that_cannot_be_opened_refuses_the_exec_and_leaves_no_record() 
     assert_eq!(world.run(&which, "true").await.exit_code, Some(0));
 }
 
-/// What a reader gets of an exec's entries, up to where they end.
+/// The entries of an exec that a reader gets, up to their end.
 async fn read_all(
     world: &World,
     which: &engine::SandboxRef,
@@ -94,7 +94,7 @@ async fn a_ledger_that_was_cut_or_deleted_is_not_taken_for_a_whole_one() {
         let file = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
         file.set_len(file.metadata().unwrap().len() / 2).unwrap();
     };
-    // Between two entries, where no checksum tells.
+    // Between two entries, where no checksum shows it.
     let cut_clean: Harm = |directory| {
         let segment = directory.join("00000000000000000001.seg");
         std::fs::OpenOptions::new().write(true).open(segment).unwrap().set_len(32).unwrap();
@@ -169,7 +169,7 @@ async fn output_that_only_the_ledger_had_is_told_as_lost_when_that_is_cut() {
     let exec = world.start_exec(&which, "seq 2000; late 0.3 afterwards").await;
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
     in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
-    // By then the guest was told that it is written down, and has forgotten it.
+    // By then the guest was told that it is stored, and has forgotten it.
     let segment = world.directory(&view).join("logs").join(exec.id.as_str()).join("00000000000000000001.seg");
     let cut = |_home: &std::path::Path| {
         std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(32).unwrap();

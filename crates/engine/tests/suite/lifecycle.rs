@@ -160,7 +160,7 @@ async fn a_place_that_ends_by_itself_is_seen_and_its_commands_get_an_end() {
     let world = World::new().await;
     let which = world.create().await;
     let exec = world.start_exec(&which, "echo before; sleep").await;
-    // Its output is in the ledger before the place goes.
+    // Its output is in the ledger before the instance ends.
     let mut entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     in_time(async {
         while let Some(item) = futures_util::StreamExt::next(&mut entries).await {
@@ -190,7 +190,7 @@ async fn waiting_for_a_state_ends_with_it_or_with_the_time() {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let (view, _) = tokio::join!(wait(None), world.stop(&which));
     assert_eq!(view.unwrap().state, SandboxState::Stopped);
-    // One that goes away will never get there.
+    // A removed sandbox will never get there.
     let waiting = world.engine.wait_sandbox(&world.who, &which, SandboxState::Running, None);
     let (gone, ()) = tokio::join!(waiting, world.remove(&which));
     assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
@@ -285,13 +285,13 @@ async fn a_long_grace_is_shortened_by_whoever_cannot_wait() {
             if is_removed {
                 world.engine.remove_sandbox(&world.who, &which, Force::Yes).await.unwrap();
             } else {
-                // More grace than the first is no grace at all: the first counts.
+                // More grace than the first stop has no effect.
                 let more = world.engine.stop_sandbox(&world.who, &which, Some(hour));
                 let none = world.engine.stop_sandbox(&world.who, &which, Some(Duration::ZERO));
                 let (more, none) = tokio::join!(more, none);
                 assert_eq!(more.unwrap().state, SandboxState::Stopped);
                 assert_eq!(none.unwrap().state, SandboxState::Stopped);
-                // The guest had the time to say how it ended.
+                // The guest had time to report how it ended.
                 let done = world.wait(&which, &exec.id).await;
                 assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxStopped }));
             }
@@ -330,7 +330,7 @@ async fn a_drain_that_is_given_up_leaves_the_other_one_waiting() {
         let time = Some(Duration::from_millis(20));
         let error = world.engine.drain_sandbox(&world.who, &which, time).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        // The other one is still waited for.
+        // The other caller still waits.
         let error = world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap_err();
         assert!(error.to_string().contains("draining"), "{error}");
         let end = super::support::bytes("bye");
@@ -350,7 +350,7 @@ async fn starts_that_come_at_once_are_one_start() {
     assert!(started.iter().all(|view| view.as_ref().unwrap().state == SandboxState::Running), "{started:?}");
     assert_eq!(world.backend.live().len(), 1);
 
-    // All learn of a failure, too.
+    // All of them learn of a failure, too.
     world.stop(&which).await;
     world.backend.fail_next_create(BackendError::Failed { what: "it broke".to_owned(), source: None });
     let (one, other) = tokio::join!(

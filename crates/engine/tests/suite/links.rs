@@ -1,4 +1,4 @@
-//! Signed links: how long they hold, and for whom.
+//! Signed links: how long they are valid, and for whom.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_link_holds_for_its_time_and_over_a_restart() {
     assert!(world.engine.open_link(&signed.token).is_ok());
     world.clock.advance(Duration::from_secs(1));
     assert!(ended(&world, &signed.token).contains("expired"));
-    // A time beyond all bounds is cut to a week, one of nothing is a second.
+    // An unlimited time is cut to a week, and zero becomes a second.
     for (asked, held) in [(Duration::MAX, engine::MAX_LINK_TTL), (Duration::ZERO, Duration::from_secs(1))] {
         let signed = world.engine.sign_link(&world.who, &sandbox, &file("/a"), asked).unwrap();
         let held = jiff::SignedDuration::try_from(held).unwrap();

@@ -1,4 +1,4 @@
-//! What the engine adds to a command, measured on a guest that does nothing.
+//! The engine's own cost of a command, measured on a guest that does nothing.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Jobs that install packages, with a simulated manager: a script where its program would be.
+//! Jobs that install packages, with a simulated manager: a script in place of its program.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use store::PackageJobRecord;
 
 use super::support::{PATIENCE, World, advice, bytes, in_time};
 
-/// No simulated program is ever a client, so nothing is ever asked of it.
+/// No simulated program is ever a client, so nothing is ever requested from it.
 #[derive(Debug)]
 struct NoIndex;
 
@@ -79,7 +79,7 @@ async fn a_job_ends_with_its_versions_and_its_log() {
     let exec = world.engine.exec_view(&world.who, &which, job.exec.as_ref().unwrap()).await.unwrap();
     assert!(exec.command.join(" ").contains("--registry http://127.0.0.1:17072/npm/"), "{exec:?}");
     assert_eq!(exec.command.last().unwrap(), "left-pad@^1");
-    // It is still known to the next daemon, and so is what looking inside shows.
+    // The next daemon still knows it, and looking inside shows the same.
     let world = world.restart().await;
     assert_eq!(world.engine.package_job(&world.who, &which, &job.id).await.unwrap(), job);
     let status = world.engine.package_status(&world.who, &which, None, "other").await.unwrap();
@@ -87,7 +87,7 @@ async fn a_job_ends_with_its_versions_and_its_log() {
     assert_eq!(status.manager, PackageManager::Npm, "found by asking each manager that is there");
     let listed = world.engine.packages(&world.who, &which, None).await.unwrap();
     assert_eq!(listed.len(), 1, "only npm is there: {listed:?}");
-    // Asking leaves no trace among the execs.
+    // Looking leaves no trace among the execs.
     assert_eq!(world.engine.execs(&world.who, &which).await.unwrap().len(), 1);
 }
 
@@ -206,7 +206,7 @@ async fn a_job_that_had_not_begun_when_the_daemon_died_has_failed() {
     let job = ended(&world, &which, &record.id).await;
     assert_eq!(job.state, PackageState::Failed);
     assert!(job.message.unwrap().contains("the daemon ended"));
-    // And nothing of it is in the way of the next.
+    // It leaves nothing in the way of the next.
     let job = install(&world, &which, npm(&["left-pad"])).await;
     ended(&world, &which, &job.id).await;
 }
@@ -247,7 +247,7 @@ async fn the_manager_that_was_asked_for_a_package_is_the_one_that_tells_of_it() 
     assert_eq!((failed.state, failed.manager), (PackagePresence::Failed, PackageManager::Npm));
     assert_eq!(failed.job.unwrap().id, job.id);
     assert_eq!(status("never-asked").await.state, PackagePresence::NotInstalled);
-    // A name that no manager knows, and a sandbox without any.
+    // A name that no manager knows, and a sandbox without managers.
     let refused = world.engine.package_status(&world.who, &which, None, "--no").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidRequest);
     let bare = world.create().await;

@@ -1,4 +1,4 @@
-//! What a sandbox is given before anything runs in it: patches, scripts, a first program, limits for its commands.
+//! What a sandbox gets before anything runs in it: patches, scripts, a first program, limits for its commands.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ async fn patches_are_applied_in_their_order_and_no_record_holds_them() {
     assert_eq!(stat("/usr/local/bin/build").await.unwrap().mode, 0o755);
     assert_eq!(stat("/srv/gone").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert!(view.spec.patches.is_empty() && view.spec.scripts.is_empty());
-    // They were for the beginning: what was changed since stays changed.
+    // They are applied once: later changes stay.
     world.write(&which, "/srv/a", "mine").await;
     world.stop(&which).await;
     world.engine.start_sandbox(&world.who, &which).await.unwrap();
@@ -133,7 +133,7 @@ async fn the_first_program_runs_at_every_start_and_ends_with_the_sandbox() {
     world.engine.start_sandbox(&world.who, &which).await.unwrap();
     let execs = world.engine.execs(&world.who, &which).await.unwrap();
     assert_eq!((execs.len(), execs[1].state), (2, ExecState::Running));
-    // Nobody waits for it: a drain ends when the others have.
+    // Nobody waits for it: a drain ends when the others have ended.
     in_time(world.engine.drain_sandbox(&world.who, &which, None)).await.unwrap();
     assert_eq!(world.state(&which).await, SandboxState::Stopped);
 }

@@ -38,7 +38,7 @@ async fn fifty_at_once_get_exactly_what_the_quota_allows() {
         );
     }
     assert_eq!(world.backend.live().len(), 10);
-    // Others are not held back by it.
+    // Others are not limited by it.
     world.create().await;
     let other = holder(&world, Some(1), None).await;
     world.engine.create_sandbox(&other, SandboxSpec::default()).await.unwrap();
@@ -104,7 +104,7 @@ async fn swap_counts_as_memory_and_so_does_a_tmpfs_that_no_memory_limit_holds() 
     let has = capabilities.has.iter().copied().filter(|one| *one != Capability::MemoryLimit).collect();
     world.backend.set_capabilities(Capabilities { has, ..capabilities });
     let world = world.restart().await;
-    // By default 256 MiB of /tmp and 64 MiB of /dev/shm come on top.
+    // By default 256 MiB of /tmp and 64 MiB of /dev/shm are added.
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(705))).await.unwrap_err();
     assert!(error.to_string().contains("1025MiB"), "{error}");
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(704))).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_tmpfs_that_is_mounted_is_no_larger_than_memory_and_counts_where_no_li
     let error = create(352, 353).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert!(error.to_string().contains("353MiB") && error.to_string().contains("352MiB"), "{error}");
-    // By default 256 MiB of /tmp and 64 MiB of /dev/shm come on top.
+    // By default 256 MiB of /tmp and 64 MiB of /dev/shm are added.
     let error = create(353, 352).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
     assert!(error.to_string().contains("1025MiB"), "{error}");
@@ -170,14 +170,14 @@ async fn what_would_not_fit_in_anothers_place_is_told_before_that_one_goes() {
         made.map_err(|error| error.kind())
     };
     replace(&ana, "web", ByteSize::mib(600)).await.unwrap();
-    // What it has itself makes room for its successor, which must fit all the same.
+    // Its own sandbox makes room for its successor, which must fit all the same.
     let large = replace(&ana, "web", ByteSize::gib(1)).await.unwrap();
     assert_eq!(replace(&ana, "web", ByteSize::mib(1025)).await.unwrap_err(), ErrorKind::LimitReached);
-    // What another has does not.
+    // Another key's sandbox does not.
     world.engine.create_sandbox(&ben, SandboxSpec::default()).await.unwrap();
     assert_eq!(replace(&ben, "web", ByteSize::mib(64)).await.unwrap_err(), ErrorKind::LimitReached);
     assert_eq!(world.view(&"web".parse().unwrap()).await.id, large.id);
-    // The daemon's own limit does not count the one that goes.
+    // The daemon's own limit does not count the replaced one.
     world.create().await;
     replace(&ana, "web", ByteSize::mib(64)).await.unwrap();
     assert_eq!(replace(&world.who, "none", ByteSize::mib(64)).await.unwrap_err(), ErrorKind::LimitReached);

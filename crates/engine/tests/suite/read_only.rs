@@ -1,4 +1,4 @@
-//! Whoever may only look changes nothing, by whatever method.
+//! A read-only caller changes nothing, by whatever method.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -14,7 +14,7 @@ use sandbox::{
 
 use super::support::{World, bytes};
 
-/// Methods that change nothing, or that are no request of a caller.
+/// Methods that change nothing, or that are not a caller's request.
 const LOOKING: &[&str] = &[
     "authenticate_key",
     "calls",
@@ -70,7 +70,7 @@ const LOOKING: &[&str] = &[
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
-/// `name: call` for each, with what it returns thrown away.
+/// `name: call` for each; the results are dropped.
 macro_rules! attempts {
     ($engine:expr, $($name:ident($($argument:expr),*)),* $(,)?) => {
         vec![$((stringify!($name), async move { $engine.$name($($argument),*).await.map(drop) }.boxed())),*]
@@ -186,7 +186,7 @@ fn package_spec() -> PackageSpec {
 fn methods_of_the_engine() -> BTreeSet<String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut names = BTreeSet::new();
-    // Of the folders, those that use cases are in.
+    // Only the folders that contain use cases.
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     let folders = [
         "build/mod.rs",
@@ -230,14 +230,14 @@ async fn a_read_only_key_is_refused_by_every_method_that_changes_something() {
         tried.insert(name.to_owned());
     }
     let mut after = (world.view(&which).await, world.read(&which, "/kept").await);
-    // Looking at a file is a touch.
+    // Reading a file counts as use.
     after.0.last_active_at = before.0.last_active_at;
     assert_eq!(after, before);
     assert!(world.engine.stat(&who, &which, "/made", false).await.is_err());
     assert_eq!(world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap().len(), 1);
     assert_eq!(world.engine.keys(&world.who).await.unwrap().len(), 1);
 
-    // A method that is in neither list was forgotten: decide which it is.
+    // A method in neither list was forgotten: decide which it is.
     let known: BTreeSet<_> = LOOKING.iter().map(|name| (*name).to_owned()).chain(tried).collect();
     assert_eq!(methods_of_the_engine(), known);
 }
@@ -248,7 +248,7 @@ async fn the_same_attempts_are_not_refused_to_who_may_write() {
     let which = world.create().await;
     world.write(&which, "/kept", "as it was").await;
     let exec = world.start_exec(&which, "sleep 1000").await.id;
-    // Nothing is denied for another reason; what cannot be done now fails in its own way.
+    // Nothing is denied for another reason; an impossible action fails in its own way.
     for (name, attempt) in attempts(&world, &world.who, &which, &exec).into_iter().rev() {
         if let Err(error) = attempt.await {
             assert_ne!(error.kind(), ErrorKind::Denied, "{name}: {error}");

@@ -1,4 +1,5 @@
-//! The database is lost, damaged or old: nothing of the home is, and records come back from what lies beside the files.
+//! The database is lost, damaged or old: nothing of the home is lost, and records are restored from the files beside
+//! it.
 
 use std::{fs, path::Path};
 
@@ -12,7 +13,7 @@ use super::{
 };
 
 impl World {
-    /// The daemon dies; something happens to its database; another daemon comes up over the same home and sandboxes.
+    /// The daemon dies; something happens to its database; another daemon starts over the same home and sandboxes.
     pub(crate) async fn with_database(self, happens: impl FnOnce(&Path)) -> Self {
         let Self { engine, store, backend, clock, who, config, home } = self;
         drop(engine);
@@ -84,12 +85,12 @@ async fn check_nothing_is_lost(happens: fn(&Path)) {
     let (_, content) = world.engine.read_file(&world.who, &disk, "/a", 0, None).await.unwrap();
     assert_eq!(collect(content).await.unwrap(), "text");
     world.engine.snapshot(&world.who, &snapshot_called("snap")).await.unwrap();
-    // What execs did is in their ledgers.
+    // The ledgers have the outcomes of execs.
     assert_eq!(world.wait(&which, &ended.id).await.exit_code, Some(3));
     assert_eq!(world.output(&which, &ended.id).await, "before\n");
     assert_eq!(world.wait(&which, &running.id).await.exit_code, Some(0));
     assert_eq!(world.output(&which, &running.id).await, "begun\nafterwards\n");
-    // From then on it is as if nothing had been.
+    // From then on it is as if nothing had happened.
     let world = world.crash().await;
     let world = world.restart().await;
     assert_eq!(world.warnings(), "");
@@ -115,7 +116,7 @@ async fn an_old_copy_of_the_database_loses_no_newer_sandbox() {
     let gone = world.create_named("dev").await;
     let renamed = world.create_named("other").await;
     let copy = tempfile::NamedTempFile::new().unwrap();
-    // In good order, so that the copy is whole.
+    // A clean shutdown, so that the copy is complete.
     let world = world.restart().await;
     let world =
         world.with_database(|home| assert!(fs::copy(home.join("warren.db"), copy.path()).is_ok())).await;
@@ -131,7 +132,7 @@ async fn an_old_copy_of_the_database_loses_no_newer_sandbox() {
     assert_eq!(world.backend.live().len(), 3);
     assert_eq!(world.view(&by_name("newest")).await.id, newest.id);
     assert_eq!(world.view(&by_name("other")).await.id, renamed.id);
-    // The record of one that is gone does not keep the name from the one that is there.
+    // The record of a removed one does not keep the name from the existing one.
     assert_eq!(world.view(&by_name("dev")).await.id, newer.id);
     let error = world.engine.sandbox(&world.who, &gone.id.into()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -161,7 +162,7 @@ async fn what_has_no_manifest_is_swept_by_the_homes_own_database_only() {
     assert_eq!(world.backend.live().len(), 2);
     assert!(strange.iter().all(|path| path.exists()) && world.directory(&kept).exists());
 
-    // Put aside, they are out of the way for good, and still there.
+    // Set aside, they are out of the way for good, and still exist.
     let recovery = engine::recover(
         world.home.path(),
         &world.store,
@@ -240,7 +241,7 @@ async fn nothing_is_ended_on_the_word_of_a_database_that_does_not_know_all() {
     let world = World::new().await;
     let (kept, bare) = (world.create_named("kept").await, world.create_named("bare").await);
     fs::remove_file(world.directory(&kept).join("manifest.json")).unwrap();
-    // Nothing but its guest tells of this one.
+    // Only its guest shows that this one exists.
     fs::remove_dir_all(world.directory(&bare)).unwrap();
     let snapshot = sandbox::SnapshotId::from_random([7; 8]);
     let half_made = world.home.path().join("snapshots").join(snapshot.as_str());
@@ -281,7 +282,7 @@ async fn a_snapshot_stays_while_one_without_a_record_may_be_made_on_it() {
     let fork = world.engine.fork_sandbox(&world.who, &source, ForkSpec::default()).await.unwrap().remove(0);
     let snapshot = world.home.path().join("snapshots").join(fork.plan.above[0].as_str());
     assert!(snapshot.exists());
-    // As of a daemon that wrote no manifests.
+    // Like a daemon that wrote no manifests.
     let manifest = world.directory(&fork).join("manifest.json");
     let lose_both = |home: &Path| {
         lose(home);

@@ -1,4 +1,4 @@
-//! A sandbox in the place of another: one of the two is always there.
+//! Replacing a sandbox: one of the two always exists.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ async fn replace(world: &World, spec: SandboxSpec) -> Result<SandboxView> {
     world.engine.replace_sandbox(&world.who, spec, &which, grace, Progress::none()).await
 }
 
-/// Goes away when the earlier one is put aside and the new one does not run yet.
+/// Goes away when the earlier one is set aside and the new one does not run yet.
 async fn begin_to_replace(world: &World) {
     let is_put_aside = async {
-        // Its record, and the one that is being made in its place.
+        // Its record, and that of its replacement in the making.
         while world.store.sandboxes(None).await.unwrap().records.len() < 2 {
             tokio::task::yield_now().await;
         }
@@ -34,7 +34,7 @@ async fn begin_to_replace(world: &World) {
     .await;
 }
 
-/// Records that the old one was called what the new one is called.
+/// Records that the old one had the new one's name.
 async fn put_aside(world: &World, old: &SandboxView, new: &SandboxView) {
     let mut record = world.store.sandbox(old.id.clone()).await.unwrap().unwrap();
     record.spec.name = Some(new.name.clone());
@@ -70,7 +70,7 @@ async fn one_that_cannot_be_made_does_not_cost_the_one_it_would_replace() {
     };
     let missing = r#"{"name":"web","mounts":[{"kind":"named","guestPath":"/d","name":"none"}]}"#;
     for (spec, kind) in [
-        // Found out before anything happens, by the back end, and only inside.
+        // Found before anything happens, by the back end, and only inside.
         (serde_json::from_str(missing).unwrap(), ErrorKind::NotFound),
         (named("web"), ErrorKind::LimitReached),
         (SandboxSpec { patches: vec![file("1"), file("2")], ..named("web") }, ErrorKind::AlreadyExists),
@@ -119,7 +119,7 @@ async fn a_caller_who_goes_away_in_the_middle_leaves_the_new_one() {
 async fn one_that_was_replaced_is_gone_wherever_the_daemon_dies() {
     let world = World::new().await;
     let (old, new) = (world.create_named("web-replaced-1").await, world.create_named("web").await);
-    // As the daemon leaves them that dies when the new one runs and the earlier one is not removed yet.
+    // As left by a daemon that dies when the new one runs and the earlier one is not removed yet.
     put_aside(&world, &old, &new).await;
     let mut record = world.store.sandbox(new.id.clone()).await.unwrap().unwrap();
     record.replaces = Some(old.id.clone());
@@ -171,7 +171,7 @@ async fn a_daemon_that_dies_in_the_middle_leaves_the_earlier_one_under_its_own_n
     assert!(kept.name.as_str().starts_with("web-replaced-"), "{}", kept.name);
 
     let world = world.crash().await;
-    // Not before: the one that was being made must never run.
+    // Not earlier: the unfinished one must never run.
     world.backend.delay_starts(Duration::ZERO);
     in_time(world.engine.settled()).await;
     let now = world.view(&reference("web")).await;

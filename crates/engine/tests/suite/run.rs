@@ -1,4 +1,4 @@
-//! Following execs to their end, and sandboxes that exist and run because someone wants to use them.
+//! Following execs to their end, and sandboxes created and started on demand.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{EntryKind, World, in_time, text};
 
-/// Everything that is handed over, and the end.
+/// All entries, and the end.
 async fn to_the_end(mut run: Run) -> (Vec<Entry>, RunEnd) {
     let mut entries = Vec::new();
     while let Some(entry) = in_time(run.next()).await {
@@ -23,7 +23,7 @@ async fn a_run_is_fed_and_hands_over_all_that_happens() {
     let world = World::new().await;
     let which = world.create().await;
     let spec = ExecSpec { stdin: true, request_id: Some("r-1".parse().unwrap()), ..ExecSpec::argv(["cat"]) };
-    // The same request again follows the same exec, and does not write to it again.
+    // A repeated request follows the same exec, and does not write to it again.
     for _ in 0..2 {
         let exec = world.engine.exec(&world.who, &which, spec.clone()).await.unwrap();
         let options = RunOptions { stdin: Some("fed\n".into()), ..RunOptions::default() };
@@ -104,7 +104,7 @@ async fn callers_with_one_request_make_one_sandbox() {
     assert!(in_time(ensure(&elsewhere, &identity)).await.is_new);
 }
 
-/// On the heap: making a sandbox is a long future, and a test's stack is short.
+/// On the heap: making a sandbox is a large future, and a test's stack is small.
 fn ensure<'a>(world: &'a World, identity: &'a SandboxIdentity) -> BoxFuture<'a, Ensured> {
     let spec = SandboxSpec { request_id: identity.request_id.clone(), ..SandboxSpec::default() };
     let make = async move {
@@ -127,7 +127,7 @@ async fn a_sandbox_of_the_wanted_name_is_used_and_nothing_is_made() {
     let refused = async { Err(Error::invalid("not made")) };
     let error = world.engine.ensure_exists(&world.who, &identity, refused).await.unwrap_err();
     assert_eq!(error.to_string(), "not made");
-    // Someone else was faster, which is as good.
+    // Another caller was faster, which is just as good.
     let identity = SandboxIdentity { which: Some("late".parse().unwrap()), ..Default::default() };
     let taken = async {
         world.create_named("late").await;

@@ -1,4 +1,4 @@
-//! A guest that does not answer when its sandbox is taken up holds up nobody but those who ask for it.
+//! A guest that does not answer while its sandbox is adopted delays only requests for that sandbox.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::support::{World, in_time};
 
-/// Finds one sandbox again only when it is told to.
+/// Finds one sandbox again only when told to.
 #[derive(Debug)]
 struct Stuck {
     inner: FakeBackend,
@@ -51,7 +51,7 @@ impl Backend for Stuck {
     }
 }
 
-/// Another daemon comes up, whose back end cannot find `id` for now.
+/// Starts another daemon whose back end cannot find `id` for now.
 async fn reopen(world: World, id: &SandboxId) -> (World, Arc<Semaphore>) {
     let World { engine, store, backend, clock, who, config, home } = world;
     drop(engine);
@@ -76,7 +76,7 @@ async fn the_daemon_is_there_before_a_silent_guest_is() {
     assert!(!world.engine.is_idle().await);
     assert_eq!(world.run(&quick, "true").await.exit_code, Some(0));
     let fresh: SandboxRef = in_time(world.create_named("fresh")).await.id.into();
-    // Who asks for the silent one waits, and is answered when it is there.
+    // Requests for the silent one wait, and are answered when it is found.
     {
         let mut waiting = Box::pin(world.wait(&silent_ref, &exec.id));
         let mut settled = Box::pin(world.engine.settled());
@@ -89,7 +89,7 @@ async fn the_daemon_is_there_before_a_silent_guest_is() {
         in_time(settled).await;
     }
     assert_eq!(world.output(&silent_ref, &exec.id).await, "early\nagain\n");
-    // What was made meanwhile is no leftover of anyone.
+    // A sandbox made meanwhile is not a leftover.
     assert_eq!(world.run(&fresh, "true").await.exit_code, Some(0));
     assert_eq!(world.backend.live().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! Archives of snapshots that strangers wrote, sealed as ours are: what they say of themselves is not believed.
+//! Archives of snapshots from strangers, sealed like ours: their claims about themselves are not believed.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ fn digest_of(bytes: &[u8]) -> String {
 
 fn header(name: &str, len: u64) -> tar::Header {
     let mut header = tar::Header::new_ustar();
-    // Past the library's own rules.
+    // Bypasses the library's own rules.
     header.as_old_mut().name[..name.len().min(100)].copy_from_slice(&name.as_bytes()[..name.len().min(100)]);
     header.set_size(len);
     header.set_mode(0o644);
@@ -42,7 +42,7 @@ fn container(members: &[Member]) -> Vec<u8> {
     bytes
 }
 
-/// With the seal that a plain archive has.
+/// With the seal of a plain archive.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let digest = digest_of(&bytes);
     bytes.extend(header("sha256", digest.len() as u64).as_bytes());
@@ -51,7 +51,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// With the seal that a compressed archive has.
+/// With the seal of a compressed archive.
 fn sealed_zstd(mut bytes: Vec<u8>) -> Vec<u8> {
     let hash = Sha256::digest(&bytes);
     bytes.extend([0x5f, 0x2a, 0x4d, 0x18, 32, 0, 0, 0]);
@@ -67,7 +67,7 @@ fn compressed(bytes: &[u8], window_log: u32) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The members of an archive of our own.
+/// The members of one of our own archives.
 fn members_of(archive: &[u8]) -> Vec<Member> {
     let mut archive = tar::Archive::new(archive);
     let mut members = Vec::new();
@@ -99,7 +99,7 @@ impl Parts {
         Self { manifest: serde_json::from_slice(&members[1].1).unwrap(), tree: members[2].1.clone() }
     }
 
-    /// Its manifest, changed, and the members of it.
+    /// Its changed manifest, and its members.
     fn with(&self, change: impl FnOnce(&mut Value)) -> (String, Vec<Member>) {
         let mut manifest = self.manifest.clone();
         change(&mut manifest);
@@ -251,14 +251,14 @@ async fn a_bomb_is_stopped_while_it_goes_off() {
     let (digest, members) = parts.with(|_| {});
     let start = container(&[index(&[&digest]), members[0].clone()]);
     let part = (members[1].0.clone(), vec![0; 1024 * 1024]);
-    // A gigabyte would take long to read and is nearly nothing to send.
+    // A gigabyte takes long to read but is almost nothing to send.
     let many = container(std::slice::from_ref(&part)).repeat(64);
     let bytes = sealed_zstd(compressed(&[start.clone(), many].concat(), 20));
     assert!(bytes.len() < 100_000, "{}", bytes.len());
     let error = refused(&there, "a bomb", bytes).await;
     assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
     assert!(advice(&error).contains("limit"), "{error:?}");
-    // A window that no memory is given for.
+    // A window larger than the memory limit.
     let wide = compressed(&[start, vec![7; 1 << 18], vec![0; 1024]].concat(), 30);
     let error = refused(&there, "a wide window", sealed_zstd(wide)).await;
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
@@ -277,10 +277,10 @@ async fn names_that_are_taken_are_left_to_those_who_have_them() {
         let (name, bytes) = (name.map(|name| name.parse().unwrap()), io::Cursor::new(bytes.clone()));
         in_time(there.engine.load_snapshot(&there.who, &Default::default(), name, bytes)).await
     };
-    // Asked for by name it is refused, and the one beneath goes as well.
+    // Requested by name it is refused, and the one beneath is removed as well.
     assert_eq!(load(Some("base")).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(there.snapshots_on_disk(), std::slice::from_ref(&base.path));
-    // Else it gets another, and the one beneath none.
+    // Otherwise it gets another name, and the one beneath none.
     let loaded = load(None).await.unwrap();
     let name = loaded.name.unwrap().to_string();
     assert_ne!(name, "base");

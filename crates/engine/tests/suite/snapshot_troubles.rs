@@ -1,5 +1,5 @@
-//! Snapshots and forks when something goes wrong: callers who go away, a daemon that closes, an image that is let go of, a
-//! full disk.
+//! Snapshots and forks when something goes wrong: callers who go away, a daemon that closes, an image that is released,
+//! a full disk.
 
 use std::{io, sync::mpsc, time::Duration};
 
@@ -37,7 +37,7 @@ async fn a_snapshot_that_nobody_waits_for_is_none() {
         world.backend.hold_copies(false);
         until(async || world.snapshots_on_disk() == [kept.path.clone()]).await;
     }
-    // So the same can be asked for once more, and what was to be replaced is as it was.
+    // So the same can be requested again, and the snapshot to be replaced is unchanged.
     world.engine.verify_snapshot(&world.who, &which("base"), false).await.unwrap();
     world.snapshot(&source, "other").await;
     assert_eq!(world.state(&source).await, SandboxState::Running);
@@ -48,7 +48,7 @@ async fn forks_that_nobody_waits_for_are_none() {
     let world = World::new().await;
     let source = world.create().await;
     let spec = ForkSpec { count: Some(20), ..ForkSpec::default() };
-    // Given up in the middle of the copy, and in the middle of the creates.
+    // Cancelled in the middle of the copy, and in the middle of the creates.
     world.backend.hold_copies(true);
     let forking = world.engine.fork_sandbox(&world.who, &source, spec.clone());
     tokio::select! {
@@ -78,7 +78,7 @@ async fn a_daemon_that_closes_in_the_middle_of_a_copy_leaves_nothing_frozen() {
     let taking = tokio::spawn(async move { engine.create_snapshot(&who, spec).await });
     in_time(world.backend.copies_begun(1)).await;
     assert!(world.backend.is_paused(&id));
-    // It does not wait for ever, and we do not wait for as long as it does.
+    // It does not wait forever, and we do not wait as long as it does.
     tokio::time::pause();
     world.engine.close().await;
     tokio::time::resume();
@@ -114,14 +114,14 @@ async fn the_image_of_a_snapshot_is_used_from_the_first_moment() {
     assert_eq!(users().await, ["snapshot base"]);
     assert_eq!(world.engine.prune_images(&world.who).await.unwrap().images, []);
     world.restore("base", "again").await;
-    // With the last who uses it the image goes.
+    // The image is removed with its last user.
     let again = "again".parse().unwrap();
     world.remove(&again).await;
     world.engine.remove_snapshot(&world.who, &which("base"), Force::No).await.unwrap();
     until(async || world.engine.images(&world.who).await.unwrap().is_empty()).await;
 }
 
-/// An archive that never comes. Tells that somebody waits for it.
+/// An archive that never arrives. Reports that somebody waits for it.
 struct Stuck(tokio::sync::mpsc::UnboundedSender<()>, mpsc::Receiver<()>);
 
 impl io::Read for Stuck {
@@ -156,7 +156,7 @@ async fn one_key_has_so_many_archives_under_way_and_no_more() {
         saved.is_err_and(|error| error.kind() == ErrorKind::LimitReached)
     };
     assert!(refused().await);
-    // Others do not notice, and whoever lets go may come again.
+    // Others do not notice, and a caller who gave up may try again.
     world.save("base", SaveOptions::default()).await;
     for (end, loading) in stuck {
         drop(end);
@@ -224,7 +224,7 @@ async fn a_snapshot_on_a_directory_of_the_host_is_for_those_who_may_use_that_and
     let expected = RootfsPlan::Directory { path: root.path().to_owned(), identity: None };
     assert_eq!((view.plan.rootfs, view.plan.above.len()), (expected, 1));
     world.engine.fork_sandbox(&world.who, &restored, ForkSpec::default()).await.unwrap();
-    // A key did not become one that may name paths of the host.
+    // A key did not gain the right to name host paths.
     let stranger = Principal::of_namespace("ana", Default::default());
     let refused = world.engine.restore_snapshot(&stranger, &which("base"), Default::default()).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);

@@ -1,4 +1,4 @@
-//! Snapshots, restores and forks, on sandboxes that are only simulated: who may, what is recorded, what a crash leaves.
+//! Snapshots, restores and forks, on simulated sandboxes: permissions, records, and what a crash leaves.
 
 use std::{
     io::{self, Write},
@@ -55,7 +55,7 @@ impl World {
         in_time(self.engine.load_snapshot(&self.who, &Default::default(), None, archive)).await
     }
 
-    /// What nobody uses any more is taken away behind the last user's back.
+    /// Unused snapshots are removed in the background.
     pub(crate) async fn until_no_snapshots(&self) {
         in_time(async {
             while !self.snapshots_on_disk().is_empty() {
@@ -65,7 +65,7 @@ impl World {
         .await;
     }
 
-    /// What lies in `snapshots/`.
+    /// The directories in `snapshots/`.
     pub(crate) fn snapshots_on_disk(&self) -> Vec<PathBuf> {
         let all = std::fs::read_dir(self.home.path().join("snapshots"));
         all.map(|all| all.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
@@ -194,7 +194,7 @@ async fn what_is_recorded_is_finished_and_what_is_half_removed_goes() {
     let world = World::new().await;
     let source = world.create().await;
     let (kept, gone) = (world.snapshot(&source, "kept").await, world.snapshot(&source, "gone").await);
-    // As after a kill between the record and its description, and one between a record that went and the files.
+    // As after a kill between the record and its description, and one between the removal of a record and of the files.
     std::fs::remove_file(kept.path.join("manifest.json")).unwrap();
     std::fs::remove_file(gone.path.join("manifest.json")).unwrap();
     world.store.remove_snapshot(gone.id.clone()).await.unwrap();
@@ -239,7 +239,7 @@ async fn removing_what_is_used_is_refused_by_name_and_by_force_it_loses_its_name
     assert_eq!(fate, SnapshotFate::Unnamed);
     assert_eq!(world.snapshot_names().await, [None, Some("child".to_owned())]);
     world.remove(&restored).await;
-    // Its child still lies on it.
+    // Its child is still based on it.
     assert_eq!(world.snapshots_on_disk().len(), 2);
     let fate = world.engine.remove_snapshot(&world.who, &which("child"), Force::No).await.unwrap();
     assert_eq!((fate, world.snapshots_on_disk().len()), (SnapshotFate::Removed, 0));
@@ -270,7 +270,7 @@ async fn forks_go_apart_and_their_snapshot_goes_with_the_last_of_them() {
     }
     assert_eq!(world.read(&source, "/note").await, "shared");
 
-    // A fork of a fork lies on two snapshots.
+    // A fork of a fork is based on two snapshots.
     let first = SandboxRef::from(&forks[0].id);
     let deeper = world.engine.fork_sandbox(&world.who, &first, ForkSpec::default()).await.unwrap();
     assert_eq!(deeper[0].plan.above.len(), 2);
@@ -341,7 +341,7 @@ async fn archives_load_elsewhere_with_their_parents() {
     assert_eq!(there.read(&sandbox, "/note").await, "one");
     assert_eq!(there.read(&sandbox, "/more").await, "two");
     there.engine.verify_snapshot(&there.who, &which("top"), true).await.unwrap();
-    // The lowest alone, where the one above is known.
+    // Only the lowest, if the one above is known.
     let loaded = there.load(here.save("base", alone).await).await.unwrap();
     assert_eq!(loaded.digest, base.digest);
 }

@@ -53,7 +53,7 @@ impl World {
         Self { engine, store, backend, clock, who: Principal::operator("tester"), config, home }
     }
 
-    /// The daemon dies without a word and another one comes up over the same home and the same sandboxes.
+    /// The daemon dies silently and another one starts over the same home and the same sandboxes.
     pub(crate) async fn crash(self) -> Self {
         let Self { engine, store, backend, clock, who, config, home } = self;
         drop(engine);
@@ -61,7 +61,7 @@ impl World {
         Self { engine, store, backend, clock, who, config, home }
     }
 
-    /// The daemon closes in good order and another one comes up.
+    /// The daemon closes cleanly and another one starts.
     pub(crate) async fn restart(self) -> Self {
         let Self { engine, backend, clock, who, config, home, .. } = self;
         in_time(engine.close()).await;
@@ -112,7 +112,7 @@ impl World {
         in_time(entries.try_collect()).await.unwrap()
     }
 
-    /// What it printed to stdout, up to its end.
+    /// Its stdout, up to its end.
     pub(crate) async fn output(&self, which: &SandboxRef, exec: &ExecId) -> String {
         text(&self.entries(which, exec, Follow::Yes).await, EntryKind::Stdout)
     }
@@ -157,7 +157,7 @@ impl World {
         self.home.path().join("sandboxes").join(view.id.as_str())
     }
 
-    /// Nothing on the back end, in the store or on disk tells of any sandbox.
+    /// Nothing on the back end, in the store or on disk is left of any sandbox.
     pub(crate) async fn assert_nothing_left(&self) {
         assert_eq!(self.backend.live(), []);
         assert_eq!(self.backend.kept(), []);
@@ -227,7 +227,7 @@ pub(crate) fn text(entries: &[Entry], kind: EntryKind) -> String {
     String::from_utf8(parts.collect::<Vec<_>>().concat()).unwrap()
 }
 
-/// Of what is there; what was trimmed has none.
+/// Kinds of existing entries; trimmed ones have none.
 pub(crate) fn kinds(entries: &[Entry]) -> Vec<EntryKind> {
     entries.iter().map(|entry| parts(entry).0).filter(|kind| *kind != EntryKind::Trimmed).collect()
 }
@@ -252,7 +252,7 @@ pub(crate) fn seq(n: u64) -> String {
     (1..=n).map(|n| format!("{n}\n")).collect()
 }
 
-/// What an error advises, where that reads the same everywhere.
+/// The advice of an error, if it reads the same everywhere.
 pub(crate) fn advice(error: &sandbox::Error) -> &str {
     match error.next() {
         Some(sandbox::Next::Advice(advice)) => advice,

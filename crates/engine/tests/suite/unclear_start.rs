@@ -1,4 +1,4 @@
-//! Commands of which nobody could say whether they began.
+//! Commands that may or may not have begun.
 
 use backends::fake::Hostility;
 use engine::{Follow, SandboxRef};
@@ -6,7 +6,6 @@ use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarte
 
 use super::support::{EntryKind, World, in_time, text};
 
-/// The one exec of the sandbox.
 async fn only_exec(world: &World, which: &SandboxRef) -> engine::ExecView {
     in_time(async {
         loop {

@@ -1,4 +1,4 @@
-//! Volumes: made whole or not at all, kept from other namespaces, and not removed from under those who mount them.
+//! Volumes: made completely or not at all, hidden from other namespaces, and not removed while mounted.
 
 use engine::{GrepQuery, Principal, VolumeLimits, VolumeRef, WriteOptions};
 use sandbox::{
@@ -195,7 +195,7 @@ async fn host_paths_are_for_the_owner_and_for_what_a_policy_has_seen() {
         matches!(&made.plan.mounts[0].source, MountOrigin::Path { identity: Some(seen), .. } if *seen == allowed)
     );
 
-    // Another directory in its place is not what was allowed, now or at a later start.
+    // Another directory in its place is not the allowed one, now or at a later start.
     let which = (&made.id).into();
     engine.stop_sandbox(&ana, &which, None).await.unwrap();
     std::fs::rename(&path, outside.path().join("old")).unwrap();
@@ -221,7 +221,7 @@ async fn mounts_that_make_no_sense_are_refused_by_name() {
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/dev/null"}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().join("volumes/..")}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path()}]),
-        // What is above it shows it as well.
+        // A parent directory shows it as well.
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": world.home.path().parent().unwrap()}]),
         json!([{"kind": "bind", "guestPath": "/a", "hostPath": "/", "readonly": true}]),
         json!([{"kind": "disk", "guestPath": "/a", "hostPath": "/etc/passwd"}]),
@@ -282,7 +282,7 @@ async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_
     assert!(refused.to_string().contains("small") && refused.next().is_some(), "{refused}");
     assert_eq!(size("/a").await.unwrap(), 10);
 
-    // Two at once do not have the same room twice.
+    // Two at once do not get the same room twice.
     let (one, two) = tokio::join!(write("/b", 3 * MIB), write("/c", 3 * MIB));
     assert!(one.is_err() || two.is_err());
     assert!(engine.volume(who, &which).await.unwrap().used.unwrap().bytes() <= 4 * MIB as u64);
@@ -319,7 +319,7 @@ async fn a_key_has_so_many_volumes_and_so_much_in_them_and_the_owner_is_not_boun
     make(&world.who, "open", None).await.unwrap();
     make(&world.who, "more", Some(100)).await.unwrap();
     assert_eq!(make(&world.who, "five", None).await.unwrap_err(), ErrorKind::LimitReached);
-    // What is removed counts no longer.
+    // A removed volume no longer counts.
     world.engine.remove_volume(&ana, &volume("one")).await.unwrap();
     make(&ana, "three", Some(20)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Languages that keep no state: the code goes to a file of its own, and its interpreter or compiler is an ordinary exec.
+//! Languages without state: the code goes to a file of its own, and its interpreter or compiler is an ordinary exec.
 
 use std::{
     io::{self, Write},
@@ -19,7 +19,7 @@ use crate::{
     files::{self, Cancel},
 };
 
-/// Where the directories of such cells are made.
+/// Where the directories of such cells are created.
 const PLACE: &str = "/tmp";
 /// How the name of such a directory begins; 16 digits follow.
 pub(crate) const CELL_DIRECTORY: &str = "cell-";
@@ -29,7 +29,7 @@ const RANDOM_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ByFile {
     pub(crate) language: &'static str,
-    /// What to look for along the PATH, best first.
+    /// Programs to look for in the PATH, best first.
     pub(crate) programs: &'static [&'static str],
     file: &'static str,
     run: Run,
@@ -37,9 +37,9 @@ pub(crate) struct ByFile {
 
 #[derive(Debug, Clone, Copy)]
 enum Run {
-    /// The program gets these and the file.
+    /// The program gets these arguments and the file.
     Arguments(&'static [&'static str]),
-    /// A shell does this with the program (`$0`), the file (`$1`) and a name for what is built (`$2`).
+    /// A shell runs this with the program (`$0`), the file (`$1`) and a name for the build result (`$2`).
     Script(&'static str),
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn find(language: &str) -> Option<&'static ByFile> {
     BY_FILE.iter().find(|by_file| by_file.language == language)
 }
 
-/// Writes the code to a directory of its own, starts what runs it, and sees to it that the directory goes.
+/// Writes the code to a directory of its own, starts its program, and removes the directory at the end.
 pub(super) async fn start(
     guest: &Rc<Guest>,
     mut request: ExecStart,
@@ -106,7 +106,7 @@ pub(super) async fn start(
             return Ok(guest.execs.refused(&request.id, exec::not_started(reason, message)));
         }
     };
-    // The same request may have come twice; the other one was faster.
+    // The same request may have come twice, and the other one was faster.
     let is_known = guest.execs.find(&request.id).is_ok();
     let id = request.id.clone();
     request.command = command(by_file, program, &directory);
@@ -149,31 +149,31 @@ fn write(file: &str, code: &str, user: &User) -> io::Result<String> {
         let (uid, gid) = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
         rustix::fs::fchown(&file, uid, gid)?;
         std::fs::File::from(file).write_all(code.as_bytes())?;
-        // The directory last: until then nobody else can put anything there.
+        // The directory's owner is changed last: until then nobody else can put anything there.
         Ok(rustix::fs::chownat(&place, "", uid, gid, AtFlags::EMPTY_PATH)?)
     };
     match written() {
         Ok(()) => Ok(directory),
         Err(error) => {
-            // The error counts; what is left is empty or nearly so.
+            // The first error is reported; whatever is left is nearly empty.
             files::remove(&directory, true, &Cancel::default()).ok();
             Err(error)
         }
     }
 }
 
-/// Without a thread to spare it stays, as files of other commands do.
+/// If no thread is free, the directory stays, like files of other commands.
 fn remove(directory: String) {
     background::spawn(move || files::remove(&directory, true, &Cancel::default())).ok();
 }
 
-/// The answer to a language that is not known at all.
+/// The answer for an unknown language.
 pub(super) fn unknown(language: &str) -> Response {
-    let message = format!("{} is not a language that is known here", exec::shown(language));
+    let message = format!("{} is not a known language", exec::shown(language));
     exec::not_started(StartFailure::NotFound, message)
 }
 
-/// What a request that names a context for a language without state is told.
+/// The failure for a request that names a context for a language without state.
 pub(super) fn keeps_nothing(language: &str) -> Failure {
     Failure::new(FailureKind::InvalidRequest, format!("{language} keeps no state, so it has no contexts"))
 }

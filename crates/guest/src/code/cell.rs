@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use super::{context::Context, interpreter::Interpreter};
 use crate::exec::{Cause, Exec};
 
-/// How often an interrupt is sent again, where that is needed.
+/// How often an interrupt is repeated, if needed.
 const INTERRUPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// What a cell is besides an exec.
+/// The part of a cell that an ordinary exec does not have.
 #[derive(Debug)]
 pub(crate) struct CellPart {
     context: Weak<Context>,
-    /// How long the interpreter has to end it once it was interrupted.
+    /// How long the interpreter has to end the cell after an interrupt.
     grace: Duration,
     timeout: Option<Duration>,
     pub(super) tracks_files: bool,
@@ -50,7 +50,7 @@ impl CellPart {
         self.is_interrupted.get()
     }
 
-    /// Notes an interrupt; tells whether it is the first.
+    /// Records an interrupt; returns whether it is the first.
     pub(super) fn interrupt(&self) -> bool {
         !self.is_interrupted.replace(true)
     }
@@ -75,7 +75,7 @@ impl CellPart {
     }
 }
 
-/// Ends a cell when its time is up, in the way of an interrupt.
+/// Ends a cell like an interrupt does, when its time is up.
 pub(super) async fn limit_time(context: Rc<Context>, exec: Rc<Exec>, timeout: Duration) {
     if tokio::time::timeout(timeout, exec.end()).await.is_err() {
         exec.blame(Cause::TimeLimit);
@@ -83,7 +83,7 @@ pub(super) async fn limit_time(context: Rc<Context>, exec: Rc<Exec>, timeout: Du
     }
 }
 
-/// Kills the interpreter of a cell that was interrupted and does not end.
+/// Kills the interpreter of an interrupted cell that does not end.
 pub(super) async fn end_within(
     context: Rc<Context>,
     exec: Rc<Exec>,

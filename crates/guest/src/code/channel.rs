@@ -1,7 +1,7 @@
 //! The channel between the guest and a driver: frames to it, lines from it.
 //!
-//! What comes is the workload's, so nothing of it is believed beyond its form: bounded, cut anywhere, and a channel that
-//! lost its form ends its interpreter.
+//! The workload controls everything that comes in, so only its form is trusted: it is bounded and may be cut anywhere,
+//! and an interpreter whose channel breaks the form is killed.
 
 use std::{
     cell::RefCell,
@@ -25,19 +25,19 @@ use crate::{
     sys,
 };
 
-/// Longest end of a cell as a driver writes it.
+/// Longest end-of-cell line of a driver.
 const MAX_END_BYTES: usize = 64;
-/// How it begins. No JSON holds these bytes, so a record that does has swallowed one.
+/// How that line begins. No JSON contains these bytes, so a record with them has swallowed an end of a cell.
 const END_OF_CELL: &[u8] = b"d{\"cell\":";
 
-/// Our end.
+/// The guest's end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
     fd: AsyncFd<OwnedFd>,
     framing: Framing,
     unwritten: RefCell<Unwritten>,
     pub(crate) lines: Lines,
-    /// Nothing is heard any more: the other end is closed, or talked nonsense.
+    /// Nothing more is read: the other end is closed, or broke the protocol.
     pub(crate) is_deaf: bool,
 }
 
@@ -48,7 +48,7 @@ struct Unwritten {
 }
 
 impl Channel {
-    /// A channel and the end that an interpreter gets.
+    /// A channel, and the end for the interpreter.
     pub(crate) fn open(framing: Framing) -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -69,7 +69,7 @@ impl Channel {
         }
     }
 
-    /// What is there now.
+    /// The bytes available now.
     pub(crate) fn take(&self) -> Chunk {
         exec::read_chunk(&self.fd, OUTPUT_CHUNK_BYTES)
     }
@@ -105,8 +105,8 @@ impl Channel {
         self.put(&parts)
     }
 
-    /// Queues the bytes and writes what can be written without waiting. Fails where a driver that reads nothing would have
-    /// us hold too much.
+    /// Queues the bytes and writes what fits without waiting. Fails if a driver that reads nothing would make us hold
+    /// too much.
     fn put(&self, parts: &[&[u8]]) -> Result<(), Garbled> {
         {
             let mut unwritten = self.unwritten.borrow_mut();
@@ -127,7 +127,7 @@ impl Channel {
         !self.is_deaf && !self.unwritten.borrow().bytes.is_empty()
     }
 
-    /// Writes on when there is room again.
+    /// Continues writing when there is room again.
     pub(crate) async fn write_on(&self) {
         match self.fd.writable().await {
             Ok(mut ready) => {
@@ -147,7 +147,7 @@ impl Channel {
                 Ok(n) => *n_written += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Some(Errno::AGAIN),
-                // Nobody reads any more, which its silence or its end tells.
+                // The reader is gone; its silence or its end will show that.
                 Err(_) => break,
             }
         }
@@ -156,7 +156,8 @@ impl Channel {
         None
     }
 
-    /// Sends a frame with descriptors on its first byte. For a driver that waits, so it either goes at once or not at all.
+    /// Sends a frame with descriptors on its first byte. The driver is waiting for it, so it is sent whole or not at
+    /// all.
     pub(crate) fn send_with(&self, kind: u8, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut frame = length(payload.len() + 1).to_vec();
         frame.push(kind);
@@ -175,7 +176,7 @@ fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// What a driver says besides records.
+/// A driver's messages other than records.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Ready,
@@ -198,7 +199,7 @@ struct Done {
     code: i64,
 }
 
-/// The channel lost its form.
+/// The channel broke the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
@@ -207,28 +208,28 @@ enum Within {
     /// At the beginning of a line.
     #[default]
     Start,
-    /// A record that is passed on as it comes.
+    /// A record, passed on as it arrives.
     Record {
         n_bytes: usize,
     },
     Control,
 }
 
-/// Cuts what comes into records, which are passed on, and words.
+/// Splits the input into records, which are passed on, and control words.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     within: Within,
-    /// A control line so far; or the last bytes of a record.
+    /// The control line so far, or the last bytes of a record.
     held: Vec<u8>,
 }
 
 impl Lines {
-    /// Whether a record was begun and not completed.
+    /// Whether a record has begun and is not complete.
     pub(crate) fn is_within_record(&self) -> bool {
         matches!(self.within, Within::Record { .. })
     }
 
-    /// Takes bytes up to the next word. Records among them go to `rich`.
+    /// Consumes bytes up to the next control word. Records among them go to `rich`.
     pub(crate) fn next(&mut self, bytes: &mut &[u8], rich: &mut Vec<u8>) -> Result<Option<Word>, Garbled> {
         while let Some((&first, after)) = bytes.split_first() {
             match self.within {
@@ -265,7 +266,7 @@ impl Lines {
     }
 
     fn pass_record(&mut self, piece: &[u8], is_whole: bool, n_bytes: usize) -> Result<(), Garbled> {
-        // Whoever wrote half a line before the driver's own word would otherwise have the cell never end.
+        // Otherwise half a line written before the driver's own word would keep the cell from ever ending.
         self.held.extend_from_slice(&piece[piece.len().saturating_sub(MAX_END_BYTES)..]);
         let surplus = self.held.len().saturating_sub(MAX_END_BYTES);
         self.held.drain(..surplus);
@@ -284,7 +285,7 @@ impl Lines {
     }
 }
 
-/// The bytes up to and with the end of the line, and whether it was there.
+/// The bytes up to and including the end of the line, and whether the end was found.
 fn cut_line<'a>(bytes: &mut &'a [u8]) -> (&'a [u8], bool) {
     let end = bytes.iter().position(|byte| *byte == b'\n');
     let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
@@ -298,7 +299,7 @@ fn word(line: &[u8]) -> Result<Word, Garbled> {
         Some((b'i', [])) => Ok(Word::Ready),
         Some((b'd', json)) => {
             let Done { cell, code } = serde_json::from_slice(json).map_err(|_not_json| Garbled)?;
-            // As the kernel does with what a process exits with.
+            // Truncated like a process's exit code.
             Ok(Word::Done { cell, code: code.to_le_bytes()[0] })
         }
         Some((b'f', json)) => Ok(Word::Forked(serde_json::from_slice(json).map_err(|_not_json| Garbled)?)),
@@ -310,7 +311,7 @@ fn word(line: &[u8]) -> Result<Word, Garbled> {
 mod tests {
     use super::*;
 
-    /// Everything that a stream says, fed in pieces of `size`.
+    /// The words and records of a stream that is fed in pieces of `size`.
     fn heard(stream: &[u8], size: usize) -> (Vec<Word>, Vec<u8>, Result<(), Garbled>) {
         let (mut lines, mut words, mut rich) = (Lines::default(), vec![], vec![]);
         for mut piece in stream.chunks(size) {
@@ -357,7 +358,7 @@ mod tests {
             b"d{\"cell\":-1,\"code\":0}\n",
             b"f7\n",
             b"d\xff\n",
-            // The driver's own word behind half a record.
+            // The driver's own word after half a record.
             b"rjunkd{\"cell\":1,\"code\":0}\n",
             &long,
             &endless,

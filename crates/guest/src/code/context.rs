@@ -1,4 +1,4 @@
-//! A context: an interpreter that is kept alive, the cells that wait for it, and what became of it.
+//! A context: an interpreter that is kept alive, the cells that wait for it, and how it ended.
 
 use std::{
     cell::RefCell,
@@ -23,7 +23,7 @@ use crate::{
     processes, sys,
 };
 
-/// What a cell exits with that was interrupted.
+/// Exit code of an interrupted cell.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug)]
@@ -43,25 +43,25 @@ pub(super) struct Inner {
     pub(super) interpreter: Option<Rc<Interpreter>>,
     /// The interpreter's program runs.
     pub(super) has_begun: bool,
-    /// It takes cells.
+    /// It accepts cells.
     pub(super) is_ready: bool,
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) running: Option<Rc<Exec>>,
-    /// An interpreter is wanted though no cell waits.
+    /// An interpreter is wanted even though no cell waits.
     pub(super) is_wanted: bool,
     pub(super) fork: Option<Order>,
     pub(super) n_cells: u64,
     /// Why the next cell finds no variables, as a sentence.
     pub(super) lost: Option<String>,
-    /// The interpreter is killed on request, so that nobody need be told that the variables are gone.
+    /// The interpreter is being killed on request, so the loss of the variables is not reported.
     pub(super) is_reset: bool,
-    /// The last interpreter was killed on request, and there is no other yet.
+    /// The last interpreter was killed on request, and there is no new one yet.
     pub(super) was_reset: bool,
     /// Why the last start failed.
     pub(super) failure: Option<Failure>,
     /// It ends as soon as its interpreter is gone.
     pub(super) is_removed: bool,
-    /// Its task has left.
+    /// Its task has ended.
     pub(super) is_gone: bool,
 }
 
@@ -80,10 +80,10 @@ impl Context {
         &self.start.name
     }
 
-    /// Waits until `check` finds what it looks for.
+    /// Waits until `check` returns a value.
     pub(super) async fn until<T>(&self, mut check: impl FnMut(&Inner) -> Option<T>) -> T {
         loop {
-            // Made before the check: a change between the two is not missed.
+            // Created before the check, so that a change between the two is not missed.
             let changed = self.changed.notified();
             if let Some(found) = check(&self.inner.borrow()) {
                 return found;
@@ -98,7 +98,7 @@ impl Context {
         result
     }
 
-    /// Takes note that its interpreter was reaped, if it is the one.
+    /// Records that its interpreter was reaped, if it is this one.
     pub(super) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) {
         let is_mine =
             |interpreter: &&Rc<Interpreter>| interpreter.pid == pid && interpreter.ended.get().is_none();
@@ -106,18 +106,18 @@ impl Context {
         let Some(interpreter) = interpreter else { return };
         interpreter.ended.set(Some((ended, oom_kills)));
         if self.ends_families() {
-            // At once: what forks on and on is not to wait until a host has taken the last output.
+            // At once: a fork bomb must not wait until a host has taken the last output.
             processes::kill_left_behind(pid);
         }
         self.changed.notify_waiters();
     }
 
-    /// Whether what an interpreter leaves behind is killed. A shutdown has a grace for it instead.
+    /// Whether processes that an interpreter leaves behind are killed. A shutdown gives them a grace period instead.
     pub(super) fn ends_families(&self) -> bool {
         self.guest.upgrade().is_some_and(|guest| !guest.is_stopping.get())
     }
 
-    /// Whether its interpreter is this process.
+    /// Whether this process is its interpreter.
     pub(super) fn has_pid(&self, pid: i32) -> bool {
         let inner = self.inner.borrow();
         inner
@@ -126,7 +126,7 @@ impl Context {
             .is_some_and(|interpreter| interpreter.pid == pid && interpreter.ended.get().is_none())
     }
 
-    /// The interpreter that lives now, and the cell that it runs.
+    /// The living interpreter and the cell that it runs.
     fn alive(&self) -> (Option<Rc<Interpreter>>, Option<Rc<Exec>>) {
         let inner = self.inner.borrow();
         (inner.interpreter.clone(), inner.running.clone())
@@ -160,17 +160,17 @@ impl Context {
         let (Some(interpreter), Some(running)) = self.alive() else { return };
         let Some(cell) = exec.cell.as_ref().filter(|_| Rc::ptr_eq(&running, exec)) else { return };
         if cell.interrupt() {
-            // One that waits for room looks again.
+            // A task that waits for room checks again.
             exec.nudge();
             let (context, exec) = (Rc::clone(self), Rc::clone(exec));
             spawn_local(cell::end_within(context, exec, Rc::clone(&interpreter), cell.grace()));
         }
         interpreter.signal(libc::SIGINT);
-        // One that stopped itself would never hear of it.
+        // A stopped interpreter would never receive it.
         interpreter.signal(libc::SIGCONT);
     }
 
-    /// A cell that waits never runs.
+    /// Ends a waiting cell, which then never runs.
     fn give_up(&self, exec: &Rc<Exec>) {
         let Some(guest) = self.guest.upgrade() else { return };
         let position =
@@ -183,7 +183,7 @@ impl Context {
         }
     }
 
-    /// Ends all cells that wait.
+    /// Ends all waiting cells.
     pub(super) fn give_up_waiting(&self) {
         let waiting: Vec<Rc<Exec>> =
             self.inner.borrow().waiting.iter().map(|waiting| Rc::clone(&waiting.exec)).collect();
@@ -199,7 +199,7 @@ impl Context {
         }
     }
 
-    /// Asks for the end, as a shutdown does: politely where code of a cell runs, at once where nothing does.
+    /// Asks for the end, as a shutdown does: politely while a cell's code runs, at once otherwise.
     pub(super) fn terminate(&self, signals: &[i32]) {
         let (interpreter, running) = self.alive();
         let Some(interpreter) = interpreter else { return };
@@ -211,7 +211,7 @@ impl Context {
         }
     }
 
-    /// Cells that wait, whether it takes none any more, and the interpreter's pid once its program runs.
+    /// The number of waiting cells, whether it refuses new ones, and the interpreter's pid once its program runs.
     pub(super) fn queue_state(&self) -> (usize, bool, Option<i32>) {
         let inner = self.inner.borrow();
         let alive = inner.interpreter.as_ref().filter(|_| inner.has_begun);
@@ -222,12 +222,12 @@ impl Context {
         self.change(|inner| inner.waiting.push_back(waiting));
     }
 
-    /// Asks for an interpreter before any cell does.
+    /// Requests an interpreter before any cell does.
     pub(super) fn want(&self) {
         self.change(|inner| inner.is_wanted = true);
     }
 
-    /// Waits until it takes cells, or will not.
+    /// Waits until it accepts cells, or never will.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         let removed = || {
             let message = format!("context {} was removed before it was ready", self.name());
@@ -249,7 +249,7 @@ impl Context {
         self.until(|inner| inner.is_gone.then_some(())).await;
     }
 
-    /// Ends the interpreter and with it the variables.
+    /// Ends the interpreter, and the variables with it.
     pub(super) fn reset(&self) {
         self.change(|inner| {
             inner.is_reset = inner.interpreter.is_some();
@@ -258,13 +258,13 @@ impl Context {
         self.kill(StateLoss::Killed);
     }
 
-    /// Takes no cell any more, and goes with its interpreter.
+    /// Accepts no more cells, and ends with its interpreter.
     pub(super) fn retire(&self) {
         self.change(|inner| inner.is_removed = true);
         self.kill(StateLoss::Killed);
     }
 
-    /// Hands a fork to the task. Only an interpreter that does nothing else can be forked.
+    /// Hands a fork to the task. Only an idle interpreter can be forked.
     pub(super) fn order_fork(&self, order: Order) -> Result<(), Failure> {
         let wrong =
             |why: &str| Err(Failure::new(FailureKind::WrongState, format!("context {} {why}", self.name())));
@@ -284,7 +284,7 @@ impl Context {
         Ok(())
     }
 
-    /// The interpreter's session, and the cell to which its processes belong.
+    /// The interpreter's session, and the cell that owns its processes.
     pub(super) fn session(&self) -> Option<(i32, String)> {
         let inner = self.inner.borrow();
         let pid = inner.interpreter.as_ref()?.pid;
@@ -297,7 +297,7 @@ impl Context {
         let pid = alive.map(|interpreter| interpreter.pid);
         let state = match pid {
             None if inner.n_cells == 0 && inner.lost.is_none() && !inner.has_begun => ContextState::Starting,
-            // Nothing was lost: whoever asked knows.
+            // A requested reset is not a loss.
             None if inner.was_reset => ContextState::Idle,
             None => ContextState::Lost,
             Some(_) if !inner.is_ready => ContextState::Starting,
@@ -318,12 +318,12 @@ impl Context {
     }
 }
 
-/// Signals that end a program which does not care for them.
+/// Signals that end a program by default.
 fn is_an_end(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGKILL, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
-/// The whole life of a cell that never began, for one whose start was answered already.
+/// All events of a cell that never ran, if its start was already answered.
 fn never_ran(guest: &Guest, exec: &Exec) {
     if !exec.is_answered() {
         let message = "it was ended before its turn came";

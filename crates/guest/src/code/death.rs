@@ -1,4 +1,4 @@
-//! The end of an interpreter: its last words, the end of the cell that it ran, and what the next one is told.
+//! The end of an interpreter: its last output, the end of its cell, and the notice for the next one.
 
 use guest_protocol::{Failure, FailureKind, StateLoss};
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 impl Task {
-    /// The interpreter was reaped: its last words, then the end of what it ran.
+    /// The interpreter was reaped: reads its last output, then ends its cell.
     pub(super) async fn bury(&mut self) {
         if let Some(live) = self.live.as_ref().filter(|_| self.context.ends_families()) {
-            // Before its end is told: the next cell is to find the sandbox usable.
+            // Before the end is reported: the next cell must find the sandbox usable.
             processes::end_left_behind(live.interpreter.pid).await;
         }
         self.last_words().await;
@@ -50,7 +50,7 @@ impl Task {
             inner.was_reset = std::mem::take(&mut inner.is_reset);
             if inner.was_reset {
                 inner.lost = None;
-                // Whoever waits for it to be ready would wait for ever.
+                // Callers waiting for it to become ready would wait forever.
                 inner.failure = (!was_ready).then(|| reset_early(&self.context));
             } else if was_ready {
                 inner.lost = Some(sentence(self.context.name(), loss, ended));
@@ -61,7 +61,7 @@ impl Task {
         });
     }
 
-    /// What was printed while there was no cell to have it.
+    /// Output printed while no cell could take it.
     fn left_unread(&self) -> String {
         let chunks = self.outputs.iter().map(|output| output.take(OUTPUT_CHUNK_BYTES));
         let texts = chunks.filter_map(|chunk| match chunk {
@@ -71,7 +71,7 @@ impl Task {
         exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
     }
 
-    /// What the driver wrote before its end; bounded, since others may hold its channel.
+    /// What the driver wrote before its end; bounded, since other processes may hold its channel.
     async fn last_words(&mut self) {
         let mut n_bytes = 0;
         while n_bytes < MAX_LAST_WORDS_BYTES {

@@ -1,23 +1,23 @@
-//! Interpreters that keep state between cells, and the drivers that we give them.
+//! Interpreters that keep state between cells, and our drivers for them.
 
-/// How cells are written to a driver.
+/// How cells are sent to a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// `[length: u32 LE][type: u8][payload]`, after one frame with the driver's parts.
     Binary,
-    /// `number NUL code NUL`, for a shell that reads no binary. Its stderr comes as descriptor 0, and 2 goes nowhere: what
-    /// the shell says itself is for nobody.
+    /// `number NUL code NUL`, for a shell that reads no binary. Its stderr comes as descriptor 0, and 2 leads nowhere:
+    /// the shell's own messages are for nobody.
     Shell,
 }
 
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) language: &'static str,
-    /// What to look for along the PATH, best first.
+    /// Programs to look for in the PATH, best first.
     pub(crate) programs: &'static [&'static str],
-    /// The boot program among them.
+    /// Including the boot program.
     pub(crate) arguments: &'static [&'static str],
-    /// A variable of its environment that holds the boot program.
+    /// An environment variable that holds the boot program.
     pub(crate) variable: Option<(&'static str, &'static str)>,
     pub(crate) parts: &'static [(&'static str, &'static str)],
     pub(crate) framing: Framing,
@@ -25,13 +25,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// An interrupt is lost on a program that a shell is just starting, which cannot be told from one that takes its time; so
-    /// it is sent again and again until the cell has ended.
+    /// A program that a shell is just starting loses an interrupt, and cannot be told from one that takes its time; so
+    /// the interrupt is repeated until the cell has ended.
     pub(crate) fn needs_many_interrupts(&self) -> bool {
         self.framing == Framing::Shell
     }
 
-    /// A cell may put another program in the shell's place (`exec`), which closes the channel and is no fault.
+    /// A cell may replace the shell by another program (`exec`), which closes the channel without being a fault.
     pub(crate) fn can_be_replaced(&self) -> bool {
         self.framing == Framing::Shell
     }

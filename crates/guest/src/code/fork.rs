@@ -17,10 +17,10 @@ use crate::{
     processes,
 };
 
-/// The new context, with hazards that were passed over as sentences.
+/// The new context, with the ignored hazards as sentences.
 pub(super) type Forked = Result<(Rc<Context>, Vec<String>), Failure>;
 
-/// A fork that is asked for.
+/// A requested fork.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) into: String,
@@ -28,12 +28,12 @@ pub(super) struct Order {
     pub(super) answer: oneshot::Sender<Forked>,
 }
 
-/// A fork whose answer is awaited.
+/// A fork whose answer is pending.
 pub(super) struct Forking {
     order: Order,
     channel: Channel,
     outputs: Vec<Output>,
-    /// What the new interpreter's stdout must be, as `/proc` shows it.
+    /// The pipe that the new interpreter's stdout must be, as `/proc` shows it.
     stdout: String,
 }
 
@@ -50,7 +50,7 @@ impl Task {
             }
             Err(error) => {
                 let message = format!("could not ask context {} to fork: {error}", self.context.name());
-                // Whoever asked may have gone.
+                // The requester may be gone.
                 order.answer.send(Err(Failure::new(FailureKind::LimitReached, message))).ok();
             }
         }
@@ -66,7 +66,7 @@ impl Task {
         let Forking { order, channel, outputs, stdout } = forking;
         let forked = self.branch(&order.into, answer, channel, outputs, &stdout);
         order.answer.send(forked).ok();
-        // Cells that came meanwhile are looked at again.
+        // Cells that arrived meanwhile are considered again.
         self.context.change(|_| ());
     }
 
@@ -88,8 +88,8 @@ impl Task {
                 format!("context {} cannot be forked: {}", self.context.name(), exec::shown_text(&reasons));
             return Err(Failure::new(FailureKind::WrongState, message));
         }
-        // The pid is the workload's word. Only one that is our child, leads its session, has our pipe and is nothing else to
-        // us is the one.
+        // The workload supplied the pid. It is accepted only if that process is our child, leads its session, has our
+        // pipe and is not otherwise known to us.
         let is_known = self.guest.execs.has_pid(answer.pid) || self.guest.contexts.has_pid(answer.pid);
         if is_known || !processes::is_our_leader(answer.pid) || !processes::has_open(answer.pid, 1, stdout) {
             let message = format!("context {} forked into a process that is not there", self.context.name());
@@ -105,7 +105,7 @@ impl Task {
         Ok((context, answer.warnings))
     }
 
-    /// Gives a fork up that takes too long; its descriptors go, so the new process would find nobody.
+    /// Abandons a fork that takes too long; its descriptors are closed, so the new process would find nobody.
     pub(super) fn fork_is_late(&mut self, after: Duration) {
         let forking = self.live.as_mut().and_then(|live| live.forking.take());
         self.fork_is_over(forking, &format!("it did not answer within {} seconds", after.as_secs()));

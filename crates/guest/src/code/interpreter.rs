@@ -16,12 +16,12 @@ use crate::{
     processes, sys,
 };
 
-/// The process, as everyone may see it.
+/// The process, as other tasks see it.
 #[derive(Debug)]
 pub(crate) struct Interpreter {
-    /// Also the number of its session and its process group.
+    /// Also the id of its session and its process group.
     pub(crate) pid: i32,
-    /// How it ended, and how many kills for memory were counted by then.
+    /// How it ended, and the number of memory kills until then.
     pub(crate) ended: Cell<Option<(Ended, u64)>>,
     /// Why we killed it.
     killed_for: Cell<Option<StateLoss>>,
@@ -32,12 +32,12 @@ impl Interpreter {
         Self { pid, ended: Cell::new(None), killed_for: Cell::new(None) }
     }
 
-    /// Kills it with all that it started. The first reason is the one that counts.
+    /// Kills it with everything it started. Only the first reason counts.
     pub(crate) fn kill(&self, reason: StateLoss) {
         if self.ended.get().is_none() {
             self.killed_for.set(self.killed_for.get().or(Some(reason)));
             processes::kill_family(self.pid);
-            // One that was only just forked has no session of its own yet, and so no family.
+            // Right after the fork it has no session of its own yet, and so no family.
             sys::kill(self.pid, libc::SIGKILL).ok();
         }
     }
@@ -49,7 +49,7 @@ impl Interpreter {
         }
     }
 
-    /// What became of its state, once it has ended. `oom_kills`: those counted while it ran its last cell.
+    /// How its state was lost, once it has ended. `oom_kills`: those during its last cell.
     pub(crate) fn loss(&self, ended: Ended, oom_kills: u64) -> StateLoss {
         match (self.killed_for.get(), ended.signal) {
             (Some(reason), _) => reason,
@@ -68,7 +68,7 @@ pub(crate) struct Ends {
     pub(crate) outputs: Vec<Output>,
 }
 
-/// Forks a child that becomes the interpreter. The error is the answer for those who wait for it.
+/// Forks a child that becomes the interpreter. The error is the answer for the waiting requests.
 pub(crate) fn fork(guest: &Guest, context: &Context) -> Result<(Ends, Newborn), Response> {
     let driver = context.driver;
     let program = driver.programs.first().copied().unwrap_or_default();
@@ -123,7 +123,7 @@ fn request(context: &Context, program: &str) -> ExecStart {
     }
 }
 
-/// The same answer, in words of the language where its program is missing.
+/// The same answer, naming the language if its program is missing.
 pub(crate) fn explain(driver: &Driver, answer: Response) -> Response {
     match answer {
         Response::NotStarted { reason: StartFailure::NotFound, .. } => {
@@ -150,7 +150,7 @@ mod tests {
         check(None, ended(None, Some(libc::SIGSEGV)), 0, StateLoss::Crashed);
         check(None, ended(None, Some(libc::SIGKILL)), 0, StateLoss::Crashed);
         check(None, ended(None, Some(libc::SIGKILL)), 1, StateLoss::OutOfMemory);
-        // A child of it was killed for memory, and it went by itself.
+        // One of its children was killed for lack of memory, and it exited by itself.
         check(None, ended(Some(1), None), 1, StateLoss::Exited);
         check(Some(StateLoss::Garbled), ended(None, Some(libc::SIGKILL)), 1, StateLoss::Garbled);
     }

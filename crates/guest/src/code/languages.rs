@@ -1,21 +1,21 @@
-//! Which languages can run here: those whose program is found. No program is run to find out.
+//! The languages that can run here: those whose program exists. No program is run to find out.
 
 use std::{io::Read, os::unix::fs::PermissionsExt, path::Path};
 
-use guest_protocol::{LanguageFound, Response};
+use guest_protocol::{InstalledLanguage, Response};
 
 use super::{by_file::BY_FILE, drivers};
 use crate::exec;
 
-/// Packages that make JavaScript of TypeScript, and where they are when they are for everyone.
+/// Packages that compile TypeScript to JavaScript, and where global ones are installed.
 const COMPILERS: &[&str] = &["typescript", "esbuild", "sucrase", "@swc/core"];
 const NODE_MODULES: &[&str] = &["/usr/local/lib/node_modules", "/usr/lib/node_modules", "/usr/share/nodejs"];
-/// The first Node that needs none of them.
+/// The first Node version that needs none of them.
 const STRIPS_TYPES_SINCE: (u32, u32) = (22, 13);
-/// What is read of its header.
+/// How much of its header is read.
 const MAX_HEADER_BYTES: u64 = 64 * 1024;
 
-/// The first of `programs` along `path` that may be run.
+/// The first of `programs` in `path` that is executable.
 pub(crate) fn along(path: &str, programs: &[&str]) -> Option<String> {
     let is_program = |place: &String| {
         std::fs::metadata(place)
@@ -27,8 +27,8 @@ pub(crate) fn along(path: &str, programs: &[&str]) -> Option<String> {
     })
 }
 
-/// Whether Node can be expected to run TypeScript. Only Node itself knows for certain, and packages of one project are not
-/// seen: where nothing speaks for it, it is not listed, and a cell may still be tried.
+/// Whether Node can be expected to run TypeScript. Only Node itself knows for certain, and a project's own packages are
+/// not seen: without a sign of it, TypeScript is not listed, but a cell may still be tried.
 fn has_typescript(node: &str) -> bool {
     let prefix = Path::new(node).ancestors().nth(2).unwrap_or(Path::new("/"));
     let own = prefix.join("lib/node_modules");
@@ -37,7 +37,7 @@ fn has_typescript(node: &str) -> bool {
     places.into_iter().any(is_there) || strips_types(&prefix.join("include/node/node_version.h"))
 }
 
-/// Whether Node's own header tells a version that takes the types out itself.
+/// Whether Node's header names a version that strips types by itself.
 fn strips_types(header: &Path) -> bool {
     let mut text = String::new();
     let file = std::fs::File::open(header);
@@ -54,12 +54,12 @@ fn strips_types(header: &Path) -> bool {
     number("NODE_MAJOR_VERSION").zip(number("NODE_MINOR_VERSION")) >= Some(STRIPS_TYPES_SINCE)
 }
 
-/// What is said where none is found.
+/// The message if none is found.
 pub(crate) fn missing(language: &str, programs: &[&str]) -> String {
     format!("{language} is not here: no program {} along the PATH", programs.join(" or "))
 }
 
-/// Looks for all of them; blocks on files.
+/// Looks for all languages; blocks on files.
 pub(crate) fn found(path: &str) -> Response {
     let path = if path.is_empty() { exec::DEFAULT_PATH } else { path };
     let stateful = drivers::languages().map(|(language, programs)| (language, programs, true));
@@ -69,7 +69,7 @@ pub(crate) fn found(path: &str) -> Response {
         if language == drivers::TYPESCRIPT && !has_typescript(&program) {
             return None;
         }
-        Some(LanguageFound { name: language.to_owned(), program, stateful })
+        Some(InstalledLanguage { name: language.to_owned(), program, stateful })
     });
     Response::Languages { languages: found.collect() }
 }

@@ -1,8 +1,9 @@
 //! Code: cells, which are execs, and contexts, which are interpreters kept alive for them.
 //!
-//! A driver of ours runs in each interpreter and takes cells from a channel, descriptor 3 ([`channel`]). One task for each
-//! context ([`task`]) turns what comes from there and from the interpreter's pipes into events of the cell that runs.
-//! Everything in an interpreter is the workload's, its driver too: it may lie, fall silent or end, and loses only itself.
+//! Our driver runs in each interpreter and takes cells from a channel, descriptor 3 ([`channel`]). One task for each
+//! context ([`task`]) turns the data from the channel and the interpreter's pipes into events of the running cell.
+//! Everything in an interpreter belongs to the workload, its driver too: if it lies, falls silent or ends, it harms
+//! only itself.
 
 mod by_file;
 mod cell;
@@ -43,7 +44,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     known: RefCell<BTreeMap<String, Rc<Context>>>,
-    /// Code of all cells that wait.
+    /// Bytes of code of all waiting cells.
     waiting_bytes: Cell<usize>,
 }
 
@@ -95,24 +96,24 @@ impl Contexts {
         self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(bytes));
     }
 
-    /// Takes note that a child was reaped.
+    /// Records that a child was reaped.
     pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills: u64) {
         for context in self.all() {
             context.reaped(pid, ended, oom_kills);
         }
     }
 
-    /// Whether an interpreter is this process.
+    /// Whether this process is an interpreter.
     pub(crate) fn has_pid(&self, pid: i32) -> bool {
         self.known.borrow().values().any(|context| context.has_pid(pid))
     }
 
-    /// Interpreters as sessions, with the cell that each runs.
+    /// The cell that each interpreter's session runs.
     pub(crate) fn by_session(&self) -> HashMap<i32, String> {
         self.known.borrow().values().filter_map(|context| context.session()).collect()
     }
 
-    /// Kills every interpreter; cells that wait never run.
+    /// Kills every interpreter; waiting cells never run.
     pub(crate) fn kill_all(&self) {
         for context in self.all() {
             context.give_up_waiting();
@@ -128,7 +129,7 @@ impl Contexts {
     }
 }
 
-/// Makes a context; its task runs from now on.
+/// Makes a context and starts its task.
 fn make(guest: &Rc<Guest>, driver: &'static Driver, start: ContextStart) -> Result<Rc<Context>, Failure> {
     let context = Rc::new(Context::new(guest, driver, start, None));
     guest.contexts.add(&context)?;
@@ -136,7 +137,7 @@ fn make(guest: &Rc<Guest>, driver: &'static Driver, start: ContextStart) -> Resu
     Ok(context)
 }
 
-/// Starts a cell: in its context, or by file where its language has none.
+/// Starts a cell: in its context, or by file if its language has none.
 pub(crate) async fn start(
     guest: &Rc<Guest>,
     request: ExecStart,

@@ -25,7 +25,7 @@ pub(crate) async fn create(guest: &Rc<Guest>, start: ContextStart) -> Result<Res
     context.want();
     let ready = context.ready().await;
     if ready.is_err() {
-        // Nobody knows of it yet.
+        // No caller knows it yet.
         end(&context).await;
     }
     ready?;
@@ -40,12 +40,12 @@ pub(crate) fn list(guest: &Guest) -> Response {
 pub(crate) async fn reset(guest: &Guest, name: &str) -> Result<Response, Failure> {
     let context = guest.contexts.find(name)?;
     context.reset();
-    // One that cannot be killed now will be buried later.
+    // One that cannot be killed now is reaped later.
     timeout(KILLED_GONE, context.without_interpreter()).await.ok();
     Ok(told(&context, vec![]))
 }
 
-/// Ends the context with whatever runs or waits in it.
+/// Ends the context with every cell that runs or waits in it.
 pub(crate) async fn remove(guest: &Guest, name: &str) -> Result<Response, Failure> {
     let context = guest.contexts.find(name)?;
     end(&context).await;
@@ -58,7 +58,7 @@ async fn end(context: &Context) {
     timeout(KILLED_GONE, context.gone()).await.ok();
 }
 
-/// Branches a live interpreter, and waits until the new one takes cells.
+/// Branches a live interpreter, and waits until the new one accepts cells.
 pub(crate) async fn fork(guest: &Guest, name: &str, into: String, force: bool) -> Result<Response, Failure> {
     let context = guest.contexts.find(name)?;
     let refused = |kind, message: String| Err(Failure::new(kind, message));

@@ -1,5 +1,4 @@
-//! The task of one context: starts its interpreter, gives it cells one by one, and turns what comes from it into their
-//! events.
+//! The task of one context: starts its interpreter, gives it cells one by one, and turns its output into their events.
 //!
 //! ```text
 //! cell waits → begins (Closed to the one before) → output, records → `d` → State, Exited → late output → …
@@ -25,35 +24,35 @@ use crate::{
     limits::{FORKED_WITHIN, OUTPUT_CHUNK_BYTES, READY_WITHIN, SILENT_FOR},
 };
 
-/// What a cell ends with whose interpreter could not be started any more.
+/// Exit code of a cell whose interpreter could not be restarted.
 const NO_INTERPRETER: u8 = 127;
 
 pub(super) struct Task {
     pub(super) guest: Rc<Guest>,
     pub(super) context: Rc<Context>,
     pub(super) live: Option<Live>,
-    /// Those of an interpreter that has ended too: what it left behind may still print.
+    /// Including those of ended interpreters: processes they left behind may still print.
     pub(super) outputs: Vec<Output>,
-    /// The cell that ran last, to which late output belongs.
+    /// The cell that ran last, which owns late output.
     pub(super) last: Option<Rc<Exec>>,
-    /// Number of the cell that began last.
+    /// Number of the cell that started last.
     number: u64,
-    /// Follows what the running cell changes, where that was asked for.
+    /// Tracks the running cell's file changes, if requested.
     tracker: Option<Tracker>,
 }
 
-/// The interpreter that we talk to.
+/// The current interpreter.
 pub(super) struct Live {
     pub(super) interpreter: Rc<Interpreter>,
     pub(super) channel: Channel,
-    /// Until when something must have been said.
+    /// The time by which it must have sent something.
     pub(super) deadline: Option<Instant>,
     pub(super) forking: Option<Forking>,
-    /// Forks that were given up, whose answers may still come.
+    /// Abandoned forks whose answers may still come.
     pub(super) n_late_forks: u32,
 }
 
-/// What is to be done now.
+/// The next thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Start,
@@ -141,7 +140,7 @@ impl Task {
         }
     }
 
-    /// Whose events output becomes now.
+    /// The cell whose events the output becomes now.
     pub(super) fn owner(&self) -> Option<Rc<Exec>> {
         let inner = self.context.inner.borrow();
         let first = || inner.waiting.front().filter(|_| !inner.is_ready).map(|waiting| &waiting.exec);
@@ -151,7 +150,7 @@ impl Task {
     async fn news(&mut self) -> News {
         let owner = self.owner();
         let has_room = owner.as_deref().is_none_or(|owner| self.guest.execs.has_room_for_cell(owner));
-        // What is printed while there is no cell waits for the first one.
+        // Output printed while there is no cell waits for the first one.
         let reads_output = has_room && owner.is_some();
         let (first, second) = (self.outputs.first(), self.outputs.get(1));
         let live = self.live.as_ref();
@@ -170,7 +169,7 @@ impl Task {
             () = until(deadline), if deadline.is_some() => News::DeadlinePassed,
         };
         if self.outputs.len() > 1 && !matches!(news, News::Printed(_, Chunk::Closed)) {
-            // The other one first next time: a flood on one stream must not silence the other.
+            // The other one goes first next time: a flood on one stream must not silence the other.
             self.outputs.swap(0, 1);
             if let News::Printed(position, chunk) = news {
                 return News::Printed(1 - position, chunk);
@@ -209,7 +208,7 @@ impl Task {
         }
     }
 
-    /// Tells everyone who waits for the interpreter. A context that never had one goes.
+    /// Answers everyone who waits for the interpreter. A context that never had one is removed.
     fn could_not_start(&mut self, answer: Response) {
         let answer = interpreter::explain(self.context.driver, answer);
         let (reason, message) = match &answer {
@@ -238,7 +237,7 @@ impl Task {
     }
 
     async fn begin(&mut self) {
-        // Waits for the clock at most, and before the cell is taken from the queue.
+        // Waits for the clock at most, before the cell is taken from the queue.
         self.tracker = match self.tracked_directory() {
             Some(directory) => Some(Tracker::begin(&directory).await),
             None => None,
@@ -272,18 +271,18 @@ impl Task {
         }
     }
 
-    /// Where the next cell will run, if it is to tell what files it changes.
+    /// The directory in which the next cell will run, if its file changes are tracked.
     fn tracked_directory(&self) -> Option<String> {
         let inner = self.context.inner.borrow();
         inner.waiting.front()?.exec.cell.as_ref().filter(|cell| cell.tracks_files)?;
-        // A cell before it may have gone elsewhere.
+        // An earlier cell may have changed the directory.
         let pid = self.live.as_ref()?.interpreter.pid;
         let now = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
         let now = now.and_then(|path| path.into_os_string().into_string().ok());
         Some(now.unwrap_or_else(|| self.context.start.cwd.clone()))
     }
 
-    /// Output of the last cell that is there already. Where there is no room for it, it becomes the next one's.
+    /// Takes the last cell's output that has already arrived. If there is no room, the next cell gets it.
     fn take_late_output(&self) {
         let Some(last) = &self.last else { return };
         for output in &self.outputs {
@@ -315,14 +314,14 @@ impl Task {
         }
     }
 
-    /// Takes what the driver said, after what was printed before it.
+    /// Handles the driver's data, after the output printed before it.
     pub(super) async fn listen(&mut self, bytes: &[u8]) {
         if let Some(owner) = self.owner() {
             exec::drain(&self.guest, &owner, &mut self.outputs).await;
         }
         let mut rest = bytes;
         loop {
-            // One that talked nonsense is not obeyed in what it says next either.
+            // After a protocol error the driver's further data is ignored.
             let Some(live) = self.live.as_mut().filter(|live| !live.channel.is_deaf) else { return };
             let mut rich = Vec::new();
             let word = live.channel.lines.next(&mut rest, &mut rich);
@@ -335,7 +334,7 @@ impl Task {
         }
     }
 
-    /// Records that come while no cell runs are nobody's: a cell's last record is its state.
+    /// Records that come while no cell runs are dropped: a cell's last record is its state.
     fn pass_on(&self, rich: Vec<u8>) {
         let running = self.context.inner.borrow().running.clone();
         if let Some(running) = running.filter(|_| !rich.is_empty()) {
@@ -355,7 +354,7 @@ impl Task {
                 live.deadline = None;
                 self.context.change(|inner| inner.is_ready = true);
             }
-            // Nobody has run a cell that was not even read.
+            // A cell that was not even read cannot have run.
             (Word::Done { cell, code }, Some(running))
                 if cell == self.number && !live.channel.has_unwritten() =>
             {
@@ -372,7 +371,7 @@ impl Task {
         }
     }
 
-    /// What files the running cell changed, before its end.
+    /// Reports the files that the running cell changed, before its end.
     pub(super) async fn tell_files(&mut self) {
         let tracker = self.tracker.take();
         let running = self.context.inner.borrow().running.clone();

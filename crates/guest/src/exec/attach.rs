@@ -18,8 +18,8 @@ const MAX_BATCH: usize = 32;
 /// Number and code in front of an event's bytes, with the frame's header.
 const EVENT_HEAD_BYTES: usize = HEADER_BYTES + 9;
 
-/// Serves an attach until the connection ends, the exec is forgotten or another attach takes over. `Ok(Err)` is a refusal
-/// after which the connection can go on.
+/// Serves an attach until the connection ends, the exec is forgotten or another attach takes over. `Ok(Err)` is a
+/// refusal after which the connection can go on.
 pub(crate) async fn attach(
     guest: &Rc<Guest>,
     reader: &mut FrameReader<'_>,
@@ -77,7 +77,7 @@ async fn take_acks(guest: &Guest, exec: &Exec, reader: &mut FrameReader<'_>) -> 
     Ok(())
 }
 
-/// Sends events as they come; never ends by itself. What is acknowledged while it waits to be sent is skipped.
+/// Sends events as they come; never returns by itself. Events acknowledged before they are sent are skipped.
 async fn send_events(exec: &Exec, writer: FrameWriter<'_>, mut next: u64) -> wire::Result<()> {
     let mut batch: Vec<([u8; EVENT_HEAD_BYTES], Bytes)> = Vec::new();
     loop {
@@ -102,7 +102,7 @@ async fn send_events(exec: &Exec, writer: FrameWriter<'_>, mut next: u64) -> wir
     }
 }
 
-/// An event's frame in two pieces, so that output is written from where it lies.
+/// An event's frame in two pieces, so that output is written without copying it.
 fn encode(event: &ExecEvent, number: u64) -> wire::Result<([u8; EVENT_HEAD_BYTES], Bytes)> {
     let (code, payload) = match event {
         ExecEvent::Stdout(bytes) => (2, bytes.clone()),

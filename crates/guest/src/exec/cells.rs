@@ -1,4 +1,4 @@
-//! What cells need of execs: the same ids, windows and events, without a process of their own.
+//! The parts of execs that cells use: the same ids, windows and events, without a process of their own.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ impl Exec {
         Self { cell: Some(cell), ..Self::new(id) }
     }
 
-    /// The answer to its start, as soon as there is one.
+    /// Waits for the answer to its start.
     pub(crate) async fn answer(&self) -> Response {
         self.until(|inner| inner.answer.clone()).await
     }
@@ -30,7 +30,7 @@ impl Exec {
         self.is_ended()
     }
 
-    /// Wakes everyone who waits for something of it.
+    /// Wakes every task that waits for this exec.
     pub(crate) fn nudge(&self) {
         self.changed.notify_waiters();
     }
@@ -39,7 +39,7 @@ impl Exec {
         self.oom_kills_before.get()
     }
 
-    /// Waits for the end that its report tells.
+    /// Waits until it has ended.
     pub(crate) async fn end(&self) {
         self.until(|inner| inner.ended.map(drop)).await;
     }
@@ -50,13 +50,13 @@ impl Execs {
         self.known.borrow_mut().insert(exec.id.clone(), Rc::clone(exec));
     }
 
-    /// Remembers that a start failed, and answers so.
+    /// Stores the answer of a failed start, and returns it.
     pub(crate) fn refused(&self, id: &str, answer: Response) -> Response {
         self.remember_failure(id, answer.clone());
         answer
     }
 
-    /// The exec did not start after all.
+    /// Records that the exec did not start after all.
     pub(crate) fn refuse(&self, exec: &Exec, answer: Response) {
         self.known.borrow_mut().remove(&exec.id);
         self.remember_failure(&exec.id, answer.clone());
@@ -84,7 +84,7 @@ impl Execs {
         self.push(exec, event);
     }
 
-    /// From now on kills for memory count as this exec's.
+    /// From now on memory kills count as this exec's.
     pub(crate) fn has_begun(&self, guest: &Guest, exec: &Exec) {
         exec.oom_kills_before.set(guest.oom_kills());
     }
@@ -99,14 +99,14 @@ impl Execs {
         self.push(exec, ExecEvent::Exited(exec.report()));
     }
 
-    /// Nothing belongs to this exec any more.
+    /// No process belongs to this exec any more.
     pub(crate) fn close(&self, exec: &Exec) {
         exec.change(|inner| inner.is_closed = true);
         self.push(exec, ExecEvent::Closed);
     }
 
-    /// Room for a cell's events. One that was interrupted gets a little more, so that an interpreter which reacts is heard
-    /// even while its host takes nothing.
+    /// Room for a cell's events. An interrupted cell gets a little more, so that its interpreter is heard even while
+    /// the host takes nothing.
     pub(crate) fn has_room_for_cell(&self, exec: &Exec) -> bool {
         let is_interrupted = exec.cell.as_ref().is_some_and(CellPart::is_interrupted);
         let bytes = exec.inner.borrow().window.bytes();

@@ -46,10 +46,10 @@ use crate::{
     processes, sys,
 };
 
-/// Text of the workload's that stands in a message at most.
+/// Longest workload text in a message.
 const MAX_SHOWN_CHARS: usize = 4096;
 
-/// How a process ended, as `wait` tells.
+/// How a process ended, as `wait` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) code: Option<u8>,
@@ -69,11 +69,11 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) id: String,
-    /// Its first process; also the number of its session and its process group. A cell has none of its own.
+    /// Its first process; also the id of its session and its process group. A cell has none of its own.
     pid: Option<i32>,
-    /// Present for a cell: the rest of what it is.
+    /// Present for a cell.
     pub(crate) cell: Option<CellPart>,
-    /// Wakes everyone who waits for something of this exec: news, room, its end, another attach.
+    /// Wakes every task that waits for this exec: for events, room, its end, another attach.
     changed: Notify,
     inner: RefCell<Inner>,
     stdin: tokio::sync::Mutex<Stdin>,
@@ -91,7 +91,7 @@ struct Inner {
     is_closed: bool,
     causes: Vec<Cause>,
     oom_kills: u64,
-    /// Grows with each attach; the one who holds the current number is served.
+    /// Grows with each attach; the connection with the current number is served.
     attach: u64,
     is_attached: bool,
 }
@@ -110,10 +110,10 @@ impl Exec {
         }
     }
 
-    /// Waits until `check` finds what it looks for.
+    /// Waits until `check` returns a value.
     async fn until<T>(&self, mut check: impl FnMut(&Inner) -> Option<T>) -> T {
         loop {
-            // Made before the check: a change between the two is not missed.
+            // Created before the check, so that a change between the two is not missed.
             let changed = self.changed.notified();
             if let Some(found) = check(&self.inner.borrow()) {
                 return found;
@@ -136,14 +136,14 @@ impl Exec {
         self.pid == Some(pid) && !self.is_ended()
     }
 
-    /// The number of the first process, while it still stands for this exec's group and session. The kernel gives a number to
-    /// another process only when no process, group or session has it; so a process of this number after the end of ours is
-    /// a stranger, and everything of ours is gone.
+    /// The first process's number, while it still identifies this exec's group and session. The kernel reuses a number
+    /// only when no process, group or session has it; so after our process ended, a process with this number is a
+    /// stranger, and nothing of ours is left.
     fn owned_number(&self) -> Option<i32> {
         self.pid.filter(|pid| !self.is_ended() || sys::kill(*pid, 0).is_err())
     }
 
-    /// Remembers why the guest kills it, for the report. Too late for one that has ended already.
+    /// Records why the guest kills it, for the report. Has no effect on one that has already ended.
     pub(crate) fn blame(&self, cause: Cause) {
         let mut inner = self.inner.borrow_mut();
         if inner.ended.is_none() && !inner.causes.contains(&cause) {
@@ -164,7 +164,7 @@ impl Exec {
         }
     }
 
-    /// SIGKILL to the group, and to whoever left the group but not the session or the family.
+    /// Sends SIGKILL to the group, and to processes that left the group but not the session or the family.
     fn kill_family(&self) {
         if let Some(pid) = self.owned_number() {
             processes::kill_family(pid);
@@ -206,7 +206,7 @@ impl Execs {
     }
 
     pub(crate) fn list(&self) -> Response {
-        // Those between fork and exec too: they will run, so whoever takes over must know of them.
+        // Execs between fork and exec are included: they will run, so a host that takes over must know them.
         let execs = self.known.borrow().values().map(|exec| exec.summary()).collect();
         Response::Execs { execs }
     }
@@ -217,7 +217,7 @@ impl Execs {
         known.values().filter_map(|exec| Some((exec.owned_number()?, exec.id.clone()))).collect()
     }
 
-    /// Takes note that a child was reaped; most orphans are nobody's.
+    /// Records that a child was reaped; most orphans belong to no exec.
     pub(crate) fn reaped(&self, pid: i32, ended: Ended, oom_kills_now: u64) {
         for exec in self.known.borrow().values().filter(|exec| exec.is_process(pid)) {
             exec.change(|inner| {
@@ -227,7 +227,7 @@ impl Execs {
         }
     }
 
-    /// Whether the first process of an exec is this one.
+    /// Whether this process is the first one of an exec.
     pub(crate) fn has_pid(&self, pid: i32) -> bool {
         self.known.borrow().values().any(|exec| exec.is_process(pid))
     }
@@ -249,7 +249,7 @@ impl Execs {
         let over = || Failure::new(FailureKind::WrongState, format!("exec {id} has ended"));
         let Some(pid) = exec.owned_number() else { return Err(over()) };
         let target = match scope {
-            // After the reaping the number may belong to someone else.
+            // After the reaping, the number may belong to another process.
             SignalScope::Process if exec.is_ended() => return Err(over()),
             // Before its exec it is alone, and may not have made its group yet.
             _ if exec.inner.borrow().answer.is_none() => pid,
@@ -263,7 +263,7 @@ impl Execs {
         Ok(Response::Done)
     }
 
-    /// Whoever kills what we do not know has lost the answer to its start, which may still be on its way to us.
+    /// A host that kills an unknown exec has lost the answer to its start, and the start may still be on its way to us.
     fn never_start(&self, id: &str, signal: i32) {
         let is_kill = signal == libc::SIGKILL && id.len() <= MAX_EXEC_ID_BYTES;
         if is_kill && self.remembered_failure(id).is_none() {
@@ -287,7 +287,7 @@ impl Execs {
         Ok(Response::Done)
     }
 
-    /// Kills every exec's session and remembers why. As pid 1 the caller also kills everyone else.
+    /// Kills every exec's session and records why. As pid 1 the caller also kills everything else.
     pub(crate) fn kill_all(&self, cause: Cause) {
         let execs: Vec<_> = self.known.borrow().values().cloned().collect();
         for exec in execs {
@@ -296,7 +296,7 @@ impl Execs {
         }
     }
 
-    /// Tells every running exec's report why it is about to end, and signals the groups.
+    /// Records why every running exec is about to end, and signals the groups.
     pub(crate) fn terminate_all(&self, signals: &[i32]) {
         for exec in self.known.borrow().values() {
             exec.blame(Cause::Shutdown);
@@ -307,7 +307,7 @@ impl Execs {
         }
     }
 
-    /// Waits until every host that listens has taken its last event.
+    /// Waits until every listening host has taken its last event.
     pub(crate) async fn last_events_taken(&self) {
         let execs: Vec<_> = self.known.borrow().values().cloned().collect();
         for exec in execs {
@@ -323,14 +323,14 @@ impl Execs {
 
     fn push(&self, exec: &Exec, event: ExecEvent) {
         if exec.inner.borrow().is_closed && event != ExecEvent::Closed {
-            // Output of a cell that was given up while it was on its way.
+            // Output of a cell that was abandoned while the output was on its way.
             return;
         }
         let cost = exec.change(|inner| inner.window.push(event));
         self.held.set(self.held.get() + cost);
     }
 
-    /// Frees what the host has; forgets the exec when that was its last event.
+    /// Frees the events that the host has; forgets the exec if that was its last one.
     fn ack(&self, exec: &Exec, number: u64) {
         let was_full = self.held.get() >= TOTAL_WINDOW_BYTES;
         let freed = exec.change(|inner| inner.window.ack(number));
@@ -363,12 +363,12 @@ impl Execs {
     }
 }
 
-/// An id as it may stand in a message.
+/// An id as it may appear in a message.
 pub(crate) fn shown(id: &str) -> String {
     id.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
-/// Text of the workload's as it may stand in a message.
+/// Workload text as it may appear in a message.
 pub(crate) fn shown_text(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -14,8 +14,8 @@ use crate::{
     limits::OUTPUT_CHUNK_BYTES,
 };
 
-/// What may still come out of a terminal after its first process ended: more than the kernel's buffers hold. It ends the
-/// draining when a process that was left behind never stops writing.
+/// Most bytes read from a terminal after its first process ended: more than the kernel's buffers hold. It ends the
+/// draining if a process that was left behind never stops writing.
 const TERMINAL_DRAIN_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) enum Chunk {
     Bytes(Bytes),
-    /// Nothing now.
+    /// Nothing available now.
     Empty,
-    /// Nobody can write any more.
+    /// No writer is left.
     Closed,
 }
 
@@ -46,7 +46,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Gives the buffer back that all reads share; the next read makes another.
+/// Frees the buffer that all reads share; the next read makes another.
 pub(crate) fn drop_scratch() {
     SCRATCH.with_borrow_mut(|scratch| *scratch = Vec::new());
 }
@@ -60,7 +60,7 @@ impl Output {
         Self { fd, stream: Stream::Stdout, is_terminal: true }
     }
 
-    /// Waits for the next bytes or the end. Safe to cancel: a read and its result are one step.
+    /// Waits for the next bytes or the end. Safe to cancel: reading and returning the bytes are one step.
     pub(crate) async fn next(&self) -> Chunk {
         loop {
             let Ok(mut ready) = self.fd.readable().await else { return Chunk::Closed };
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// What is there now, at most `limit`.
+    /// The bytes available now, at most `limit`.
     pub(crate) fn take(&self, limit: usize) -> Chunk {
         read_chunk(&self.fd, limit)
     }
@@ -103,14 +103,14 @@ pub(crate) fn read_chunk(fd: &AsyncFd<OwnedFd>, limit: usize) -> Chunk {
                 Ok(n) => Chunk::Bytes(Bytes::copy_from_slice(&scratch[..n])),
                 Err(Errno::AGAIN) => Chunk::Empty,
                 Err(Errno::INTR) => continue,
-                // A terminal answers EIO when its last process has gone; nothing else can be expected of the others.
+                // A terminal answers EIO after its last process ended; other outputs have no reason to fail.
                 Err(_) => Chunk::Closed,
             };
         }
     })
 }
 
-/// Runs until all write ends are gone and the first process was reaped; then queues `Closed`.
+/// Runs until all write ends are closed and the first process was reaped; then queues `Closed`.
 pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>, mut tracker: Option<Tracker>) {
     let mut has_exited = false;
     while !has_exited || !outputs.is_empty() {
@@ -134,7 +134,7 @@ pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>, m
         if let Some(position) = closed {
             outputs.remove(position);
         } else if outputs.len() > 1 {
-            // The other one first next time: a flood on one stream must not silence the other.
+            // The other one goes first next time: a flood on one stream must not silence the other.
             outputs.swap(0, 1);
         }
     }
@@ -142,7 +142,7 @@ pub(crate) async fn pump(guest: &Guest, exec: &Exec, mut outputs: Vec<Output>, m
     guest.execs.push(exec, ExecEvent::Closed);
 }
 
-/// Tells what files it changed, where that was asked for.
+/// Reports the files it changed, if requested.
 pub(crate) async fn tell_files(guest: &Guest, exec: &Exec, tracker: Option<Tracker>) {
     match tracker {
         Some(tracker) if !guest.is_stopping.get() => {
@@ -162,7 +162,7 @@ async fn next_of(output: Option<&Output>) -> Chunk {
     }
 }
 
-/// Queues what came; returns the position when it was the end.
+/// Queues a chunk; returns the position of the output if it ended.
 fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, position: usize) -> Option<usize> {
     match (output, chunk) {
         (Some(output), Chunk::Bytes(bytes)) => guest.execs.push(exec, output.event(bytes)),
@@ -174,7 +174,7 @@ fn take(guest: &Guest, exec: &Exec, output: Option<&Output>, chunk: Chunk, posit
 
 pub(crate) async fn room(guest: &Guest, exec: &Exec) {
     loop {
-        // Room can come from other execs too; whoever frees it wakes everyone.
+        // Room may come from other execs too; freeing it wakes every exec.
         let changed = exec.changed.notified();
         if guest.execs.has_room_for_cell(exec) {
             return;
@@ -183,7 +183,7 @@ pub(crate) async fn room(guest: &Guest, exec: &Exec) {
     }
 }
 
-/// Queues what was written before the first process ended, waiting for room as needed. Bounded: what others write
+/// Queues everything written before the first process ended, waiting for room as needed. Bounded: whatever others write
 /// meanwhile comes after `Exited`.
 pub(crate) async fn drain(guest: &Guest, exec: &Exec, outputs: &mut Vec<Output>) {
     let mut position = 0;

@@ -1,4 +1,4 @@
-//! From a request to what a child needs: all checks that can be made before a fork.
+//! From a request to a child's plan: all checks that can be made before a fork.
 
 use std::{collections::BTreeMap, ffi::CString};
 
@@ -7,10 +7,10 @@ use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure};
 use super::{rlimits, shown, user, user::User};
 use crate::limits::MAX_EXEC_ID_BYTES;
 
-/// Where programs are looked for when the exec's environment has no `PATH`.
+/// Where programs are looked up if the exec's environment has no `PATH`.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A request that may be tried.
+/// A request that passed the checks.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) programs: Vec<CString>,
@@ -21,7 +21,7 @@ pub(crate) struct Command {
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
 }
 
-/// Why a request is not tried.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The request itself is wrong.
@@ -99,7 +99,7 @@ fn variable(name: &str, value: &str) -> Result<CString, Failure> {
     c_string(&format!("{name}={value}"), &format!("the variable {}", shown(name)))
 }
 
-/// The places where `program` may be, as `execvp` would look.
+/// The paths where `program` may be, in `execvp`'s order.
 pub(crate) fn candidates(program: &str, path: &str) -> Result<Vec<CString>, Failure> {
     let what = "the program";
     if program.contains('/') {

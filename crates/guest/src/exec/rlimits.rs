@@ -25,7 +25,7 @@ pub(crate) fn name(number: u32) -> &'static str {
     NAMES.iter().find(|(_, known)| *known == number).map_or("limit", |(name, _)| name)
 }
 
-/// The defaults with what the exec asked for in their place.
+/// The defaults, overridden by the exec's own limits.
 pub(crate) fn decide(
     defaults: &[(u32, u64, u64)],
     asked: &[Rlimit],

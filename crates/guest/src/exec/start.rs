@@ -31,7 +31,7 @@ use crate::{
     sys::{self, ChildFailure, ChildPlan, Stage},
 };
 
-/// Starts a command or a cell, or answers as the first time when the id is known.
+/// Starts a command or a cell; a known id gets its first answer again.
 pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<Response, Failure> {
     match request.cell.take() {
         Some(cell) => match early_answer(guest, &request.id).await? {
@@ -42,7 +42,7 @@ pub(crate) async fn start(guest: &Rc<Guest>, mut request: ExecStart) -> Result<R
     }
 }
 
-/// The answer to an id that is known, or why nothing is started now.
+/// The answer for a known id, or the reason why nothing can start now.
 async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failure> {
     if let Ok(exec) = guest.execs.find(id) {
         return Ok(Some(exec.until(|inner| inner.answer.clone()).await));
@@ -61,7 +61,7 @@ async fn early_answer(guest: &Guest, id: &str) -> Result<Option<Response>, Failu
 }
 
 pub(crate) async fn start_command(guest: &Rc<Guest>, request: ExecStart) -> Result<Response, Failure> {
-    // Before the look for a known id: nothing may wait between that and the fork.
+    // Before the lookup of the id: nothing may wait between that and the fork.
     let tracker = match request.track_files {
         true => Some(Tracker::begin(&request.cwd).await),
         false => None,
@@ -93,7 +93,7 @@ struct Ends {
     child_stderr: OwnedFd,
 }
 
-/// Makes the child and registers the exec, without waiting. What follows does not depend on the host's connection.
+/// Makes the child and registers the exec, without waiting. The rest does not depend on the host's connection.
 fn fork(
     guest: &Rc<Guest>,
     request: &ExecStart,
@@ -125,10 +125,10 @@ fn fork(
 pub(crate) struct Newborn {
     pub(crate) pid: i32,
     report: AsyncFd<OwnedFd>,
-    told: Told,
+    request: RequestSummary,
 }
 
-/// Makes a child of the workload. `request` says what was asked, for messages.
+/// Makes a child of the workload. `request` describes it, for messages.
 pub(crate) fn spawn(
     guest: &Guest,
     request: &ExecStart,
@@ -157,34 +157,34 @@ pub(crate) fn spawn(
     };
     let pid = sys::spawn(&plan)?;
     guest.has_children.set(true);
-    let told = Told {
+    let request = RequestSummary {
         program: request.command.first().cloned().unwrap_or_default(),
         cwd: request.cwd.clone(),
         user: request.user.clone(),
         rlimits: plan.rlimits,
     };
-    Ok(Newborn { pid, report, told })
+    Ok(Newborn { pid, report, request })
 }
 
 impl Newborn {
     /// Waits for the child's exec. The error is the answer for the host.
     pub(crate) async fn has_begun(self) -> Result<(), Response> {
         match read_report(&self.report).await {
-            Some(failure) => Err(explain(failure, &self.told)),
+            Some(failure) => Err(explain(failure, &self.request)),
             None => Ok(()),
         }
     }
 }
 
-/// What was asked, for messages.
-struct Told {
+/// The request's parts that messages name.
+struct RequestSummary {
     program: String,
     cwd: String,
     user: String,
     rlimits: Vec<(u32, u64, u64)>,
 }
 
-/// Waits for the child's exec, then pumps its output until nobody writes any more.
+/// Waits for the child's exec, then pumps its output until no writer is left.
 async fn finish(
     guest: Rc<Guest>,
     exec: Rc<Exec>,
@@ -204,8 +204,8 @@ async fn finish(
     pump(&guest, &exec, outputs, tracker).await;
 }
 
-/// The child's failure; `None` when the pipe closed without a word, that is by a successful exec (or by the child's death,
-/// which its exit tells).
+/// The child's failure; `None` if the pipe closed without one: after a successful exec, or when the child died, which
+/// its exit status shows.
 async fn read_report(report: &AsyncFd<OwnedFd>) -> Option<ChildFailure> {
     let mut bytes = [0; sys::REPORT_BYTES];
     loop {
@@ -227,7 +227,7 @@ async fn limit_time(exec: Rc<Exec>, timeout: Duration) {
     }
 }
 
-/// The reason for an error number that any step may give.
+/// The reason for an error number that any step may return.
 pub(crate) fn reason_of(errno: Option<i32>) -> StartFailure {
     match errno {
         Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG) => {
@@ -237,27 +237,28 @@ pub(crate) fn reason_of(errno: Option<i32>) -> StartFailure {
     }
 }
 
-/// Turns a child's failure into the answer that the host gets.
-fn explain(failure: ChildFailure, told: &Told) -> Response {
+/// Turns a child's failure into the answer for the host.
+fn explain(failure: ChildFailure, request: &RequestSummary) -> Response {
     let ChildFailure { stage, errno } = failure;
     let error = io::Error::from_raw_os_error(errno);
-    let program = shown(&told.program);
+    let program = shown(&request.program);
     match stage {
         Stage::Directory => {
-            let message = format!("could not enter the working directory {}: {error}", shown(&told.cwd));
+            let message = format!("could not enter the working directory {}: {error}", shown(&request.cwd));
             not_started(StartFailure::BadWorkingDirectory, message)
         }
         Stage::Groups | Stage::Gid | Stage::Uid => {
-            let message = format!("could not become the user {}: {error}", shown(&told.user));
+            let message = format!("could not become the user {}: {error}", shown(&request.user));
             not_started(StartFailure::BadUser, message)
         }
         Stage::Rlimit(position) => {
-            let (number, soft, hard) = told.rlimits.get(usize::from(position)).copied().unwrap_or_default();
+            let (number, soft, hard) =
+                request.rlimits.get(usize::from(position)).copied().unwrap_or_default();
             let name = rlimits::name(number);
             let message = format!("could not set the limit {name} to {soft} (hard {hard}): {error}");
             not_started(StartFailure::LimitReached, message)
         }
-        Stage::Exec => explain_exec(errno, &error, &program, told),
+        Stage::Exec => explain_exec(errno, &error, &program, request),
         Stage::Session | Stage::Cgroup | Stage::Stdio | Stage::Terminal => {
             let message = format!("could not prepare a process for {program} ({stage:?}): {error}");
             not_started(reason_of(Some(errno)), message)
@@ -265,12 +266,13 @@ fn explain(failure: ChildFailure, told: &Told) -> Response {
     }
 }
 
-fn explain_exec(errno: i32, error: &io::Error, program: &str, told: &Told) -> Response {
+fn explain_exec(errno: i32, error: &io::Error, program: &str, request: &RequestSummary) -> Response {
     match errno {
         libc::ENOENT | libc::ENOTDIR => {
-            let path = std::path::Path::new(&told.cwd).join(&told.program);
-            // The kernel answers the same when the file is there and the loader or interpreter that it names is not.
-            if told.program.contains('/') && path.is_file() {
+            let path = std::path::Path::new(&request.cwd).join(&request.program);
+            // The kernel returns the same error if the file exists but the loader or interpreter that it names does
+            // not.
+            if request.program.contains('/') && path.is_file() {
                 let message = format!("{program} names a loader or interpreter that is not there");
                 return not_started(StartFailure::NotExecutable, message);
             }
@@ -340,7 +342,7 @@ pub(crate) fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     sys::watched(fd)
 }
 
-/// `/dev/null`, or a pipe that nobody writes to where it is missing or something else.
+/// `/dev/null`, or a pipe without a writer if that is missing or something else.
 pub(crate) fn empty_stdin() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())
@@ -352,7 +354,7 @@ pub(crate) fn empty_stdin() -> Result<OwnedFd, Errno> {
     Ok(theirs)
 }
 
-/// Where nobody reads: `/dev/null`, or a pipe without a reader where it is missing or something else.
+/// A sink: `/dev/null`, or a pipe without a reader if that is missing or something else.
 pub(crate) fn nowhere() -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty())

@@ -18,7 +18,7 @@ pub(crate) struct Stdin {
     in_line: bool,
 }
 
-/// Why bytes could not be handed over.
+/// Why bytes could not be delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     /// It was never open, was closed, or the process closed it.
@@ -100,7 +100,7 @@ pub(crate) async fn feed_stdin(
         Ok(exec) => exec,
         Err(failure) => return Ok(Err((failure, BodyLeft::Yes))),
     };
-    // One writer at a time; the others wait their turn, or until their host leaves.
+    // One writer at a time; the others wait their turn, or until their host disconnects.
     let mut stdin = tokio::select! {
         stdin = exec.stdin.lock() => stdin,
         () = reader.gone() => return Err(wire::ConnectionError::Gone),
@@ -126,7 +126,7 @@ pub(crate) async fn feed_stdin(
     Ok(Ok(Response::Written { bytes: written }))
 }
 
-/// Whether a failed request's body must still be read away.
+/// Whether the rest of a failed request's body must still be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyLeft {
     Yes,

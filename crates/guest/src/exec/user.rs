@@ -1,6 +1,6 @@
-//! Who an exec runs as: `name`, `uid`, `name:group` or `uid:gid`, looked up in the sandbox's own files.
+//! The user of an exec: `name`, `uid`, `name:group` or `uid:gid`, looked up in the sandbox's own files.
 //!
-//! Read by hand, not by NSS: the static guest has none, and a workload must not bring code into its pid 1.
+//! Parsed here, not by NSS: the static guest has none, and a workload must not load code into its pid 1.
 
 use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
 
@@ -13,7 +13,7 @@ const GROUP: &str = "/etc/group";
 pub(crate) struct User {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// All groups, the first one included.
+    /// All groups, including the primary one.
     pub(crate) groups: Vec<u32>,
 }
 
@@ -61,7 +61,7 @@ fn lookup(
     Ok(User { uid, gid: first_gid, groups })
 }
 
-/// The home directory of a user; the root where nothing says.
+/// The home directory of a user; `/` if unknown.
 pub(crate) fn home(uid: u32) -> String {
     home_in(&read_bounded(PASSWD), uid)
 }
@@ -108,14 +108,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The text of a regular file; empty when it is missing or odd. A workload may have put a FIFO there: never wait.
+/// The text of a regular file; empty if it is missing or odd. Never blocks: a workload may have put a FIFO there.
 fn read_bounded(path: &str) -> String {
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
     if let Ok(file) = file
         && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {
-        // What was read before an error is still worth a look.
+        // The part read before an error is still useful.
         file.take(MAX_USER_FILE_BYTES).read_to_end(&mut bytes).ok();
     }
     String::from_utf8_lossy(&bytes).into_owned()

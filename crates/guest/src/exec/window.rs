@@ -23,7 +23,7 @@ fn cost(event: &ExecEvent) -> usize {
 }
 
 impl Window {
-    /// Appends an event and returns what it costs.
+    /// Appends an event and returns its cost.
     pub(crate) fn push(&mut self, event: ExecEvent) -> usize {
         let cost = cost(&event);
         self.bytes += cost;
@@ -31,7 +31,7 @@ impl Window {
         cost
     }
 
-    /// Forgets everything up to `number` and returns the cost of it. Numbers that never were are taken as the last one.
+    /// Forgets everything up to `number` and returns its cost. Numbers beyond the last event count as the last one.
     pub(crate) fn ack(&mut self, number: u64) -> usize {
         let mut freed = 0;
         while self.acked < number
@@ -42,7 +42,7 @@ impl Window {
         }
         self.bytes -= freed;
         if self.events.is_empty() {
-            // A quiet exec owns no memory for output.
+            // An idle exec holds no memory for output.
             self.events = VecDeque::new();
         }
         freed

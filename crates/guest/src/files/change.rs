@@ -9,15 +9,16 @@ use rustix::{
 };
 
 use super::{
-    Answer, Cancel, absolute, failure, named,
-    place::{Place, kind_of, make_directories, open_directory, split},
+    Answer, Cancel, absolute,
+    entry::{EntryAt, kind_of, make_directories, open_directory, split},
+    failure, named,
     walk::{Flow, Trouble, Visit, read_names, walk},
     wrong_state,
 };
 
 /// Names taken from a directory at once while it is emptied.
 const REMOVE_BATCH: usize = 4096;
-/// Rounds in which a directory that someone keeps filling is emptied again.
+/// How often a directory is emptied again while a process keeps filling it.
 const REMOVE_ROUNDS: usize = 64;
 
 pub(super) fn mode_of(mode: u32) -> Answer<Mode> {
@@ -41,7 +42,7 @@ pub(crate) fn mkdir(path: &str, parents: bool, mode: Option<u32>) -> Answer {
         rustix::fs::mkdir(&path, usual).map_err(|error| failure(named("make", &path), error))?;
     }
     if let Some(mode) = wanted {
-        // By descriptor and without following: what we just made may have been swapped.
+        // By descriptor and without following links: the new directory may have been swapped already.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::open(&path, flags, Mode::empty())
             .and_then(|directory| rustix::fs::fchmod(directory, mode))
@@ -53,14 +54,14 @@ pub(crate) fn mkdir(path: &str, parents: bool, mode: Option<u32>) -> Answer {
 pub(crate) fn remove(path: &str, recursive: bool, cancel: &Cancel) -> Answer {
     let path = absolute(path)?;
     let failed = |error: Errno| failure(named("remove", &path), error);
-    let place = Place::of(&path)?;
-    let stat = place.stat().map_err(failed)?;
+    let entry = EntryAt::of(&path)?;
+    let stat = entry.stat().map_err(failed)?;
     if kind_of(&stat) != FileType::Directory {
-        rustix::fs::unlinkat(&place.directory, &place.name, AtFlags::empty()).map_err(failed)?;
+        rustix::fs::unlinkat(&entry.directory, &entry.name, AtFlags::empty()).map_err(failed)?;
         return Ok(Response::Done);
     }
     for _ in 0..REMOVE_ROUNDS {
-        match rustix::fs::unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR) {
+        match rustix::fs::unlinkat(&entry.directory, &entry.name, AtFlags::REMOVEDIR) {
             Ok(()) => return Ok(Response::Done),
             Err(Errno::NOENT) if recursive => return Ok(Response::Done),
             Err(Errno::NOTEMPTY | Errno::EXIST) if recursive => {}
@@ -68,15 +69,15 @@ pub(crate) fn remove(path: &str, recursive: bool, cancel: &Cancel) -> Answer {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory =
-            rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()).map_err(failed)?;
+            rustix::fs::openat(&entry.directory, &entry.name, flags, Mode::empty()).map_err(failed)?;
         empty(directory, &path, cancel)?;
     }
     Err(wrong_state(format!("{} fills up as fast as it is emptied", path.display())))
 }
 
-/// Removes everything in a directory, whatever its size, as far as it is there now.
+/// Removes everything in a directory now, whatever its size.
 fn empty(directory: std::os::fd::OwnedFd, path: &Path, cancel: &Cancel) -> Answer<()> {
-    // First the plain files of a directory that may be too large to be walked.
+    // First the plain files: the directory may be too large to be walked.
     loop {
         cancel.check()?;
         let names =
@@ -97,7 +98,7 @@ fn empty(directory: std::os::fd::OwnedFd, path: &Path, cancel: &Cancel) -> Answe
             (false, _) => AtFlags::empty(),
         };
         match rustix::fs::unlinkat(item.parent, item.name, flags) {
-            // Gone, changed or refilled meanwhile: the next round sees to it.
+            // Gone, changed or refilled meanwhile: the next round handles it.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => Ok(Flow::Into),
             Err(error) => Err(failure(named("remove", &path.join(item.relative)), error)),
         }
@@ -107,7 +108,7 @@ fn empty(directory: std::os::fd::OwnedFd, path: &Path, cancel: &Cancel) -> Answe
 
 pub(crate) fn rename(from: &str, to: &str, replace: bool) -> Answer {
     let (from, to) = (absolute(from)?, absolute(to)?);
-    // The root and `.` would give an error that names nothing.
+    // For the root and `.` the kernel's error would name nothing.
     split(&from)?;
     split(&to)?;
     let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -168,7 +169,7 @@ pub(crate) fn chmod(path: &str, mode: u32, recursive: bool, cancel: &Cancel) -> 
     Ok(Response::Done)
 }
 
-/// `fchmodat` cannot be told not to follow, so the file is held by a descriptor that leads nowhere else.
+/// `fchmodat` always follows links, so the file is opened by a descriptor that leads nowhere else.
 fn chmod_itself(parent: impl AsFd, name: &CStr, mode: Mode) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

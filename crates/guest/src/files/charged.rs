@@ -1,10 +1,11 @@
-//! Requests that take memory, done by a process that the sandbox is charged for.
+//! Requests that take memory, performed by a process that is charged to the sandbox.
 //!
-//! What is written to a tmpfs stays in memory, and the kernel charges whoever writes it. We sit in a cgroup without limits, so
-//! a child of ours in the workload's cgroup writes instead. When the sandbox runs out of memory, the kernel kills that
+//! Data written to a tmpfs stays in memory, and the kernel charges it to the writer. We sit in a cgroup without limits,
+//! so a child of ours in the workload's cgroup writes instead. If the sandbox runs out of memory, the kernel kills that
 //! child or the workload, never us.
 //!
-//! The child gets the body over a socket, in frames, and answers over the same one. When we close our end, the host has gone.
+//! The child gets the body over a socket, in frames, and answers over the same one. When we close our end, the host is
+//! gone.
 
 use std::{
     io::{self, Read, Write as _},
@@ -28,7 +29,7 @@ use crate::{
 /// Bytes that the child reads from its socket at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Has a child do the request, and passes it the body.
+/// Lets a child perform the request, and passes it the body.
 pub(crate) async fn perform(
     guest: &Rc<Guest>,
     reader: &mut FrameReader<'_>,
@@ -67,7 +68,7 @@ pub(crate) async fn perform(
         return Ok(answer.map_err(|failure| (failure, body_left)));
     }
     if let Request::Write { path, .. } = request {
-        // It could not clear away after itself.
+        // It could not clean up after itself.
         background::spawn(move || write::forget(&path, &draft)).ok();
     }
     let failure = if guest.oom_kills() > oom_kills {
@@ -88,7 +89,7 @@ fn start(guest: &Guest, request: &Request, draft: &write::DraftName) -> io::Resu
     Ok(ours)
 }
 
-/// Passes the body on; whether it came to its end. It does not when the child has ended before.
+/// Passes the body on; returns whether it was complete. It is not if the child ended earlier.
 async fn pass_body(reader: &mut FrameReader<'_>, link: &tokio::net::UnixStream) -> wire::Result<bool> {
     let writer = FrameWriter::new(link);
     loop {
@@ -115,7 +116,7 @@ async fn pass_body(reader: &mut FrameReader<'_>, link: &tokio::net::UnixStream) 
 async fn receive(link: &tokio::net::UnixStream) -> Option<Answer> {
     let mut reader = FrameReader::new(link);
     let frame = match reader.next().await {
-        // It left without reading all that we sent; the kernel says so once, before the answer.
+        // It ended without reading everything we sent; the kernel reports that once, before the answer.
         Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
             reader.next().await
         }
@@ -129,7 +130,7 @@ async fn receive(link: &tokio::net::UnixStream) -> Option<Answer> {
     }
 }
 
-/// The child: does the request and answers. It has one thread, and no lock of ours may be taken in it.
+/// The child: performs the request and answers. It has one thread and must not take any of our locks.
 fn serve(link: UnixStream, request: &Request, draft: &write::DraftName) {
     let link = Arc::new(link);
     let answer = catch_unwind(AssertUnwindSafe(|| work(&link, request.clone(), draft)));
@@ -139,7 +140,7 @@ fn serve(link: UnixStream, request: &Request, draft: &write::DraftName) {
     };
     let mut bytes = BytesMut::new();
     if frame.and_then(|frame| encode(&frame, &mut bytes)).is_ok() {
-        // Nobody waits for it when this fails.
+        // If this fails, nobody waits for it.
         (&*link).write_all(&bytes).ok();
     }
 }
@@ -149,7 +150,7 @@ fn work(link: &Arc<UnixStream>, request: Request, draft: &write::DraftName) -> A
     let cancel = Cancel::at_hangup(Arc::clone(link));
     match request {
         Request::Write { path, write, mode, parents } => {
-            write::write(&write::Wanted { path, write, mode, parents }, draft, &mut body)
+            write::write(&write::WriteRequest { path, write, mode, parents }, draft, &mut body)
         }
         Request::TarIn { path, keep_ids } => unpack::unpack(&path, keep_ids, &mut body, cancel),
         other => server::file_job(other, &cancel),

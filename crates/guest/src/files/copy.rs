@@ -14,35 +14,36 @@ use rustix::{
 };
 
 use super::{
-    Answer, Cancel, absolute, failure, named,
-    place::{Place, QUIET, kind_of, open_directory, open_readable, open_regular_at},
+    Answer, Cancel, absolute,
+    entry::{EntryAt, QUIET, kind_of, open_directory, open_readable, open_regular_at},
+    failure, named,
     walk::{Flow, Item, Trouble, Visit, walk},
     write::{Draft, DraftName},
     wrong_state,
 };
 
-/// Bytes that the kernel copies at once; between two the job can be cancelled.
+/// Bytes that the kernel copies in one call; the job can be cancelled between two.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
 const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(crate) fn copy(from: &str, to: &str, recursive: bool, cancel: &Cancel) -> Answer {
     let (from, to) = (absolute(from)?, absolute(to)?);
-    let source = Place::of(&from)?;
+    let source = EntryAt::of(&from)?;
     let stat = source.stat().map_err(|error| failure(named("copy", &from), error))?;
     match kind_of(&stat) {
         FileType::RegularFile => {
             let (file, stat) = open_regular_at(source.directory.as_fd(), &source.name)
                 .map_err(|error| failure(named("copy", &from), error))?;
-            copy_file(file, &stat, Place::followed(&to)?, cancel)?;
+            copy_file(file, &stat, EntryAt::followed(&to)?, cancel)?;
         }
         FileType::Symlink if !recursive => {
-            // As `cp` does: a link that is named itself stands for what it leads to.
+            // Like `cp`: a symlink named as the source stands for its target.
             let (file, stat) = open_readable(&from)?;
-            copy_file(file, &stat, Place::followed(&to)?, cancel)?;
+            copy_file(file, &stat, EntryAt::followed(&to)?, cancel)?;
         }
         FileType::Symlink => {
-            let place = Place::of(&to)?;
-            copy_symlink(source.directory.as_fd(), &source.name, &place.directory, &place.name)
+            let target = EntryAt::of(&to)?;
+            copy_symlink(source.directory.as_fd(), &source.name, &target.directory, &target.name)
                 .map_err(|error| failure(named("copy to", &to), error))?;
         }
         FileType::Directory if recursive => copy_tree(&from, &stat, &to, cancel)?,
@@ -54,13 +55,13 @@ pub(crate) fn copy(from: &str, to: &str, recursive: bool, cancel: &Cancel) -> An
     Ok(Response::Done)
 }
 
-/// Permission bits that a copy gets: those that lend the owner's rights do not go to another owner's file.
+/// Permission bits of a copy: set-id bits are not passed to another owner's file.
 fn copied_mode(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & 0o1777)
 }
 
-/// Replaces whatever file is at `to`, whole or not at all.
-fn copy_file(from: File, stat: &Stat, to: Place, cancel: &Cancel) -> Answer<()> {
+/// Replaces the file at `to`, whole or not at all.
+fn copy_file(from: File, stat: &Stat, to: EntryAt, cancel: &Cancel) -> Answer<()> {
     if to.stat().is_ok_and(|there| kind_of(&there) != FileType::RegularFile) {
         return Err(wrong_state(format!("{} is there and is not a file", to.path.display())));
     }
@@ -97,7 +98,7 @@ fn copy_bytes(mut from: File, mut to: &File, cancel: &Cancel) -> Result<(), Stop
             Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
                 return Err(Stop::Io(std::io::ErrorKind::StorageFull.into()));
             }
-            // Some file systems cannot; and those of the kernel's own making say "nothing" where there is something.
+            // Some file systems cannot, and those of the kernel report "nothing" for files with content.
             Err(_) => break,
         }
     }
@@ -131,14 +132,14 @@ fn copy_symlink(
 
 fn copy_tree(from: &Path, stat: &Stat, to: &Path, cancel: &Cancel) -> Answer<()> {
     refuse_inside(from, to)?;
-    let place = Place::of(to)?;
-    make_one(&place.directory, &place.name).map_err(|error| failure(named("make", to), error))?;
-    let root = open_in(&place.directory, &place.name).map_err(|error| failure(named("open", to), error))?;
+    let target = EntryAt::of(to)?;
+    make_one(&target.directory, &target.name).map_err(|error| failure(named("make", to), error))?;
+    let root = open_in(&target.directory, &target.name).map_err(|error| failure(named("open", to), error))?;
     let own = rustix::fs::fstat(&root).map_err(|error| failure(named("read", to), error))?;
-    // The directories of the copy that are open now, outermost first.
+    // The open directories of the copy, outermost first.
     let mut open: Vec<OwnedFd> = vec![root];
     walk(open_directory(from)?, from, Trouble::Fail, cancel, |item| {
-        // The check by path can be outrun by a rename; this one cannot.
+        // A rename can outrun the check by path, but not this one.
         if (item.stat.st_dev, item.stat.st_ino) == (own.st_dev, own.st_ino) {
             return Err(inside(from, to));
         }
@@ -168,12 +169,12 @@ fn copy_item(item: &Item<'_>, open: &mut Vec<OwnedFd>, target: &Path, cancel: &C
         }
         (FileType::RegularFile, _) => {
             let (file, stat) = open_regular_at(item.parent, item.name).map_err(failed)?;
-            let place = Place {
+            let target = EntryAt {
                 directory: directory.try_clone().map_err(|error| failure(named("copy to", target), error))?,
                 name: item.name.to_owned(),
                 path: target.to_owned(),
             };
-            copy_file(file, &stat, place, cancel)?;
+            copy_file(file, &stat, target, cancel)?;
         }
         (FileType::Symlink, _) => {
             copy_symlink(item.parent, item.name, directory, item.name).map_err(failed)?;
@@ -182,7 +183,7 @@ fn copy_item(item: &Item<'_>, open: &mut Vec<OwnedFd>, target: &Path, cancel: &C
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(failed(error)),
         },
-        // Sockets belong to whoever listens on them, devices to the sandbox.
+        // Sockets belong to their listeners, devices to the sandbox.
         _ => {}
     }
     Ok(Flow::Into)
@@ -207,7 +208,7 @@ fn inside(from: &Path, to: &Path) -> Failure {
 
 fn refuse_inside(from: &Path, to: &Path) -> Answer<()> {
     let real = |path: &Path| std::fs::canonicalize(path).map_err(|error| failure(named("find", path), error));
-    let (parent, name) = super::place::split(to)?;
+    let (parent, name) = super::entry::split(to)?;
     let target = real(to).or_else(|_missing| real(parent).map(|parent| parent.join(name)))?;
     if target.starts_with(real(from)?) {
         return Err(inside(from, to));

@@ -1,4 +1,4 @@
-//! What is there: `Stat` and `List`.
+//! `Stat` and `List`.
 
 use std::{
     ffi::CStr,
@@ -11,18 +11,20 @@ use guest_protocol::{EntryKind, FileEntry, Response};
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 
 use super::{
-    Answer, Cancel, absolute, failure, named,
-    place::{kind_of, open_directory},
+    Answer, Cancel, absolute,
+    entry::{kind_of, open_directory},
+    failure, named,
     walk::{Flow, Trouble, Visit, Walked, walk},
 };
 
-/// After this long a listing or a search ends with what it has, and says that there may be more: whoever asked waits for it.
+/// After this time a listing or a search ends with what it has, and reports that there may be more: the caller is
+/// waiting.
 pub(super) const LOOK_TIME: Duration = Duration::from_secs(10);
-/// Entries, paths or matches in one answer at most.
+/// Most entries, paths or matches in one answer.
 pub(super) const MAX_ITEMS: usize = 50_000;
-/// Bytes of JSON in one answer at most; below the longest frame.
+/// Most bytes of JSON in one answer; below the longest frame.
 const MAX_ANSWER_BYTES: usize = 3 * 1024 * 1024;
-/// What an item takes in JSON besides its texts.
+/// JSON size of an item without its texts.
 const ITEM_BYTES: usize = 192;
 
 /// Keeps an answer within one frame.
@@ -38,7 +40,7 @@ impl Room {
         Self { items, bytes: MAX_ANSWER_BYTES }
     }
 
-    /// Takes room for an item with these texts; `false` when there is none.
+    /// Takes room for an item with these texts; `false` if there is none.
     pub(crate) fn take(&mut self, texts: &[&str]) -> bool {
         let bytes = ITEM_BYTES + texts.iter().map(|text| json_bytes(text) + 3).sum::<usize>();
         if self.items == 0 || bytes > self.bytes {
@@ -50,7 +52,7 @@ impl Room {
     }
 }
 
-/// Length of a text in JSON, or somewhat more.
+/// Length of a text in JSON, rounded up.
 fn json_bytes(text: &str) -> usize {
     let escaped = text.bytes().filter(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\').count();
     text.len() + 5 * escaped

@@ -1,16 +1,16 @@
-//! Files inside, on threads that may block; see [`charged`] for what takes memory.
+//! Files inside, on threads that may block; see [`charged`] for requests that take memory.
 //!
-//! Paths are those of the sandbox's own root, so symlinks lead where they lead. What must not happen is waiting for ever (a
-//! FIFO instead of a file), being led astray in the middle of a tree (a directory swapped for a symlink), or holding more
-//! than is bounded here.
+//! Paths are relative to the sandbox's own root, so symlinks lead wherever they lead. The dangers are waiting forever
+//! (a FIFO in place of a file), being redirected in the middle of a tree (a directory swapped for a symlink), and
+//! holding more than the bounds here.
 
 mod change;
 pub(crate) mod changed;
 mod charged;
 mod copy;
+mod entry;
 mod list;
 mod pack;
-mod place;
 mod read;
 mod search;
 mod unpack;
@@ -52,15 +52,15 @@ pub(crate) type Answer<T = Response> = Result<T, Failure>;
 /// Tells a blocking job that nobody waits for it any more.
 #[derive(Debug, Clone)]
 pub(crate) enum Cancel {
-    /// To a thread.
-    Told(Arc<AtomicBool>),
-    /// To a process: the other end of this socket is closed.
+    /// For a thread.
+    Flag(Arc<AtomicBool>),
+    /// For a process: the other end of this socket is closed.
     HungUp(Arc<UnixStream>),
 }
 
 impl Default for Cancel {
     fn default() -> Self {
-        Self::Told(Arc::default())
+        Self::Flag(Arc::default())
     }
 }
 
@@ -70,15 +70,15 @@ impl Cancel {
     }
 
     pub(crate) fn cancel(&self) {
-        if let Self::Told(told) = self {
-            told.store(true, Ordering::Relaxed);
+        if let Self::Flag(flag) = self {
+            flag.store(true, Ordering::Relaxed);
         }
     }
 
-    /// An error once the host has gone; asked at each step of a long job.
+    /// Fails once the host has gone; checked at each step of a long job.
     pub(crate) fn check(&self) -> Answer<()> {
         let has_gone = match self {
-            Self::Told(told) => told.load(Ordering::Relaxed),
+            Self::Flag(flag) => flag.load(Ordering::Relaxed),
             Self::HungUp(link) => {
                 let mut polled = [PollFd::new(link, PollFlags::empty())];
                 poll(&mut polled, Some(&Timespec::default())).is_ok()
@@ -92,7 +92,7 @@ impl Cancel {
     }
 }
 
-/// Runs a job on a thread that may block, and tells it to stop when the host goes.
+/// Runs a job on a thread that may block, and cancels it when the host disconnects.
 pub(crate) async fn in_background<T: Send + 'static>(
     reader: &mut FrameReader<'_>,
     job: impl FnOnce(&Cancel) -> Answer<T> + Send + 'static,
@@ -117,7 +117,7 @@ pub(crate) fn broken() -> Failure {
     Failure::new(FailureKind::Internal, "a file operation broke off")
 }
 
-/// A path as requests must give it.
+/// Checks that a request's path is absolute.
 pub(crate) fn absolute(path: &str) -> Answer<PathBuf> {
     if !path.starts_with('/') || path.contains('\0') {
         let shown: String = path.chars().take(256).collect();

@@ -14,8 +14,9 @@ use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Cancel, absolute, failure, in_background, named,
-    place::{Place, kind_of, open_directory, open_regular_at},
+    Answer, Cancel, absolute,
+    entry::{EntryAt, kind_of, open_directory, open_regular_at},
+    failure, in_background, named,
     walk::{Flow, Item, Trouble, Visit, walk},
 };
 use crate::{
@@ -32,7 +33,7 @@ struct Top {
     /// The first component of every entry's name.
     name: PathBuf,
     stat: Stat,
-    place: Option<Place>,
+    entry: Option<EntryAt>,
 }
 
 fn top(path: &str) -> Answer<Top> {
@@ -41,12 +42,12 @@ fn top(path: &str) -> Answer<Top> {
     // The root has no name of its own.
     if path.parent().is_none() {
         let stat = rustix::fs::stat(&path).map_err(read)?;
-        return Ok(Top { path, name: PathBuf::from("."), stat, place: None });
+        return Ok(Top { path, name: PathBuf::from("."), stat, entry: None });
     }
-    let place = Place::of(&path)?;
-    let stat = place.stat().map_err(read)?;
-    let name = PathBuf::from(OsStr::from_bytes(place.name.to_bytes()));
-    Ok(Top { path, name, stat, place: Some(place) })
+    let entry = EntryAt::of(&path)?;
+    let stat = entry.stat().map_err(read)?;
+    let name = PathBuf::from(OsStr::from_bytes(entry.name.to_bytes()));
+    Ok(Top { path, name, stat, entry: Some(entry) })
 }
 
 pub(crate) async fn pack(
@@ -112,9 +113,9 @@ impl Write for PieceWriter {
 fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
     let mut archive = Builder::new(writer);
     let write_failed = |error: io::Error| failure(named("pack", &top.path), error);
-    if let Some(place) = &top.place {
-        let parent = place.directory.as_fd();
-        let (name, visit) = (place.name.as_c_str(), Visit::Enter);
+    if let Some(entry) = &top.entry {
+        let parent = entry.directory.as_fd();
+        let (name, visit) = (entry.name.as_c_str(), Visit::Enter);
         append(
             &mut archive,
             &top.name,

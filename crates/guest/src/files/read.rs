@@ -1,4 +1,4 @@
-//! `Read`: a file's bytes, one block being read while the one before is sent.
+//! `Read`: a file's bytes; the next block is read while the previous one is sent.
 
 use std::{fs::File, io, sync::Arc};
 
@@ -6,35 +6,36 @@ use guest_protocol::{FileEntry, MAX_DATA_BYTES, Response};
 use rustix::{fs::FileType, io::Errno};
 
 use super::{
-    Answer, absolute, in_background,
+    Answer, absolute,
+    entry::{kind_of, open_readable},
+    in_background,
     list::entry,
-    place::{kind_of, open_readable},
 };
 use crate::{
     background, wire,
     wire::{ConnectionError, FrameReader, FrameWriter},
 };
 
-/// Bytes read at once: some frames' worth, so that handing over between threads costs little.
+/// Bytes read at once: several frames, so that switching threads costs little.
 const BLOCK_BYTES: u64 = 1024 * 1024;
 
-/// Past this the kernel refuses to read instead of telling that there is nothing.
+/// Past this offset the kernel refuses to read instead of reporting the end.
 const MAX_OFFSET: u64 = i64::MAX as u64 - BLOCK_BYTES;
-/// First block of a file whose size is not known, such as those of `/proc`.
+/// First block of a file of unknown size, such as those of `/proc`.
 const UNSIZED_BYTES: u64 = 64 * 1024;
 
-/// Where a read stands.
+/// The state of a read.
 struct Cursor {
     file: Arc<File>,
     offset: u64,
     /// Bytes that may still be sent.
     left: u64,
-    /// Bytes to read next: no more than the file seems to have, so that a small file needs no large buffer.
+    /// Bytes to read next: no more than the file's size, so that a small file needs no large buffer.
     block: u64,
     is_regular: bool,
 }
 
-/// One block: the first `len` bytes of a buffer that is used again.
+/// One block: the first `len` bytes of a reused buffer.
 struct Block {
     buffer: Vec<u8>,
     len: usize,
@@ -57,7 +58,7 @@ impl Cursor {
                     len += n;
                     self.offset += n as u64;
                     self.left -= n as u64;
-                    // A regular file that gives less than asked for is at its end; a device may just be slow.
+                    // A regular file that gives less than requested is at its end; a device may just be slow.
                     if len < wanted && self.is_regular {
                         self.left = 0;
                     }
@@ -74,7 +75,7 @@ impl Cursor {
 
     fn read_some(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match rustix::io::pread(&*self.file, &mut *buffer, self.offset) {
-            // What cannot be read at a place is read as it comes.
+            // Files without positions are read as they come.
             Err(Errno::SPIPE) => rustix::io::read(&*self.file, buffer),
             result => result,
         }
@@ -85,7 +86,7 @@ fn open(path: &str, offset: u64, length: Option<u64>) -> Answer<(FileEntry, Curs
     let path = absolute(path)?;
     let (file, stat) = open_readable(&path)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    // One more than there is: a read that comes back short was the last one.
+    // One byte more than the size, so that a short read is known to be the last.
     let block = if size == 0 {
         UNSIZED_BYTES
     } else {
@@ -126,7 +127,7 @@ pub(crate) async fn read(
     Ok(Ok(()))
 }
 
-/// Sends a block while the next one is read. An error in the middle cannot be told in a body, so it ends the connection.
+/// Sends a block while the next one is read. A body cannot report an error, so one in the middle ends the connection.
 async fn send_blocks(writer: FrameWriter<'_>, mut cursor: Cursor, mut block: Block) -> wire::Result<()> {
     let mut spare = Vec::new();
     loop {

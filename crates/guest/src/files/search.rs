@@ -9,18 +9,19 @@ use guest_protocol::{Failure, FailureKind, GrepMatch, Response};
 use rustix::fs::FileType;
 
 use super::{
-    Answer, Cancel, absolute, failure,
+    Answer, Cancel, absolute,
+    entry::{kind_of, open_directory, open_readable, open_regular_at},
+    failure,
     list::{LOOK_TIME, Room},
     named,
-    place::{kind_of, open_directory, open_readable, open_regular_at},
     walk::{Flow, Trouble, Visit, Walked, walk},
 };
 
-/// Characters of an expression that are told.
+/// Most characters of an expression in a message.
 const MAX_SHOWN_CHARS: usize = 200;
-/// Bytes of a matching line that are told.
+/// Most bytes of a matching line in an answer.
 const MAX_LINE_BYTES: usize = 512;
-/// Longest line that is searched; a file with a longer one is left out.
+/// Longest line that is searched; a file with a longer one is skipped.
 const MAX_SEARCHED_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// Size of a compiled expression; a larger one is refused.
 const MAX_EXPRESSION_BYTES: usize = 4 * 1024 * 1024;
@@ -29,7 +30,7 @@ fn invalid(message: impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::InvalidRequest, message.to_string())
 }
 
-/// The parser draws its complaint over several lines; only what it says last is of use in one.
+/// The parser prints its complaint over several lines; only the last one is useful here.
 fn not_an_expression(pattern: &str, complaint: &str) -> Failure {
     let why = complaint.rsplit_once("error: ").map_or(complaint, |(_, why)| why);
     let shown: String = pattern.chars().take(MAX_SHOWN_CHARS).collect();
@@ -130,7 +131,7 @@ impl Search {
         let walked = walk(open_directory(root)?, root, Trouble::Skip, cancel, |item| {
             let is_file = kind_of(item.stat) == FileType::RegularFile && item.visit == Visit::Enter;
             if is_file && include.is_none_or(|include| is_included(include, item.relative)) {
-                // What cannot be opened cannot be searched; a listing would show it.
+                // Unreadable files are skipped; a listing would show them.
                 if let Ok((file, _)) = open_regular_at(item.parent, item.name) {
                     self.file(&root.join(item.relative), file, cancel);
                 }
@@ -161,7 +162,7 @@ impl Search {
     }
 }
 
-/// A pattern without a slash is meant for the file's own name, as in ripgrep and `.gitignore`.
+/// A pattern without a slash matches the file's own name, as in ripgrep and `.gitignore`.
 fn is_included(include: &GlobMatcher, relative: &Path) -> bool {
     if include.glob().glob().contains('/') {
         return include.is_match(relative);
@@ -169,7 +170,7 @@ fn is_included(include: &GlobMatcher, relative: &Path) -> bool {
     relative.file_name().is_some_and(|name| include.is_match(name))
 }
 
-/// A file that ends with an error when the host goes or the time is up.
+/// A file whose reads fail when the host disconnects or the time is up.
 struct CancelRead<'a> {
     file: std::fs::File,
     cancel: &'a Cancel,
@@ -183,7 +184,7 @@ impl io::Read for CancelRead<'_> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match self.file.read(buffer) {
-            // A device with nothing to say now.
+            // A device without data now.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             result => result,
         }
@@ -221,11 +222,11 @@ impl Sink for MatchSink<'_> {
     }
 }
 
-/// A line without its end, cut on a character's border.
+/// A line without its end, cut at a character boundary.
 fn cut(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    // A little more than can be kept, so that the cut falls on whole characters.
+    // A few bytes more than are kept, so that the cut falls on whole characters.
     let mut text = String::from_utf8_lossy(&line[..line.len().min(MAX_LINE_BYTES + 4)]).into_owned();
     if line.len() > MAX_LINE_BYTES {
         let border = (0..=MAX_LINE_BYTES.min(text.len())).rev().find(|place| text.is_char_boundary(*place));

@@ -25,8 +25,8 @@ use self::sparse::{Awaited, copy_sparsely};
 use super::{
     Answer, Cancel, absolute,
     charged::Body,
+    entry::{QUIET, c_name, open_directory},
     failure,
-    place::{QUIET, c_name, open_directory},
 };
 
 /// Bytes of headers, long names and extensions before one entry's own bytes: the archive's reader holds them whole.
@@ -224,7 +224,7 @@ impl Unpack {
             Err(Errno::EXIST) => {
                 let stat = rustix::fs::statat(&spot.directory, &spot.name, AtFlags::SYMLINK_NOFOLLOW)?;
                 // A symlink to a directory stays, as in `tar --keep-directory-symlink`: its target is not ours to change.
-                if super::place::kind_of(&stat) == rustix::fs::FileType::Symlink {
+                if super::entry::kind_of(&stat) == rustix::fs::FileType::Symlink {
                     return Ok(());
                 }
             }

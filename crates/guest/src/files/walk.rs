@@ -1,4 +1,4 @@
-//! Through a tree by descriptors: a directory that is swapped for a symlink on the way is not followed.
+//! A walk through a tree by descriptors: a directory swapped for a symlink on the way is not followed.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -16,16 +16,17 @@ use rustix::{
 };
 
 use super::{
-    Answer, Cancel, failure, named,
-    place::{QUIET, kind_of},
+    Answer, Cancel,
+    entry::{QUIET, kind_of},
+    failure, named,
 };
 
 /// Directories open at once, and so the deepest tree.
 pub(super) const MAX_DEPTH: usize = 256;
-/// Names of one directory that are held at once.
+/// Most names of one directory held at once.
 pub(super) const MAX_NAMES: usize = 200_000;
 
-/// File systems that hold no files: endless, changing, and of no use in a listing or an archive.
+/// File systems without real files: endless, changing, and useless in a listing or an archive.
 const PSEUDO_FILE_SYSTEMS: [u64; 4] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -33,7 +34,7 @@ const PSEUDO_FILE_SYSTEMS: [u64; 4] = [
     0x6367_7270, // cgroup2
 ];
 
-/// What a visitor is shown.
+/// One entry, as passed to a visitor.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
     /// The directory that holds it.
@@ -47,7 +48,7 @@ pub(super) struct Item<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// Comes first, before what is in it.
+    /// Before the contents.
     Enter,
     /// A directory, after everything in it.
     Leave,
@@ -55,26 +56,26 @@ pub(super) enum Visit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Go on, into it when it is a directory.
+    /// Continue, into it if it is a directory.
     Into,
-    /// Go on beside it.
+    /// Continue with the next entry.
     Over,
-    /// Enough.
+    /// End the walk.
     Stop,
 }
 
-/// What to do about a directory that cannot be opened or is too much.
+/// What to do about a directory that cannot be opened or is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     Fail,
-    /// Leave it out; [`Walked`] tells.
+    /// Leave it out; [`Walked`] records that.
     Skip,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walked {
     All,
-    /// Something was left out, or the visitor had enough.
+    /// Something was left out, or the visitor stopped.
     Partly,
 }
 
@@ -109,7 +110,7 @@ pub(super) fn walk(
             continue;
         };
         let relative = level.relative.join(OsStr::from_bytes(name.to_bytes()));
-        // Gone since we read the directory: nothing to visit.
+        // Removed since the directory was read.
         let Ok(stat) = rustix::fs::statat(&level.directory, &name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
@@ -154,7 +155,7 @@ fn enter(
     Ok(Level { directory, names, relative, device: stat.st_dev, own: Some((name, *stat)) })
 }
 
-/// Closes the last level and shows its directory once more.
+/// Closes the last level and visits its directory once more.
 fn leave(levels: &mut Vec<Level>, visit: &mut impl FnMut(&Item<'_>) -> Answer<Flow>) -> Answer<Flow> {
     let Some(level) = levels.pop() else { return Ok(Flow::Stop) };
     if let (Some((name, stat)), Some(parent)) = (&level.own, levels.last()) {
@@ -181,7 +182,7 @@ fn names_of(directory: &OwnedFd, path: &Path) -> Answer<Vec<CString>> {
     Ok(names)
 }
 
-/// At most `limit` names in a directory, as they come.
+/// At most `limit` names in a directory, unsorted.
 pub(super) fn read_names(directory: &OwnedFd, limit: usize) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,4 +1,4 @@
-//! `Watch`: what happens to files, by inotify.
+//! `Watch`: changes of files, by inotify.
 
 use std::{
     collections::HashMap,
@@ -22,8 +22,9 @@ use rustix::{
 use tokio::io::unix::AsyncFd;
 
 use super::{
-    Answer, Cancel, absolute, failure, in_background, named,
-    place::{kind_of, open_directory},
+    Answer, Cancel, absolute,
+    entry::{kind_of, open_directory},
+    failure, in_background, named,
     walk::{Flow, Trouble, Visit, walk},
 };
 use crate::{
@@ -79,7 +80,7 @@ async fn send_events(writer: FrameWriter<'_>, inotify: AsyncFd<OwnedFd>, mut tre
             ready.clear_ready();
             continue;
         };
-        // Following new directories can block; the descriptor goes along and comes back.
+        // Following new directories may block; the descriptor goes to the thread and back.
         let fd = inotify.get_ref().try_clone()?;
         let told = background::spawn(move || {
             let events = tree.take(&fd, happened);
@@ -95,7 +96,7 @@ async fn send_events(writer: FrameWriter<'_>, inotify: AsyncFd<OwnedFd>, mut tre
     }
 }
 
-/// One event as the kernel tells it.
+/// One event of the kernel.
 struct Happened {
     watch: i32,
     flags: ReadFlags,
@@ -103,7 +104,7 @@ struct Happened {
     name: Option<PathBuf>,
 }
 
-/// What is there to be read; `None` when nothing is.
+/// The events available now; `None` if there are none.
 fn read_events(inotify: &OwnedFd) -> std::io::Result<Option<Vec<Happened>>> {
     let mut buffer = vec![MaybeUninit::uninit(); EVENT_BUFFER_BYTES];
     let mut reader = Reader::new(inotify, &mut buffer);
@@ -127,7 +128,7 @@ fn read_events(inotify: &OwnedFd) -> std::io::Result<Option<Vec<Happened>>> {
     }
 }
 
-/// The directories that are followed, by the kernel's number of each.
+/// The watched directories, by the kernel's number of each.
 struct Tree {
     root: PathBuf,
     recursive: bool,
@@ -155,7 +156,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Follows every directory beneath `path`, and shows everything that is there already.
+    /// Watches every directory below `path`, and shows every existing entry.
     fn add_below(
         &mut self,
         inotify: &OwnedFd,
@@ -186,13 +187,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Turns what the kernel told into what the host is told.
+    /// Turns kernel events into events for the host.
     fn take(&mut self, inotify: &OwnedFd, happened: Vec<Happened>) -> Vec<WatchEvent> {
-        let mut told = Told::default();
+        let mut events = EventList::default();
         let mut moved_from: Option<(u32, PathBuf)> = None;
         for event in happened {
             if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                told.push(WatchKind::Overflow, &self.root, None);
+                events.push(WatchKind::Overflow, &self.root, None);
                 continue;
             }
             let Some(directory) = self.paths.get(&event.watch).cloned() else { continue };
@@ -202,53 +203,53 @@ impl Tree {
             }
             let path = event.name.as_ref().map_or_else(|| directory.clone(), |name| directory.join(name));
             let is_directory = event.flags.contains(ReadFlags::ISDIR);
-            // The two halves of a rename follow each other; a first half alone left what we watch.
+            // The two halves of a rename follow each other; a first half alone means the file left the watched tree.
             if let Some((cookie, from)) = moved_from.take() {
                 if event.flags.contains(ReadFlags::MOVED_TO) && event.cookie == cookie {
                     self.renamed(&from, &path);
-                    told.push(WatchKind::Renamed, &path, Some(&from));
+                    events.push(WatchKind::Renamed, &path, Some(&from));
                     continue;
                 }
                 self.left(inotify, &from);
-                told.push(WatchKind::Removed, &from, None);
+                events.push(WatchKind::Removed, &from, None);
             }
             if event.flags.contains(ReadFlags::MOVED_FROM) {
                 moved_from = Some((event.cookie, path));
             } else if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-                told.push(WatchKind::Created, &path, None);
+                events.push(WatchKind::Created, &path, None);
                 if is_directory && self.recursive {
-                    self.follow(inotify, &path, &mut told);
+                    self.follow(inotify, &path, &mut events);
                 }
             } else if event.flags.contains(ReadFlags::DELETE) {
-                told.push(WatchKind::Removed, &path, None);
+                events.push(WatchKind::Removed, &path, None);
             } else if event.flags.intersects(ReadFlags::DELETE_SELF) {
-                // Beneath the root its parent tells it too.
+                // Below the root, its parent reports it too.
                 if path == self.root {
-                    told.push(WatchKind::Removed, &path, None);
+                    events.push(WatchKind::Removed, &path, None);
                 }
             } else if event.flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
-                told.push(WatchKind::Modified, &path, None);
+                events.push(WatchKind::Modified, &path, None);
             }
         }
         if let Some((_, from)) = moved_from {
             self.left(inotify, &from);
-            told.push(WatchKind::Removed, &from, None);
+            events.push(WatchKind::Removed, &from, None);
         }
-        told.events
+        events.events
     }
 
-    /// A directory appeared: follow it, and tell what was put into it before we did.
-    fn follow(&mut self, inotify: &OwnedFd, path: &Path, told: &mut Told) {
+    /// A directory appeared: watches it, and reports its existing entries.
+    fn follow(&mut self, inotify: &OwnedFd, path: &Path, events: &mut EventList) {
         let cancel = Cancel::default();
         let added = self.add(inotify, path).map_err(|error| failure(named("watch", path), error));
         let added = added.and_then(|()| {
             self.add_below(inotify, path, &cancel, &mut |child, _| {
-                told.push(WatchKind::Created, &child, None);
+                events.push(WatchKind::Created, &child, None);
             })
         });
-        // Gone again is no loss; too many to follow is.
+        // A directory that is gone again is no loss, but too many directories are.
         if added.is_err_and(|failure| failure.kind == FailureKind::LimitReached) {
-            told.push(WatchKind::Overflow, &self.root, None);
+            events.push(WatchKind::Overflow, &self.root, None);
         }
     }
 
@@ -260,7 +261,7 @@ impl Tree {
         }
     }
 
-    /// Stops following what was moved away.
+    /// Stops watching a directory that was moved away.
     fn left(&mut self, inotify: &OwnedFd, from: &Path) {
         self.paths.retain(|watch, path| {
             let is_gone = path.starts_with(from);
@@ -273,16 +274,16 @@ impl Tree {
 }
 
 #[derive(Default)]
-struct Told {
+struct EventList {
     events: Vec<WatchEvent>,
 }
 
-impl Told {
+impl EventList {
     fn push(&mut self, kind: WatchKind, path: &Path, from: Option<&Path>) {
         let text =
             |path: &Path| String::from_utf8_lossy(&path.as_os_str().to_owned().into_vec()).into_owned();
         let event = WatchEvent { kind, path: text(path), from: from.map(text) };
-        // A file that is written in many steps changed once.
+        // A file written in many steps changed once.
         if self.events.last() != Some(&event) {
             self.events.push(event);
         }

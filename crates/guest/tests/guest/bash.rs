@@ -1,4 +1,4 @@
-//! Bash in a context: a shell that keeps what it knows, whatever a cell does.
+//! Bash in a context: a shell that keeps its state, whatever a cell does.
 
 use guest_protocol::{Response, StateLoss};
 
@@ -39,8 +39,8 @@ impl Shell {
     fn interrupt(&mut self, code: &str) {
         self.n_cells += 1;
         let id = self.n_cells.to_string();
-        // Told by the program that is to be interrupted: bash takes the end of a child that was not yet another program for
-        // the child's own wish, and goes on.
+        // The interrupted program itself prints this: if bash's child ends before it has become another program, bash
+        // assumes that the child ended by choice, and continues.
         let code = code.replace("sleep 1000", "sh -c 'echo go >&2; exec sleep 1000'");
         let before = if code.contains("go >&2") { ":" } else { "echo go >&2" };
         self.guest.connect().start(&cell(&id, "bash", &format!("{before}\n{code}\necho no")));
@@ -117,7 +117,7 @@ fn an_interrupt_comes_through_everywhere() {
         shell.interrupt(code);
         shell.quiet("echo $x", 0, "1\n");
     }
-    // What one cell does with interrupts is not for the next.
+    // One cell's interrupt handling does not carry over to the next.
     shell.quiet("trap '' INT", 0, "");
     shell.interrupt("sleep 1000");
 }
@@ -129,7 +129,7 @@ fn nothing_of_the_shell_itself_is_seen() {
     shell.quiet("wait; jobs; echo \"hi! !!\"", 0, "hi! !!\n");
     shell.quiet("cat; read x; echo $?", 0, "1\n");
     shell.quiet("env | grep -c PROMPT_COMMAND", 1, "0\n");
-    // Descriptors: the three, and that of the directory itself.
+    // The three standard descriptors, and that of the directory itself.
     shell.quiet("ls /proc/self/fd | wc -l", 0, "4\n");
     shell.quiet(
         "TMOUT=1; PROMPT_COMMAND='echo mine'; printf() { echo no; }; alias eval=true read=false",

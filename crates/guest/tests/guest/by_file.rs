@@ -1,4 +1,4 @@
-//! Languages that run by file, and which are there.
+//! Languages that run by file, and the list of available ones.
 
 use guest_protocol::{ExecStart, Request, Response, StartFailure};
 
@@ -77,7 +77,7 @@ fn languages_are_those_whose_program_is_there() {
     };
     assert_eq!(program("ruby"), Some((&guest.path("ruby")[..], false)));
     assert_eq!((program("perl"), program("php"), program("bash")), (None, None, None));
-    // Without a PATH, the one that execs have without one.
+    // Without a PATH, the default one of execs.
     let Ok(Response::Languages { languages }) =
         guest.connect().ask(&Request::Languages { path: String::new() })
     else {

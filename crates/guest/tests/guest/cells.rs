@@ -16,7 +16,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
 
-/// Starts a cell and waits for its first word; its events go on over the connection.
+/// Starts a cell and waits for its first word; its events continue on the connection.
 fn begin(guest: &TestGuest, start: &guest_protocol::ExecStart, word: &str) -> Host {
     guest.connect().start(start);
     let mut host = guest.connect();
@@ -25,7 +25,7 @@ fn begin(guest: &TestGuest, start: &guest_protocol::ExecStart, word: &str) -> Ho
     host
 }
 
-/// What is left of an attached cell.
+/// The remaining events of an attached cell.
 fn rest(mut host: Host) -> (ExitReport, Vec<Rich>) {
     let mut rich = vec![];
     loop {
@@ -55,11 +55,11 @@ fn a_cell_finds_what_the_one_before_left() {
     assert!(
         matches!(&ran.rich[..], [Rich::Error { name, .. }, state] if name == "ZeroDivisionError" && *state == kept())
     );
-    // The cell before is closed when the next begins.
+    // A cell is closed when the next one begins.
     let mut host = guest.connect();
     host.attach("a", 1);
     assert_eq!(host.event().1, ExecEvent::Closed);
-    // The one after stays open for what may still be printed.
+    // The last cell stays open for late output.
     let Ok(Response::Execs { execs }) = guest.connect().ask(&Request::ExecList) else { panic!() };
     let status = |id: &str| execs.iter().find(|exec| exec.id == id).map(|exec| exec.status);
     assert_eq!((status("b"), status("c")), (Some(ExecStatus::Closed), Some(ExecStatus::Exited)));
@@ -85,7 +85,7 @@ fn no_record_overtakes_what_was_printed_before_it() {
          for i in range(50):\n    print(i, flush=True)\n    display(i)\nmarker = open({end_file:?}, 'w')"
     );
     let mut host = begin(&guest, &cell("o", "python", &code), "go");
-    // All of it is there before the guest looks.
+    // The guest is stopped until all of it has been written.
     let guest_itself = pid_of(i32::try_from(guest.pid()).unwrap());
     kill_process(guest_itself, Signal::STOP).unwrap();
     std::fs::write(begin_file, "").unwrap();
@@ -119,7 +119,7 @@ fn cells_of_one_context_wait_for_their_turn() {
     }
     let context = guest.connect().contexts().remove(0);
     assert_eq!((context.queued, context.cells), (20, 0));
-    // Another context is not concerned.
+    // Another context is not affected.
     let other = guest.connect().run_cell(&cell_in("other", "another", "python", "print('free')"));
     assert_eq!(other.stdout, "free\n");
     assert_eq!(guest.connect().signal("0", SIGINT), Ok(Response::Done));
@@ -141,7 +141,7 @@ fn too_many_cells_are_refused() {
         host.start(&cell(&format!("w{n}"), "python", "pass"));
     }
     assert_eq!(host.fails(&Request::ExecStart(cell("more", "python", "pass"))), FailureKind::LimitReached);
-    // So is too much code, however few they are.
+    // Too much code is refused too, even in few cells.
     let long = "#".repeat(900 * 1024);
     for n in 0..9 {
         host.start(&cell_in(
@@ -169,7 +169,7 @@ fn a_cell_that_waits_and_is_signalled_never_runs() {
         assert_eq!(guest.connect().signal(id, signal), Ok(Response::Done));
         let ran = guest.connect().follow(id);
         assert_eq!((ran.report, ran.rich), (exited(130), vec![interrupted()]));
-        // Forgotten by now, or over.
+        // The exec is forgotten by now, or has ended.
         assert!(guest.connect().signal(id, signal).is_err());
     }
     assert_eq!(guest.connect().signal("0", SIGINT), Ok(Response::Done));
@@ -220,7 +220,7 @@ fn time_limits_count_from_the_cells_own_begin() {
     fine.timeout_ms = Some(20_000);
     guest.connect().start(&short);
     guest.connect().start(&fine);
-    // Well past the limit of the one that waits.
+    // Well past the time limit of the waiting cell.
     assert_eq!(guest.connect().run_cell(&cell_in("wait", "w", "bash", "sleep 0.3")).report, exited(0));
     let Ok(Response::Execs { execs }) = guest.connect().ask(&Request::ExecList) else { panic!() };
     assert!(execs.iter().any(|exec| exec.id == "short" && exec.status == ExecStatus::Running));
@@ -282,7 +282,7 @@ fn output_after_the_cell_belongs_to_it_until_the_next_begins() {
     host.start(&cell("a", "python", code));
     host.attach("a", 1);
     while !matches!(host.event().1, ExecEvent::Exited(_)) {}
-    // From another place, so that no cell begins.
+    // From outside, so that no cell begins.
     let pid = guest.connect().contexts()[0].pid.unwrap();
     let children = crate::support::children(pid.unsigned_abs());
     assert_eq!(children.len(), 1);
@@ -300,7 +300,7 @@ fn a_language_whose_program_is_missing_is_told_by_name() {
     let (reason, message) = guest.connect().not_started(&start);
     assert_eq!(reason, StartFailure::NotFound);
     assert_eq!(message, "python is not here: no program python3 or python along the PATH");
-    // The same answer again, and no context stays.
+    // The answer is repeated, and no context remains.
     assert_eq!(guest.connect().not_started(&start).0, StartFailure::NotFound);
     assert_eq!(guest.connect().contexts(), []);
     let mut elsewhere = cell("b", "python", "pass");
@@ -357,7 +357,7 @@ fn kill_all_and_shutdown_end_cells_too() {
     assert!(!is_alive(pid));
     assert_eq!(rest(first), (ExitReport { disk_limit: true, ..killed(9) }, vec![lost(StateLoss::Killed)]));
     assert_eq!(guest.connect().follow("waits").report.code, Some(130));
-    // The sandbox goes on, and ends while one context is idle and one busy.
+    // The sandbox continues, and ends while one context is idle and one busy.
     assert_eq!(guest.connect().run_cell(&cell_in("idle", "i", "bash", "echo idle")).stdout, "idle\n");
     let code = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('go', flush=True)\nsignal.pause()";
     let mut busy = begin(&guest, &cell("busy", "python", code), "go");
@@ -401,7 +401,7 @@ fn many_cells_leave_nothing_behind() {
         let mut host = guest.connect();
         let ran = host.run_cell(&cell(&format!("n{n}"), "python", "x = 1"));
         assert_eq!(ran.report, exited(0));
-        // The one before was closed by this one; with that it is forgotten.
+        // This cell closed the previous one, which can now be forgotten.
         if let Some(mut before) = before.replace(host) {
             let (number, event) = before.event();
             assert_eq!(event, ExecEvent::Closed);

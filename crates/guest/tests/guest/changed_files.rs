@@ -1,4 +1,4 @@
-//! Files that an exec made or changed, and no others.
+//! The report of files that an exec created or changed.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use guest_protocol::{CellStart, ChangedFile, ExecEvent, ExecStart, FileChange, R
 
 use crate::support::{TestGuest, shell};
 
-/// What was told of one exec: (name beneath the working directory, size, change), and whether there is more.
-type Told = (Vec<(String, u64, FileChange)>, bool);
+/// The report of one exec: (name below the working directory, size, change), and whether there is more.
+type Report = (Vec<(String, u64, FileChange)>, bool);
 
-fn run(guest: &TestGuest, start: &ExecStart) -> Option<Told> {
+fn run(guest: &TestGuest, start: &ExecStart) -> Option<Report> {
     let mut host = guest.connect();
     host.start(start);
     host.attach(&start.id, 1);
@@ -61,18 +61,18 @@ impl Work {
         format!("e{}", self.n.get())
     }
 
-    /// An exec of which nothing is told. What the test writes itself could have the time of the next exec's start.
+    /// Runs an untracked exec. A file written by the test itself could have the time of the next exec's start.
     fn prepare(&self, script: &str) {
         let start = ExecStart { cwd: self.cwd.clone(), ..shell(&self.id(), script) };
         assert_eq!(run(&self.guest, &start), None);
     }
 
-    fn told(&self, script: &str) -> Option<Told> {
+    fn told(&self, script: &str) -> Option<Report> {
         let start = ExecStart { track_files: true, cwd: self.cwd.clone(), ..shell(&self.id(), script) };
         run(&self.guest, &start)
     }
 
-    /// Names with their changes; everything is told.
+    /// Names with their changes; nothing may be cut.
     fn changes(&self, script: &str) -> Vec<(String, FileChange)> {
         let Some((files, truncated)) = self.told(script) else { return Vec::new() };
         assert!(!truncated);
@@ -110,7 +110,7 @@ fn files_made_and_changed_are_told_with_their_size() {
 fn renamed_and_backdated_files_count() {
     let work = Work::new();
     assert_eq!(work.changes("echo x > a.tmp; mv a.tmp a"), created(&["a"]));
-    // As editors and careful programs write: a new file in the old one's place.
+    // As editors and careful programs write: a new file replaces the old one.
     assert_eq!(work.changes("echo y > a.tmp; mv a.tmp a"), modified(&["a"]));
     assert_eq!(work.changes("mv a b"), modified(&["b"]), "a file under another name");
     assert_eq!(work.changes("echo z > dated; touch -d 2001-01-01 dated"), created(&["dated"]));
@@ -123,7 +123,7 @@ fn a_file_of_the_call_before_is_not_told_again_and_none_is_missed() {
     for n in 0..40 {
         let name = format!("f{n}");
         assert_eq!(work.changes(&format!("echo {n} > {name}")), created(&[&name]));
-        // The same file again, of the same size, at once.
+        // The same file again, with the same size, at once.
         assert_eq!(work.changes(&format!("echo {n} > {name}")), modified(&[&name]), "missed");
         assert_eq!(work.changes("true"), [], "told again");
     }
@@ -174,7 +174,7 @@ fn a_large_answer_is_cut_and_says_so() {
     let (files, truncated) =
         work.told("mkdir long; cd long; for n in $(seq 200); do : > $(printf %0240d $n); done").unwrap();
     assert!(truncated && !files.is_empty() && files.len() < 200);
-    // A name that is no text.
+    // A name that is not text.
     let (files, truncated) = work.told("rm -rf *; : > good; : > $(printf '\\377')").unwrap();
     assert_eq!((files.len(), truncated), (1, true));
 }
@@ -254,11 +254,11 @@ fn cells_tell_of_files_where_they_are_and_before_their_state() {
         assert_eq!(cell(&write), [(name, FileChange::Modified)]);
         assert_eq!(cell("1"), []);
     }
-    // The interpreter goes elsewhere, and its files with it.
+    // The interpreter changes its directory, and the tracking follows it.
     let elsewhere = work.guest.path("elsewhere");
     assert_eq!(cell(&format!("import os; os.mkdir('{elsewhere}'); os.chdir('{elsewhere}')")), []);
     assert_eq!(cell("open('there', 'w').write('x')"), [(format!("{elsewhere}/there"), FileChange::Created)]);
-    // It dies, and what it made is told all the same.
+    // The interpreter dies, and its files are still reported.
     let last = cell("open('last', 'w').write('x'); os.kill(os.getpid(), 9)");
     assert_eq!(last, [(format!("{elsewhere}/last"), FileChange::Created)]);
 }

@@ -54,7 +54,7 @@ fn a_context_waits_for_cells_with_what_it_was_made_with() {
     let (context, warnings) = made(host.ask(&Request::ContextCreate(start("c", "python"))));
     assert_eq!((context.state, context.cwd.as_str(), warnings.len()), (ContextState::Idle, "/usr", 0));
     assert!(context.memory_bytes > 1024 * 1024, "{context:?}");
-    // What a cell says of its own is for a context that is not there yet.
+    // A cell's own environment and directory only apply to a context that does not exist yet.
     let code = "import os; print(os.environ['COLOUR'], os.getcwd(), os.getpid())";
     let ran = guest.connect().run_cell(&cell_in("a", "c", "python", code));
     assert_eq!(ran.stdout, format!("green /usr {}\n", context.pid.unwrap()));
@@ -195,7 +195,7 @@ fn forks_that_cannot_be_are_refused() {
     assert_eq!(host.fails(&fork("python", "p2")), FailureKind::WrongState);
 }
 
-/// A driver that says what the test wants, in place of Python.
+/// A driver that says what the test wants, instead of Python.
 fn impostor(guest: &TestGuest, after_ready: &str) {
     let script = format!(
         "#!/usr/bin/python3\nimport os, socket, array, time\nc = socket.socket(fileno=3)\n\
@@ -224,7 +224,7 @@ fn a_fork_that_names_another_process_is_refused() {
 #[test]
 fn a_fork_that_names_what_is_known_already_is_refused() {
     let guest = TestGuest::start();
-    // It takes the descriptors that were sent, and has the new stdout in its own place.
+    // It takes the descriptors that were sent, and makes the new stdout its own.
     let takes = "m, fds, *_ = socket.recv_fds(c, 4096, 3)\nos.dup2(fds[1], 1)\n";
     let claims = "os.write(3, b'f{\"ok\":true,\"pid\":%d}\\n' % os.getpid())";
     impostor(&guest, &format!("{takes}{claims}"));

@@ -1,4 +1,4 @@
-//! The static form: process 1 of a root that holds nothing but itself.
+//! The static build: process 1 of a root that contains nothing else.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use guest_protocol::{ExitReport, Request, Response, StartFailure, WriteMode};
 
 use crate::support::{Host, command, exited};
 
-/// Builds the guest without any shared library. In a directory of its own, so that the usual build is not thrown away.
+/// Builds the guest without shared libraries, in a directory of its own to keep the usual build.
 fn build_static() -> PathBuf {
     let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-guest");
     let triple = host_triple();
@@ -43,7 +43,7 @@ fn host_triple() -> String {
 }
 
 fn interpreter_is_absent(binary: &Path) -> bool {
-    // The loader's path stands in the file as text when there is one.
+    // A dynamic binary contains the loader's path as text.
     !fs::read(binary).unwrap().windows(8).any(|window| window == b"/ld-linu")
 }
 
@@ -51,7 +51,7 @@ struct Init(Child);
 
 impl Drop for Init {
     fn drop(&mut self) {
-        // `--kill-child` takes process 1 along, and with it the whole namespace.
+        // `--kill-child` kills process 1, and with it the whole namespace.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -84,14 +84,14 @@ fn the_static_guest_is_init_of_an_empty_root() {
     assert!(host.ask(&Request::Read { path: "/notes/first".into(), offset: 1, length: Some(3) }).is_ok());
     assert_eq!(host.body(), b"ell");
 
-    // There is no shell; there is the guest itself, which explains how it is used.
+    // There is no shell, only the guest itself, which prints its usage.
     assert_eq!(host.not_started(&command("sh", &["/bin/sh"])).0, StartFailure::NotFound);
     host.start(&command("self", &["/guest"]));
     let ran = Host::connect(&root.path().join("socket")).follow("self");
     assert!(ran.stderr.contains("usage"), "{ran:?}");
     assert_eq!(ran.report, ExitReport { code: Some(125), ..exited(0) });
 
-    // As process 1 it ends everything, its own orphans too.
+    // As process 1 it ends everything, including its orphans.
     host.start(&command("second", &["/guest", "--listen", "/other"]));
     let mut other = Host::connect(&root.path().join("other"));
     assert_eq!(other.ask(&Request::Ping), Ok(Response::Done));

@@ -88,7 +88,7 @@ fn a_host_that_never_acknowledges_delays_the_end_only_a_little() {
 #[test]
 fn an_idle_guest_holds_less_than_a_mebibyte() {
     let guest = TestGuest::start();
-    // After some work of each kind, too.
+    // Also after some work of each kind.
     for n in 0..20 {
         guest.shell(&format!("e{n}"), "seq 1 20000");
     }

@@ -28,7 +28,7 @@ fn the_environment_is_exactly_what_was_given_and_a_home() {
     let variables = [("A", "1 2"), ("B", ""), ("HOME", "/mine")];
     start.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     assert_eq!(guest.connect().run(&start).stdout, "A=1 2\nB=\nHOME=/mine\n");
-    // Who says nothing has the one of the user.
+    // Without one, the user's default applies.
     start.id = "f".to_owned();
     start.env.remove("HOME");
     let told = guest.connect().run(&start).stdout;
@@ -87,7 +87,7 @@ fn each_way_not_to_start_has_its_own_reason() {
             let (reason, message) = host.not_started(&start);
             assert_eq!(reason, expected, "{program}: {message}");
             assert!(message.contains(names), "{message:?} does not name {names:?}");
-            // Asked again, answered as the first time.
+            // A repeated request gets the first answer.
             assert_eq!(host.not_started(&start), (reason, message));
         };
     let same = &|_: &mut guest_protocol::ExecStart| {};
@@ -228,7 +228,7 @@ fn a_writer_that_nobody_reads_waits_and_memory_stays_bounded() {
         Ok(Response::Execs { execs }) => execs[0].last_event,
         other => panic!("{other:?}"),
     };
-    // Once pipe and window are full it sleeps in write, and looking again and again shows nothing new.
+    // Once pipe and window are full, it sleeps in write, and repeated checks show no change.
     let waits = || std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
     let (mut last, mut since) = (0, std::time::Instant::now());
     eventually("yes waits on its pipe for good", || {
@@ -293,11 +293,11 @@ fn what_was_killed_before_it_was_started_never_runs() {
     let (marker, id) = (guest.path("ran"), "given-up".to_owned());
     let kill = Request::ExecSignal { id, signal: 9, scope: SignalScope::Group };
     assert_eq!(host.fails(&kill), FailureKind::NotFound);
-    // The start was on its way for longer than the kill.
+    // The start took longer to arrive than the kill.
     let (reason, message) = host.not_started(&shell("given-up", &format!("touch {marker}")));
     assert_eq!(reason, StartFailure::Other);
     assert!(message.contains("killed"), "{message}");
     assert!(!std::path::Path::new(&marker).exists());
-    // Any other id is not concerned.
+    // Any other id is not affected.
     assert_eq!(guest.shell("another", "true").report, exited(0));
 }

@@ -44,7 +44,7 @@ fn list(host: &mut Host, path: &str, recursive: bool, limit: u32) -> (Vec<String
     }
 }
 
-/// Names in a directory, so that leftovers show.
+/// Names in a directory, to find leftovers.
 fn names(path: &str) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -81,7 +81,7 @@ fn reads_take_any_range() {
     check(8, Some(100), "89");
     check(10, None, "");
     check(u64::MAX, Some(u64::MAX), "");
-    // Files of the kernel's own making have no size.
+    // The kernel's own files have no size.
     let version = read_all(&mut host, &read("/proc/version", 0, None));
     assert_eq!(version, fs::read("/proc/version").unwrap());
 }
@@ -102,7 +102,7 @@ fn odd_files_never_make_the_guest_wait() {
     }
     assert_eq!(read_all(&mut host, &read("/dev/zero", 0, Some(1_000_000))), vec![0; 1_000_000]);
     assert_eq!(read_all(&mut host, &read("/dev/null", 0, None)), b"");
-    // Without a length it never ends; the host leaves, and the guest goes on.
+    // Without a length it never ends; the host disconnects, and the guest continues.
     let mut endless = guest.connect();
     assert!(matches!(endless.ask(&read("/dev/zero", 0, None)), Ok(Response::Reading { .. })));
     for _ in 0..20 {
@@ -126,7 +126,7 @@ fn a_replaced_file_keeps_its_owner_mode_and_links() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (12, 34, 0o640));
-    // Through a link that points nowhere the file appears where it points.
+    // Through a dangling link, the file appears at the link's target.
     symlink("missing", guest.path("dangling")).unwrap();
     host.ask_with_body(&write(&guest.path("dangling"), WriteMode::Replace), b"made").unwrap();
     assert_eq!(fs::read_to_string(guest.path("missing")).unwrap(), "made");
@@ -201,7 +201,7 @@ fn a_body_that_never_ends_changes_nothing() {
         for _ in 0..20 {
             host.send(&Frame::new(FrameKind::Data, vec![b'x'; 256 * 1024]));
         }
-        // The guest has begun to write before it loses us.
+        // The guest has begun to write before we disconnect.
         let began = || names(&directory).len() > 1 || fs::read(&path).unwrap().len() > 3;
         eventually("the guest writes", began);
         drop(host);

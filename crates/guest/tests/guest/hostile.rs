@@ -62,7 +62,7 @@ fn frames_out_of_turn_close_the_connection() {
 #[test]
 fn random_bytes_never_break_the_guest() {
     let guest = TestGuest::start();
-    // A fixed generator: a failure can be repeated.
+    // A fixed generator, so that a failure can be repeated.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         seed ^= seed << 13;

@@ -1,13 +1,13 @@
-//! Cells that mean harm: whatever one does, the guest lives and the next cell runs.
+//! Hostile cells: whatever one does, the guest survives and the next cell runs.
 
 use guest_protocol::{ExecEvent, ExecStart, Request, Response, Rich, StateLoss};
 
 use crate::support::{Ran, TestGuest, cell, cell_in, eventually, exited, killed, lost};
 
-/// Looks in a row at which a flood must not have moved to stand still.
+/// A flood stands still if it has not moved in this many checks in a row.
 const STILL_LOOKS: usize = 2000;
 
-/// The guest is there, and the context takes a cell. Returns how that cell ran.
+/// Checks that the guest responds and the context takes a cell. Returns how that cell ran.
 fn goes_on(guest: &TestGuest, id: &str, language: &str) -> Ran {
     assert_eq!(guest.connect().ask(&Request::Ping), Ok(Response::Done));
     let code = if language == "bash" {
@@ -31,7 +31,7 @@ fn soon_killed(id: &str, language: &str, code: &str) -> ExecStart {
     start
 }
 
-/// A context that the guest may not trust: its interpreter is a few lines of ours that speak the driver's side.
+/// A context with a hostile interpreter: a few lines of ours that speak the driver's side.
 fn speaks(guest: &TestGuest, id: &str, words: &str) -> Ran {
     let script = format!(
         "#!/usr/bin/python3\nimport os, socket\nc = socket.socket(fileno=3)\n\
@@ -76,7 +76,7 @@ fn endless_output_waits_for_its_reader_and_can_be_interrupted() {
     ] {
         let id = format!("{language} {code}");
         guest.connect().start(&cell(&id, language, code));
-        // Nobody takes anything: the window fills and the interpreter waits.
+        // Nobody reads: the window fills up and the interpreter waits.
         let mut host = guest.connect();
         let (mut before, mut n_still) = (0, 0);
         eventually("the flood stands still", || {
@@ -87,7 +87,7 @@ fn endless_output_waits_for_its_reader_and_can_be_interrupted() {
             n_still > STILL_LOOKS
         });
         assert!(guest.private_bytes() < 32 * 1024 * 1024);
-        // It ends although nobody has taken anything yet.
+        // It ends although nobody has read anything yet.
         assert_eq!(host.signal(&id, 2), Ok(Response::Done));
         eventually("the cell has ended", || {
             host.contexts().iter().all(|context| context.state != guest_protocol::ContextState::Busy)
@@ -130,7 +130,7 @@ fn a_cell_may_close_or_take_what_it_can_reach() {
         next.timeout_ms = Some(5_000);
         let ran = guest.connect().run_cell(&next);
         if *ran.state() != crate::support::kept() {
-            // It broke its interpreter; then the one after that has a new one.
+            // It broke its interpreter; then the next cell has a new one.
             let again = ExecStart { id: format!("a{n}"), ..next };
             assert!(guest.connect().run_cell(&again).stdout.contains("on\n"), "{code}");
         }
@@ -141,7 +141,7 @@ fn a_cell_may_close_or_take_what_it_can_reach() {
 #[test]
 fn garbage_on_the_channel_ends_its_interpreter_and_nothing_else() {
     let guest = TestGuest::start();
-    // To all descriptors, since a driver may have moved its own.
+    // Written to all descriptors, since a driver may have moved its own.
     let to_all = "import os\ndef spray(b):\n  for n in range(3, 300):\n    try:\n      if 'socket' in os.readlink(f'/proc/self/fd/{n}'): os.write(n, b)\n    except OSError: pass\n";
     for (n, garbage) in [
         "b'x'",
@@ -161,7 +161,7 @@ fn garbage_on_the_channel_ends_its_interpreter_and_nothing_else() {
     .iter()
     .enumerate()
     {
-        // The code waits a little, so that the guest hears this by itself and not with the driver's own next word.
+        // The code waits a little, so that this arrives alone and not with the driver's own next word.
         let code = format!("{to_all}import time; spray({garbage}); time.sleep(0.05)");
         let mut start = cell(&format!("g{n}"), "python", &code);
         start.timeout_ms = Some(20_000);
@@ -178,7 +178,7 @@ fn a_cell_that_claims_its_own_end_harms_only_itself() {
     let lie = "import os\nfor n in range(3, 300):\n  try:\n    if 'socket' in os.readlink(f'/proc/self/fd/{n}'): os.write(n, b'd{\"cell\":1,\"code\":7}\\n')\n  except OSError: pass\n";
     let ran = guest.connect().run_cell(&cell("lie", "python", lie));
     assert_eq!(ran.report, exited(7));
-    // Its driver says the same again, which is one end too many; by the cell after the next all is well.
+    // Its driver reports the same end again, which is one too many; two cells later all is well.
     guest.connect().run_cell(&cell("next", "python", "pass"));
     goes_on(&guest, "lie", "python");
 }
@@ -195,11 +195,11 @@ fn drivers_that_lie_are_not_believed() {
     check("fork unasked", "os.write(3, b'i\\n'); frame(); os.write(3, b'f{\"ok\":true,\"pid\":1}\\n')");
     check("goes on", "os.write(3, b'i\\n'); frame(); os.write(3, b'i\\nd{\"cell\":1,\"code\":0}\\n')");
     check("closes", "os.write(3, b'i\\n'); frame(); c.close(); import time; time.sleep(1000)");
-    // What is in order comes through, in pieces of one byte.
+    // Valid data arrives, even in pieces of one byte.
     let slow = "os.write(3, b'i\\n'); frame()\nfor b in b'r{\"type\":\"warning\",\"message\":\"slow\"}\\nd{\"cell\":1,\"code\":3}\\n': os.write(3, bytes([b]))";
     let ran = speaks(&guest, "slow", slow);
     assert_eq!((ran.report, ran.rich.len()), (exited(3), 2));
-    // A record that its writer did not live to complete is a line of its own.
+    // A record that its writer did not complete becomes a line of its own.
     let ran =
         speaks(&guest, "half", "os.write(3, b'i\\n'); frame(); os.write(3, b'r{\"type\":'); os._exit(9)");
     assert_eq!((ran.report, ran.rich), (exited(9), vec![lost(StateLoss::Exited)]));
@@ -208,7 +208,7 @@ fn drivers_that_lie_are_not_believed() {
 #[test]
 fn a_driver_that_ends_cells_which_it_never_read_is_not_believed() {
     let guest = TestGuest::start();
-    // It looks whether the cell begins to come, and takes nothing of it.
+    // It checks that the cell has begun to arrive, and reads nothing.
     let script = "#!/usr/bin/python3\nimport os, socket\nc = socket.socket(fileno=3)\n\
                   c.recv(int.from_bytes(c.recv(4, socket.MSG_WAITALL), 'little'), socket.MSG_WAITALL)\n\
                   os.write(3, b'i\\n')\nc.recv(1, socket.MSG_PEEK)\n\
@@ -237,7 +237,7 @@ fn a_cell_cannot_kill_its_parent() {
         assert_eq!((ran.stdout.as_str(), &ran.report), ("1\n", &exited(0)), "{ran:?}");
         goes_on(&guest, id, language);
     }
-    // Everyone but process 1, the cell's own interpreter too.
+    // Kills everything but process 1, including the cell's own interpreter.
     let ran = guest.connect().run_cell(&cell(
         "all",
         "python",
@@ -273,7 +273,7 @@ fn a_child_that_never_stops_writing_holds_nobody_up() {
     ] {
         let ran = guest.connect().run_cell(&cell(id, language, code));
         assert_eq!(ran.report, exited(0));
-        // Its words become those of each next cell in turn; all of them end.
+        // Its output goes to each next cell in turn; all of them end.
         for n in 0..20 {
             let ran = guest.connect().run_cell(&cell(&format!("{id}{n}"), language, "echo = 1"));
             assert!(ran.report.code.is_some(), "{n}");
@@ -320,7 +320,7 @@ fn code_may_be_any_text() {
 fn an_interpreter_that_reads_nothing_holds_nobody_up() {
     let guest = TestGuest::start();
     guest.connect().run_cell(&cell("a", "python", "x = 1"));
-    // Larger than the channel holds, to one that is stopped.
+    // More than the channel holds, for a stopped interpreter.
     let pid = guest.connect().contexts()[0].pid.unwrap();
     rustix::process::kill_process(crate::support::pid_of(pid), rustix::process::Signal::STOP).unwrap();
     let mut host = guest.connect();

@@ -29,7 +29,7 @@ fn client(port: u16) -> TcpStream {
     stream
 }
 
-/// True when the other end has closed, in whatever way.
+/// Whether the other end has closed, in whatever way.
 fn is_closed(mut stream: &TcpStream) -> bool {
     matches!(stream.read(&mut [0]), Ok(0) | Err(_))
 }
@@ -40,7 +40,7 @@ fn each_client_becomes_a_stream_of_the_hosts() {
     let (mut listener, port) = listen(&guest);
     let mut clients = [client(port), client(port)];
     let numbers = [incoming(&mut listener), incoming(&mut listener)];
-    // Taken in the other order: each number means its own client.
+    // Accepted in reverse: each number means its own client.
     for (number, client) in numbers.iter().zip(&mut clients).rev() {
         let mut host = guest.connect();
         assert_eq!(host.ask(&Request::Accept { incoming: *number }), Ok(Response::Connected));
@@ -82,7 +82,7 @@ fn the_listener_ends_with_its_connection_and_so_do_those_who_wait() {
     assert!(is_closed(&waiting));
     eventually("nobody listens", || TcpStream::connect(("127.0.0.1", port)).is_err());
     assert_eq!(guest.connect().fails(&Request::Accept { incoming: number }), FailureKind::NotFound);
-    // The same port again: a host that comes back finds its programs still asking there.
+    // The same port again: a returning host finds its clients still connecting there.
     let mut host = guest.connect();
     assert_eq!(host.ask(&Request::Listen { port }), Ok(Response::Listening { port }));
 }
@@ -121,13 +121,13 @@ fn listeners_and_waiting_clients_are_bounded() {
     let mut listeners: Vec<_> = (0..8).map(|_| listen(&guest)).collect();
     assert_eq!(guest.connect().fails(&Request::Listen { port: 0 }), FailureKind::LimitReached);
     let (listener, port) = &mut listeners[0];
-    // The kernel takes more than the guest does.
+    // The kernel accepts more than the guest does.
     let clients: Vec<_> = (0..40).map(|_| client(*port)).collect();
     let numbers: Vec<_> = (0..32).map(|_| incoming(listener)).collect();
     let mut host = guest.connect();
     assert_eq!(host.ask(&Request::Accept { incoming: numbers[0] }), Ok(Response::Connected));
     assert!(incoming(listener) > numbers[31], "its place is another's");
-    // Whoever nobody takes in time is closed.
+    // A client that nobody accepts in time is closed.
     assert!(is_closed(&clients[1]));
     drop(listeners);
     eventually("places are free again", || guest.connect().ask(&Request::Listen { port: 0 }).is_ok());

@@ -31,7 +31,7 @@ impl Session {
         self.guest.connect().run_cell(&cell_in(&self.id(), "here", language, code))
     }
 
-    /// It is closed by now; a guest knows so many only.
+    /// The previous cell is closed by now; a guest keeps a limited number.
     fn forget_the_one_before(&self) {
         let mut host = self.guest.connect();
         host.attach(&format!("cell-{}", self.n_cells.get() - 1), 1);
@@ -53,7 +53,7 @@ impl Session {
         self.guest.connect().follow_cell(&id)
     }
 
-    /// What the last expression's value looks like.
+    /// The text of the last expression's value.
     fn value(&self, code: &str) -> String {
         let ran = self.run(code);
         assert_eq!((ran.report, ran.stderr.as_str()), (exited(0), ""), "{code}: {:?}", ran.rich);
@@ -86,11 +86,11 @@ fn what_one_cell_declares_the_next_one_has_and_may_declare_again() {
     assert_eq!(session.value(declarations), "");
     assert_eq!(session.value("twice(new Box().a + b)"), "6");
     assert_eq!(session.value(declarations), "");
-    // In another way, too.
+    // Redeclared with other keywords.
     assert_eq!(session.value("let a = 10; var b = 20; const Box = 3, twice = 4; a + b + Box + twice"), "37");
     assert_eq!(session.value("const {x, y: [z, ...rest], w = 9} = {x: 1, y: [2, 3]}"), "");
     assert_eq!(session.value("[x, z, rest, w]"), "[ 1, 2, [ 3 ], 9 ]");
-    // What Node itself has as a global stands in nobody's way.
+    // Node's own globals can be redeclared.
     assert_eq!(
         session.value("const crypto = require('crypto'), fs = require('fs'); typeof crypto.createHash"),
         "'function'"
@@ -106,7 +106,7 @@ fn awaits_stand_at_the_top_and_keep_what_they_declare() {
                 for await (var last of [1, 2]) {}\nclass Late {}\nfunction twice() { return 2 * late }\nlate";
     assert_eq!(session.value(code), "42");
     assert_eq!(session.value("[twice(), last, new Late()]"), "[ 84, 2, Late {} ]");
-    // A promise that is not awaited is shown as what it is.
+    // A promise that is not awaited is shown as a promise.
     assert_eq!(session.value("await 1; Promise.resolve(2)"), "Promise { 2 }");
 }
 
@@ -127,7 +127,7 @@ fn modules_are_imported_in_every_form() {
         session.value(&format!("(await import('{own}')).default + require('{cjs}').plain")),
         "'minetrue'"
     );
-    // Relative to where the interpreter is now.
+    // Relative to the interpreter's current directory.
     let directory = own.trim_end_matches("/own.mjs");
     assert_eq!(session.value(&format!("process.chdir('{directory}')")), "");
     assert_eq!(
@@ -165,7 +165,7 @@ fn a_rejection_that_nobody_awaits_is_told_in_its_cell() {
         assert!(matches!(ran.rich.first(), Some(Rich::Result { .. })), "{begin}: {ran:?}");
         assert_eq!(ran.warnings().len(), 1, "{begin}: {ran:?}");
     }
-    // So is what a callback of the next tick throws.
+    // The same for an exception in a callback of the next tick.
     let ran = session.run("process.nextTick(() => { throw new Error('ticked') }); 3");
     assert_eq!((&ran.report, ran.warnings().len()), (&exited(0), 1), "{ran:?}");
     assert_eq!(session.value("await 4"), "4");
@@ -186,7 +186,7 @@ fn values_come_as_text_and_data_and_pictures() {
          display({'image/png': Buffer.from([137, 80]), 'text/html': '<b>\\ud83d</b>'})\nconsole.log('after')",
     );
     assert_eq!(ran.stdout, "before\nafter\n");
-    // Half a character cannot travel.
+    // Half a character cannot be encoded.
     let shown = [("image/png", "iVA="), ("text/html", "<b>\u{fffd}</b>")];
     let data = shown.map(|(mime, text)| (mime.to_owned(), Value::from(text))).into();
     assert_eq!(ran.rich, [Rich::Display { data }, kept()]);
@@ -255,7 +255,7 @@ fn an_interrupt_ends_loops_and_waits_and_keeps_the_variables() {
         "process.nextTick(() => { console.log('on'); for (;;); }); await 1; await 2",
         "console.log('on'); await new Promise(() => {})",
         "console.log('on'); ({ [Symbol.for('nodejs.util.inspect.custom')]() { while (true); } })",
-        // A listener of its own hears it as well.
+        // A listener of its own receives it as well.
         "process.on('SIGINT', () => {}); console.log('on'); await new Promise(() => {})",
         "console.log('on'); for (;;);",
     ] {
@@ -286,7 +286,7 @@ fn what_was_begun_goes_on_between_cells_and_its_failures_are_told() {
     );
     assert!(ran.stderr.contains("Uncaught Error: dropped"), "{}", ran.stderr);
     assert_eq!(ran.warnings().len(), 2, "{:?}", ran.rich);
-    // A server that one cell began answers in another.
+    // A server started by one cell answers in another.
     session.run("const server = require('http').createServer((_, answer) => answer.end('served'))");
     session.run("await new Promise(done => server.listen(0, '127.0.0.1', done))");
     let get = "await new Promise(done => require('http').get(`http://127.0.0.1:${server.address().port}`, \
@@ -366,7 +366,7 @@ fn typescript_runs_beside_javascript_or_says_what_it_needs() {
     } else {
         assert_eq!(session.value("box"), "{ side: 3 }");
     }
-    // With a package beside the code it runs everywhere; one that has nothing to call (typescript 7) is passed over.
+    // With a package beside the code it runs everywhere; a package without anything to call (typescript 7) is skipped.
     let package = session.guest.path("node_modules/sucrase");
     let useless = session.guest.path("node_modules/typescript");
     let made = command("mkdir", &["mkdir", "-p", &package, &useless]);
@@ -396,6 +396,6 @@ fn many_cells_leave_nothing_behind() {
     };
     let before = run_some(600);
     let after = run_some(1500);
-    // What the engine keeps of each script that it ever saw would be 700 bytes, twice.
+    // If the engine kept every script it ever saw, that would be 700 bytes, twice.
     assert!(after < before + 1500 * 300, "{before} bytes, then {after}");
 }

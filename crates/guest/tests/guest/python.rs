@@ -1,4 +1,4 @@
-//! Cells of Python: any code, its value, its output and what the next cell finds.
+//! Python cells: any code, its value, its output and the state for the next cell.
 
 use guest_protocol::{ExecEvent, Rich};
 
@@ -60,13 +60,13 @@ async def count():
         await asyncio.sleep(0)
 counting = asyncio.create_task(count())";
     python.prints(code);
-    // It stands still, and goes on while another cell awaits.
+    // The task stands still between cells, and continues while another cell awaits.
     assert_eq!(python.value("before = n\nn"), python.value("n"));
     assert_eq!(python.value("while n < 10: await asyncio.sleep(0)\nn >= 10 > before"), "True");
     assert_eq!(python.value("counting.cancel()"), "True");
     let code = "[i async for i in (await asyncio.sleep(0, j) for j in range(3))]";
     assert_eq!(python.value(code), "[0, 1, 2]");
-    // And a program with a loop of its own runs too.
+    // A program with an event loop of its own runs too.
     assert_eq!(python.value("asyncio.run(asyncio.sleep(0, 'ran'))"), "'ran'");
     assert_eq!(python.value("await asyncio.sleep(0, 'again')"), "'again'");
 }
@@ -113,7 +113,7 @@ fn output_streams_and_keeps_its_order_among_records() {
             _ => {}
         }
     }
-    // What was printed before a record comes before it; what is printed after may overtake it.
+    // Output printed before a record comes before it; later output may appear before it too.
     let seen = seen.concat();
     let place = |what: &str| seen.find(what).unwrap_or_else(|| panic!("no {what} in {seen:?}"));
     assert!(place("a") < place("1") && place("b\n") < place("2") && place("b\n") < place("c\n"), "{seen:?}");
@@ -166,7 +166,7 @@ fn many_cells_do_not_grow() {
             let start = python.start("def f(x):\n    return [x, 'some text to keep']\nf(5)");
             let mut host = python.guest.connect();
             assert_eq!(host.run_cell(&start).report, exited(0));
-            // The guest forgets the one before, now that it is closed and we know it.
+            // The guest forgets the previous cell once it is closed and acknowledged.
             if let Some(mut closed) = before.replace(host) {
                 let (number, event) = closed.event();
                 assert_eq!(event, ExecEvent::Closed);
@@ -174,7 +174,7 @@ fn many_cells_do_not_grow() {
             }
         }
     };
-    // Sources of a thousand are kept, so growth can be seen only after those.
+    // The sources of a thousand cells are kept, so growth shows only after those.
     run(1_200);
     let early: u64 = python.value(memory).parse().unwrap();
     run(n_cells());

@@ -1,4 +1,4 @@
-//! Exceptions as their reader wants them: the own lines, the whole chain, nothing of the driver.
+//! Readable exceptions: the user's own lines, the whole chain, nothing of the driver.
 
 use crate::{python_notebook::Notebook, support::exited};
 
@@ -19,7 +19,7 @@ fn a_traceback_shows_the_lines_of_the_cells() {
         "ZeroDivisionError: division by zero",
     ];
     assert_eq!(lines, expected);
-    // Not printed as well.
+    // It is not printed as well.
     let ran = python.run("divide(1, 0)");
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
 }
@@ -38,7 +38,7 @@ fn library_frames_follow_the_own_ones() {
 #[test]
 fn libraries_take_little_room_in_a_traceback() {
     let python = Notebook::new();
-    // Six frames deep, and an exception before it that no own code has seen.
+    // Six frames deep, with an earlier exception that stays inside the library.
     let library = "def fail(n):\n    if n: return fail(n - 1)\n    try: inner()\n    except KeyError as e: raise OSError('outer') from e\ndef inner(): raise KeyError('inner')\n";
     let code = format!(
         "import os, sys, tempfile\nplace = tempfile.mkdtemp() + '/site-packages'\nos.mkdir(place)\nsys.path.append(place)\n\
@@ -50,7 +50,7 @@ fn libraries_take_little_room_in_a_traceback() {
         traceback.lines().filter(|line| line.starts_with("  File") || line.starts_with("  …")).collect();
     assert!(files[0].contains("<cell 2>") && files[1] == "  … 4 more of libraries", "{traceback}");
     assert!(files.len() == 4 && traceback.starts_with("KeyError: 'inner'\n\nThe above"), "{traceback}");
-    // Modules of one's own are no libraries.
+    // The user's own modules are not libraries.
     let code = "own = place.replace('site-packages', 'own')\nos.mkdir(own)\nsys.path.append(own)\nprint(library, file=open(own + '/mine.py', 'w'))\nimport mine\nmine.fail(5)";
     let (_, _, traceback) = python.error(code);
     assert!(traceback.contains("in inner") && !traceback.contains("of libraries"), "{traceback}");

@@ -1,4 +1,4 @@
-//! A context that is forked: both have the same variables, and then their own.
+//! A forked context: both start with the same variables, and then diverge.
 
 use crate::{python_notebook::Notebook, support::exited};
 
@@ -13,7 +13,7 @@ fn both_go_on_from_the_same_variables_and_then_apart() {
     // A branch of the branch.
     assert_eq!(python.fork_from("branch", "twig", false), Ok(vec![]));
     assert_eq!(python.value_in("twig", "x"), "[1, 3, 4]");
-    // A process and a session of its own, whose end the others do not notice.
+    // Each has a process and a session of its own, and does not notice the end of the others.
     let pids = ["python", "branch", "twig"].map(|context| {
         python.value_in(context, "import os\nassert os.getsid(0) == os.getpid()\nos.getpid()")
     });
@@ -55,7 +55,7 @@ fn a_fresh_context_can_be_forked_again_and_again() {
         assert_eq!(python.value_in(&format!("b{n}"), &format!("x = {n}\nx")), n.to_string());
     }
     assert_eq!(python.run("x").error().unwrap().0, "NameError");
-    // Nothing of it stays behind: descriptors, children, collections that stand still.
+    // The fork leaves nothing behind: no descriptors, no children, no disabled garbage collection.
     let code = "import gc, os\nlen(os.listdir('/proc/self/fd')), gc.isenabled(), open('/proc/thread-self/children').read()";
     assert_eq!(python.value(code), python.value_in("b0", code));
     assert!(python.value(code).ends_with("True, '')"), "{}", python.value(code));

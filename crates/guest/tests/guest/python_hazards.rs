@@ -1,8 +1,8 @@
-//! What a fork must not share, row by row of the table in `docs/code.md`.
+//! State that a fork must not share, row by row of the table in `docs/code.md`.
 
 use crate::python_notebook::Notebook;
 
-/// Refused with a reason that has all of these words; the context goes on.
+/// Expects a refusal that contains all of these words; the context continues.
 fn refused(prepare: &str, words: &[&str]) -> Notebook {
     let python = Notebook::new();
     python.prints(prepare);
@@ -14,7 +14,7 @@ fn refused(prepare: &str, words: &[&str]) -> Notebook {
     python
 }
 
-/// Forked, with warnings that have these words.
+/// Expects a fork with warnings that contain these words.
 fn forked(prepare: &str, words: &[&str]) -> Notebook {
     let python = Notebook::new();
     python.prints(prepare);
@@ -27,7 +27,7 @@ fn forked(prepare: &str, words: &[&str]) -> Notebook {
 }
 
 impl Notebook {
-    /// What both have for the same code.
+    /// The results of both for the same code.
     fn both(&self, code: &str) -> (String, String) {
         (self.value(code), self.value_in("branch", code))
     }
@@ -75,11 +75,11 @@ fn native_threads_that_come_back_by_themselves() {
 
 #[test]
 fn openmp_that_is_only_loaded_is_not_blamed_for_the_threads_of_openblas() {
-    // As Pillow and matplotlib bring it along, without a thread of its own.
+    // As bundled with Pillow and matplotlib, without a thread of its own.
     let code = "import ctypes, numpy\nopenmp = ctypes.CDLL('libgomp.so.1')\na = numpy.ones((500, 500))\n(a @ a)[0, 0] == 500";
     let python = forked(code, &[]);
     python.agree("float((a @ a)[0, 0])", "500.0");
-    // Two more threads than that are not OpenBLAS's.
+    // Two more threads than OpenBLAS's own.
     let code = "body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)\nopenmp.GOMP_parallel(body, None, 3, 0)";
     python.prints(code);
     let why = python.fork_from("python", "refused", false).unwrap_err();
@@ -99,7 +99,7 @@ fn native_threads_that_do_not() {
 
 #[test]
 fn the_monitor_of_tqdm_is_ended() {
-    // As tqdm has it: a thread that watches, and is started again with the next bar.
+    // Like tqdm: a monitor thread that is restarted with the next bar.
     let code = "
 import sys, threading, types
 class Monitor(threading.Thread):
@@ -125,7 +125,7 @@ fn child_processes() {
     python.prints("child.kill()");
     assert_eq!(python.value("child.wait()"), "-9");
     assert_eq!(python.fork(false), Ok(vec![]));
-    // One that has ended keeps its exit code in both.
+    // An ended child keeps its exit code in both.
     let code = "import os, subprocess\nchild = subprocess.Popen(['sh', '-c', 'exit 3'])\nx = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)";
     forked(code, &[]).agree("child.poll()", "3");
     refused(
@@ -165,7 +165,7 @@ fn files_that_are_read() {
         "text, raw = open({path:?}), open({path:?}, 'rb', buffering=0)\nx = text.readline(), raw.read(2)"
     ));
     assert_eq!(python.fork(false), Ok(vec![]));
-    // Each has its own place in it.
+    // Each has its own position in the file.
     for rest in ["('b\\n', b'b\\n')", "('c\\n', b'c\\n')"] {
         python.agree("text.readline(), raw.read(2)", rest);
     }
@@ -179,7 +179,7 @@ fn files_that_are_written() {
     let warnings = python.fork(false).unwrap();
     assert!(warnings[0].contains("open for writing") && warnings[0].contains(&path), "{warnings:?}");
     python.agree("log.write('after\\n'), log.close()", "(6, None)");
-    // What was in the buffer is there once.
+    // The buffered text is written once.
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\nafter\nafter\n");
     let code = format!("import fcntl\nlocked = open({path:?})\nfcntl.flock(locked, fcntl.LOCK_EX)");
     forked(&code, &["The lock on "]);
@@ -195,7 +195,7 @@ fn databases() {
     let python = refused(&code, &["sqlite3", &path]);
     python.prints("data.close()");
     assert_eq!(python.fork(false), Ok(vec![]));
-    // One in memory is memory.
+    // A database in memory is just memory.
     let code = "import sqlite3\ndata = sqlite3.connect(':memory:')\nx = data.execute('create table t (a)')";
     let python = forked(code, &[]);
     python.prints("x = data.execute('insert into t values (1)')");
@@ -221,7 +221,7 @@ print(*sorted(link for link in links if 'socket:' in link), sep='\\n')";
     let (old, new) = (python.prints(sockets), python.prints_in("branch", sockets));
     assert_eq!((old.lines().count(), new.lines().count()), (3, 3), "{old}{new}");
     assert!(old.lines().all(|line| !new.contains(line)), "{old}{new}");
-    // Both loops work, at the same time, and objects that are bound to them too.
+    // Both loops work at the same time, with the objects bound to them.
     let code = "lock = asyncio.Lock()\nasync with lock: await asyncio.sleep(0.01)\nawait asyncio.to_thread(lambda: 'both') if hasattr(asyncio, 'to_thread') else 'both'";
     python.agree(code, "'both'");
     python.agree(code, "'both'");
@@ -250,14 +250,14 @@ x = atexit.register(lambda: open({path:?}, 'w').close())"
     python.prints(&code);
     let warnings = python.fork(false).unwrap();
     assert!(warnings.len() == 1 && warnings[0].contains("open for writing"), "{warnings:?}");
-    // The branch lets go of all of it, and of itself.
+    // The branch releases all of it, and itself.
     python.prints_in(
         "branch",
         "del directory, file, held\nimport gc\nx = gc.collect()\natexit._run_exitfuncs()",
     );
     assert_eq!(python.value("[os.path.exists(path) for path in paths]"), "[True, True]");
     assert!(!std::path::Path::new(&path).exists());
-    // What it registers itself runs.
+    // Handlers that it registers itself do run.
     python.prints_in(
         "branch",
         &format!("x = atexit.register(lambda: open({path:?}, 'w').close())\natexit._run_exitfuncs()"),
@@ -277,7 +277,7 @@ fn random_numbers() {
     python.differ("old.rand()");
     let code = "import sys, types\nseeds = []\nsys.modules['torch'] = types.SimpleNamespace(seed=lambda: seeds.append(1))";
     assert_eq!(forked(code, &[]).both("seeds"), ("[]".to_owned(), "[1]".to_owned()));
-    // One with a seed of its own is repeatable again.
+    // A generator with a seed of its own is repeatable again.
     python.agree("random = __import__('random')\nrandom.seed(5)\nrandom.random()", "0.6229016948897019");
 }
 
@@ -315,7 +315,7 @@ x = lock.acquire(), again.acquire()";
         assert_eq!(python.prints_in(context, "os.kill(os.getpid(), signal.SIGUSR1)"), "handled\n");
     }
     python.agree("os.umask(0o27), os.getcwd(), os.environ['MINE']", "(23, '/usr', 'yes')");
-    // A lock that was held is held in both, and each lets go of its own.
+    // A held lock is held in both, and each releases its own.
     python.agree("lock.locked(), again.acquire(blocking=False)", "(True, True)");
     python.prints("lock.release()");
     assert_eq!(python.both("lock.locked()"), ("False".to_owned(), "True".to_owned()));

@@ -1,4 +1,4 @@
-//! Code that breaks what the driver stands on: the next cell runs, or the interpreter's end is told.
+//! Code that breaks what the driver relies on: the next cell runs, or the interpreter's end is reported.
 
 use guest_protocol::{Rlimit, StateLoss};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{exited, is_alive, lost},
 };
 
-/// After each of these the next cell works as if nothing had been.
+/// After each of these the next cell works normally.
 const ENDURED: &[&str] = &[
     "import sys\nsys.stdout.close()\nsys.stderr.close()",
     "import os\nfor fd in range(3): os.close(fd)",
@@ -58,7 +58,7 @@ fn the_next_cell_works_whatever_a_cell_has_done() {
         let ran = python.run("import sys\nsys.stdout.write('out')\nsys.stderr.write('err')\nkept");
         let shown = ran.result().map(|data| data["text/plain"].clone());
         let seen = (ran.stdout.as_str(), ran.stderr.as_str(), shown);
-        // Errors of threads and finalizers may come with it.
+        // Errors of threads and finalizers may appear with it.
         assert!(
             seen.0 == "out" && seen.1.ends_with("err") && seen.2 == Some("'kept'".into()),
             "{code}: {ran:?}"
@@ -100,7 +100,7 @@ fn an_interpreter_that_ends_is_told_and_the_next_cell_gets_a_new_one() {
     assert_eq!(python.run("5").report, exited(0));
 }
 
-/// Forks that print their numbers, in the interpreter's group and in groups of their own, and then an end of it.
+/// Forks that print their pids, in the interpreter's group and in groups of their own, and then `end`.
 fn leaves_forks(end: &str) -> String {
     format!(
         "
@@ -124,13 +124,13 @@ fn what_an_interpreter_forked_ends_with_it() {
     for (end, loss) in [
         ("os._exit(9)", StateLoss::Exited),
         ("os.abort()", StateLoss::Crashed),
-        // As the kernel does when there is no memory left.
+        // As the kernel does when memory runs out.
         ("os.kill(os.getpid(), 9)", StateLoss::Crashed),
         (garble, StateLoss::Garbled),
     ] {
         let ran = python.run(&leaves_forks(end));
         assert_eq!(*ran.state(), lost(loss), "{end}: {ran:?}");
-        // Nonsense goes wherever the driver keeps its streams.
+        // The garbage is written to every stream the driver may use.
         let forks: Vec<i32> = ran.stdout.lines().filter_map(|line| line.parse().ok()).collect();
         assert_eq!(forks.len(), 20, "{end}");
         let alive: Vec<_> = forks.into_iter().filter(|pid| is_alive(*pid)).collect();

@@ -1,4 +1,4 @@
-//! Interrupts: wherever the cell is, it ends, and the variables stay.
+//! Interrupts: they end the cell wherever it is, and the variables stay.
 
 use guest_protocol::{Request, Rich, SignalScope};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 const SIGINT: i32 = 2;
-/// A process that is found asleep so often, one time after another, does nothing any more.
+/// A process found asleep this many times in a row is idle.
 const LOOKS: u32 = 10_000;
 
 fn interrupted() -> Rich {
@@ -84,7 +84,7 @@ await work()";
     );
 }
 
-/// Whether signals wait for the process.
+/// Whether the process has pending signals.
 fn has_pending(pid: i32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let waiting = |line: &str| line.starts_with("SigPnd") || line.starts_with("ShdPnd");
@@ -102,7 +102,7 @@ fn an_interrupt_between_cells_does_nothing() {
         });
         assert_eq!(python.value("5"), "5");
     }
-    // A handler of one cell's own does not make the next uninterruptible.
+    // One cell's own handler does not make the next cell uninterruptible.
     python.prints("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)");
     assert_eq!(python.interrupt("print('ready')\nwhile True: pass").report, exited(130));
 }
@@ -139,7 +139,7 @@ fn an_interrupt_leaves_no_half_record() {
     let python = Notebook::new();
     let pid = python.value("import os\nx = 'x' * 4_000_000\nos.getpid()").parse().unwrap();
     let (id, host) = python.begin("print('ready')\nwhile True: display({'text/html': x}, raw=True)");
-    // Nobody takes the records, so in the end it is stuck within one.
+    // Nobody reads the records, so eventually it is stuck in the middle of one.
     drop(host);
     let mut n_asleep = 0;
     eventually("the interpreter waits for room", || {

@@ -1,4 +1,4 @@
-//! Cells of Python one after another, as the tests of its driver write them.
+//! Consecutive Python cells, for the tests of the driver.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use guest_protocol::{ExecStart, MimeBundle, Request, Response, Rich};
 
 use crate::support::{Host, Ran, TestGuest, cell_in, exited};
 
-/// Another Python may be put to the test: the directory that its `python3` is in.
+/// Another Python to test: the directory of its `python3`.
 const OTHER_PYTHON: &str = "TEST_PYTHON_DIR";
 
-/// A guest whose only context is asked cell after cell.
+/// A guest with a single context that runs cell after cell.
 pub(crate) struct Notebook {
     pub(crate) guest: TestGuest,
     n_cells: std::cell::Cell<u32>,
@@ -79,7 +79,7 @@ impl Notebook {
         ran.error().unwrap_or_else(|| panic!("{code} ended without an error: {ran:?}"))
     }
 
-    /// Forks the notebook's context into one called `branch`; the warnings, or why not.
+    /// Forks the notebook's context into one called `branch`; returns the warnings, or the refusal.
     pub(crate) fn fork(&self, force: bool) -> Result<Vec<String>, String> {
         self.fork_from("python", "branch", force)
     }
@@ -130,7 +130,7 @@ impl Ran {
     }
 }
 
-/// The plain text of something shown.
+/// The plain text of a displayed value.
 pub(crate) fn text(data: &MimeBundle) -> &str {
     data.get("text/plain").and_then(serde_json::Value::as_str).expect("no plain text")
 }

@@ -45,7 +45,7 @@ display(Bundle(), 5)";
     let bundle =
         serde_json::json!({"text/plain": "mine", "application/vnd.x+json": {"a": 1}, "text/html": "too"});
     assert_eq!(shown, [bundle, serde_json::json!({"text/plain": "5"})]);
-    // Classes and objects that answer to every name are only text.
+    // Classes and objects that answer to every name are shown as text only.
     let ran = python.run("Rich\n");
     assert_eq!(ran.result().unwrap().len(), 1);
     let ran = python.run("from unittest.mock import Mock\nMock()");
@@ -88,7 +88,7 @@ fn every_open_figure_is_returned_as_a_picture() {
     assert_eq!((ran.report.clone(), ran.displays().len()), (exited(0), 1), "{ran:?}");
     assert!(form(ran.displays()[0], "image/png").starts_with(PNG));
     assert_eq!(text(ran.displays()[0]), "<Figure size 640x480 with 1 Axes>");
-    // Each once, in order, at show() or at the end; then they are closed.
+    // Each is shown once, in order, at show() or at the end, and then closed.
     let code = "
 for n in (1, 2):
     plt.figure(figsize=(n, 1)); plt.plot([n])
@@ -100,7 +100,7 @@ print('last', end='')";
     let expected = [1, 2, 3].map(|n| format!("<Figure size {n}00x100 with 1 Axes>"));
     assert_eq!((shown, ran.stderr.as_str()), (expected.iter().map(String::as_str).collect(), ""));
     assert_eq!(python.value("plt.get_fignums()"), "[]");
-    // One that is also the value, or was displayed, is not shown twice.
+    // A figure that is also the value, or was displayed, is not shown twice.
     let ran = python.run("figure, axes = plt.subplots()\nfigure");
     assert!(form(ran.result().unwrap(), "image/png").starts_with(PNG));
     assert!(ran.displays().is_empty());
@@ -108,7 +108,7 @@ print('last', end='')";
         python.run("figure, axes = plt.subplots()\ndisplay(figure)\nfigure.show()").displays().len(),
         1
     );
-    // An error does not take them.
+    // They are shown despite an error.
     let ran = python.run("plt.plot([1])\n1 / 0");
     assert_eq!((ran.displays().len(), ran.error().unwrap().0.as_str()), (1, "ZeroDivisionError"));
     let ran = python.run("plt.figure(figsize=(10_000, 10_000))\n5");
@@ -144,7 +144,7 @@ fn images_of_any_mode_are_pngs() {
 #[test]
 fn display_of_other_libraries_is_ours() {
     let python = Notebook::new();
-    // As IPython and plotly are laid out.
+    // Laid out like IPython and plotly.
     let code = "
 import os, sys, tempfile
 root = tempfile.mkdtemp()

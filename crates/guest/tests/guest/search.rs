@@ -101,7 +101,7 @@ fn grep_finds_lines_and_skips_binaries() {
         }
     });
     assert_eq!((found.as_slice(), truncated), (&deep[..1], true));
-    // One file alone.
+    // A single file.
     assert_eq!(
         grep(&mut host, &format!("{root}/notes.txt"), "thing", |_| {}).0,
         [line("", 1, "no such thing")]
@@ -156,7 +156,7 @@ fn a_watch_tells_what_happens_even_in_new_directories() {
     wait(&mut host, WatchKind::Removed, &format!("{root}/moved"));
     fs::remove_file(format!("{root}/old/file")).unwrap();
     wait(&mut host, WatchKind::Removed, &format!("{root}/old/file"));
-    // The guest is still there when we leave in the middle.
+    // The guest survives when we disconnect in the middle.
     drop(host);
     let mut other = guest.connect();
     assert_eq!(

@@ -17,7 +17,7 @@ fn open(guest: &TestGuest, target: Target) -> Host {
     host
 }
 
-/// Reads to the end, then answers and closes: works only if ends pass on in each direction by themselves.
+/// Reads to the end, then answers and closes: works only if each direction passes on its end separately.
 fn reverse(mut stream: impl Read + Write) {
     let mut text = vec![];
     stream.read_to_end(&mut text).unwrap();
@@ -88,7 +88,7 @@ fn a_host_that_vanishes_closes_the_stream_inside() {
             host.send(&Frame::new(FrameKind::End, vec![]));
         }
         drop(host);
-        // An end or a reset, either way not a hang.
+        // An end or a reset, but not a hang.
         inside.read_to_end(&mut vec![]).ok();
     }
 }

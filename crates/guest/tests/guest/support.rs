@@ -15,10 +15,10 @@ use guest_protocol::{
 };
 use tempfile::TempDir;
 
-/// Past this a test has hung.
+/// After this time a test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many cells show that none leaves anything behind; `make soak` asks for more by `WARREN_CELLS`.
+/// How many cells the leak tests run; `make soak` sets more by `WARREN_CELLS`.
 pub(crate) fn n_cells() -> usize {
     let asked = std::env::var("WARREN_CELLS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or(2_500)
@@ -32,7 +32,7 @@ pub(crate) struct TestGuest {
 impl TestGuest {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // Another build of it may be put to the test: an optimised one for numbers, the static one.
+        // Another build can be tested: an optimised one for numbers, the static one.
         let built = std::env::var_os("GUEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_guest").into());
         let child = Command::new(built)
             .arg("--listen")
@@ -43,11 +43,11 @@ impl TestGuest {
         Self { child, directory }
     }
 
-    /// A guest of an ordinary user, whose processes and threads are limited to `processes` with the guest itself.
+    /// A guest of an ordinary user, limited to `processes` processes and threads, including the guest itself.
     pub(crate) fn start_as(uid: u32, processes: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(directory.path(), Some(uid), Some(uid)).unwrap();
-        // A copy, since the user may not be allowed to where it was built.
+        // A copy, since the user may not have access to the build directory.
         let program = directory.path().join("guest");
         std::fs::copy(env!("CARGO_BIN_EXE_guest"), &program).unwrap();
         let child = Command::new("/bin/bash")
@@ -67,7 +67,7 @@ impl TestGuest {
     pub(crate) fn start_as_init() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let child = Command::new("unshare")
-            // `--kill-child` takes process 1 along, and with it the whole namespace.
+            // `--kill-child` kills process 1, and with it the whole namespace.
             .args([
                 "--pid",
                 "--fork",
@@ -118,7 +118,7 @@ impl TestGuest {
 
 impl Drop for TestGuest {
     fn drop(&mut self) {
-        // One that has ended was reaped, and its number may be another's by now.
+        // An ended guest was reaped, and its number may be reused by now.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -163,7 +163,7 @@ pub(crate) fn children(parent: u32) -> Vec<i32> {
     pids.filter(|pid| stat(*pid).is_some_and(|stat| stat[1] == parent.to_string())).collect()
 }
 
-/// Looks again and again until something holds; the kernel sends no event for what is asked here.
+/// Polls until something holds; the kernel sends no event for these conditions.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -187,7 +187,7 @@ pub(crate) fn command(id: &str, command: &[&str]) -> ExecStart {
     }
 }
 
-/// What an exec did, put together.
+/// The combined events of an exec.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) stdout: String,
@@ -195,12 +195,12 @@ pub(crate) struct Ran {
     pub(crate) report: ExitReport,
     /// Output that came after `Exited`.
     pub(crate) late: String,
-    /// What a cell showed besides its output.
+    /// A cell's records besides its output.
     pub(crate) rich: Vec<Rich>,
 }
 
 impl Ran {
-    /// The last record, which every cell in a context has.
+    /// The last record of a cell, which every cell in a context has.
     pub(crate) fn state(&self) -> &Rich {
         self.rich.last().expect("a cell without a record")
     }
@@ -224,7 +224,7 @@ pub(crate) fn kept() -> Rich {
     Rich::State { kept: true, lost: None, interrupted: false }
 }
 
-/// As after an interrupt that left the variables alone.
+/// The state after an interrupt that kept the variables.
 pub(crate) fn interrupted() -> Rich {
     Rich::State { kept: true, lost: None, interrupted: true }
 }
@@ -233,7 +233,7 @@ pub(crate) fn lost(lost: StateLoss) -> Rich {
     Rich::State { kept: false, lost: Some(lost), interrupted: false }
 }
 
-/// A cell in the context that has its language's name.
+/// A cell in the context named after its language.
 pub(crate) fn cell(id: &str, language: &str, code: &str) -> ExecStart {
     cell_in(id, language, language, code)
 }
@@ -424,7 +424,7 @@ impl Host {
             }
         }
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        // Half a record of an interpreter that died is no record.
+        // Half a record of a dead interpreter is not a record.
         let records = rich.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let rich = records.collect();
         Ran { stdout: text(stdout), stderr: text(stderr), late: text(late), rich, report: report.unwrap() }
@@ -441,7 +441,7 @@ impl Host {
         }
     }
 
-    /// Waits for `text` on stdout of an attached exec, acknowledging what comes.
+    /// Waits for `text` on stdout of an attached exec, acknowledging every event.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let mut seen = String::new();
         while !seen.contains(text) {

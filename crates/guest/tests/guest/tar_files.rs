@@ -73,7 +73,7 @@ impl Crafted {
     }
 }
 
-/// As the fields of a sparse header are, in base 256, which has room for every size.
+/// A number in base 256, as in a sparse header, which has room for every size.
 fn number(value: u64) -> [u8; 12] {
     let mut field = [0; 12];
     field[0] = 0x80;
@@ -107,9 +107,9 @@ fn a_tree_survives_the_way_out_and_in() {
     assert_eq!(fs::read_to_string(&copy).unwrap(), "content ".repeat(100_000));
     assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o7777, 0o640);
     assert_eq!(fs::read_link(format!("{target}/tree/link")).unwrap(), Path::new(&long));
-    // A second time over what is there already.
+    // A second time, over the existing files.
     assert_eq!(unpack(&mut host, &target, true, &archive), Ok(Response::Written { bytes }));
-    // And a single file, and what is not there.
+    // A single file, and a missing one.
     let single = pack(&mut host, &format!("{root}/empty"));
     assert_eq!(Archive::new(&single[..]).entries().unwrap().count(), 1);
     assert_eq!(host.fails(&Request::TarOut { path: format!("{root}/no") }), FailureKind::NotFound);
@@ -168,7 +168,7 @@ fn archives_cannot_leave_their_directory() {
     unpack(&mut host, &target, true, &Crafted::new().entry(file, "file", "", "new").done()).unwrap();
     assert_eq!(fs::read_to_string(format!("{outside}/secret")).unwrap(), "kept");
     assert_eq!(fs::read_to_string(format!("{target}/file")).unwrap(), "new");
-    // A symlink that stays inside is a way like any other.
+    // A symlink that stays inside can be followed.
     let inside = Crafted::new()
         .entry(EntryType::Directory, "real", "", "")
         .entry(EntryType::Symlink, "alias", "real", "")
@@ -211,7 +211,7 @@ fn broken_and_greedy_archives_are_failures() {
             matches!(failure.kind, FailureKind::InvalidRequest | FailureKind::Internal),
             "{what}: {failure}"
         );
-        // Nothing of what came in place of an archive is in it.
+        // The message contains nothing of the invalid archive.
         assert!(failure.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{failure}");
     }
     assert!(unpack(&mut host, &target, false, b"").is_ok());
@@ -253,7 +253,7 @@ fn slow_hosts_leave_threads_for_everyone_else() {
     for directory in [&tree, &target] {
         fs::create_dir(directory).unwrap();
     }
-    // More than sockets and queues hold, so that the one who packs has to wait.
+    // More than sockets and queues hold, so that the packer has to wait.
     fs::File::create(format!("{tree}/large")).unwrap().set_len(64 << 20).unwrap();
     let mut slow = vec![];
     for n in 0..16 {
@@ -265,7 +265,7 @@ fn slow_hosts_leave_threads_for_everyone_else() {
         }
         slow.push(host);
     }
-    // One more is told, unless the last of the others has not arrived yet.
+    // One more is refused, unless the last of the others has not arrived yet.
     eventually("there are too many", || {
         matches!(guest.connect().ask(&Request::TarOut { path: tree.clone() }),
             Err(failure) if failure.kind == FailureKind::LimitReached)
@@ -273,7 +273,7 @@ fn slow_hosts_leave_threads_for_everyone_else() {
     let mut host = guest.connect();
     let stat = Request::Stat { path: tree.clone(), follow: true };
     assert!(matches!(host.ask(&stat), Ok(Response::Entry { .. })));
-    // Whoever leaves makes room.
+    // A disconnect makes room.
     drop(slow);
     eventually("there is room", || {
         matches!(guest.connect().ask(&Request::TarOut { path: target.clone() }), Ok(Response::Packing))
@@ -287,7 +287,7 @@ fn holes_stay_holes() {
     let mut host = guest.connect();
     let target = guest.path("target");
     fs::create_dir(&target).unwrap();
-    // One that says so, and one that comes with all its zeros, as we pack them ourselves.
+    // A sparse file, and one with all its zeros, as we pack them ourselves.
     let zeros = format!("begin{}end", "\0".repeat(3 << 20));
     let archive = Crafted::new()
         .sparse("sparse", SIZE, "text")
@@ -322,7 +322,7 @@ fn sparse_files_without_end_are_refused() {
     let mut host = guest.connect();
     let target = guest.path("target");
     fs::create_dir(&target).unwrap();
-    // The name means the directory itself, so that nothing is written; its holes would be read all the same.
+    // The name is the directory itself, so nothing is written; its holes would still be read.
     for name in ["endless", "."] {
         let archive = Crafted::new().sparse(name, 4 * TIB + 1, "text").done();
         let failure = unpack(&mut host, &target, false, &archive).unwrap_err();
@@ -336,11 +336,11 @@ fn a_host_that_goes_ends_what_it_unpacks() {
     let guest = TestGuest::start();
     let target = guest.path("target");
     fs::create_dir(&target).unwrap();
-    // Reading it to its end takes longer than any of us waits.
+    // Reading it to its end takes longer than a test may.
     let archive = Crafted::new().sparse("hole", 4 << 40, "text").done();
     let hole = format!("{target}/hole");
     let is_open = || {
-        // A child of the guest unpacks it, and may end while we look.
+        // A child of the guest unpacks it, and may end during the check.
         let of_children =
             children(guest.pid()).into_iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok());
         let mut descriptors = of_children.flatten().flatten();

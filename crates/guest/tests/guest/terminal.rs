@@ -26,7 +26,7 @@ fn a_terminal_has_a_size_that_changes() {
     assert_eq!(other.fails(&resize(0, 5)), FailureKind::InvalidRequest);
     assert_eq!(other.ask(&resize(10, 20)), Ok(Response::Done));
     host.wait_for("10 20\r\n");
-    // ^C by the terminal, as a person would.
+    // ^C through the terminal, as typed by a person.
     assert!(feed(&mut other, "t", b"\x03", false).is_ok());
     let report = loop {
         if let ExecEvent::Exited(report) = host.event().1 {
@@ -67,7 +67,7 @@ fn stdin_streams_and_closes() {
     let ran = guest.connect().follow("cat");
     assert_eq!((ran.stdout.as_str(), ran.report), ("one two\nover\n", exited(0)));
     assert_eq!(feed(&mut host, "cat", b"x", false), Err(FailureKind::NotFound));
-    // Without stdin there is none, and it is empty.
+    // Without stdin, it is empty.
     host.start(&shell("none", "cat; sleep 100"));
     assert_eq!(feed(&mut host, "none", &[b'x'; 1_000_000], false), Err(FailureKind::WrongState));
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
@@ -111,7 +111,7 @@ fn a_host_that_leaves_in_the_middle_of_stdin_blocks_nobody() {
     leaving.request(&Request::ExecStdin { id: "slow".into(), close: false });
     leaving.send(&Frame::new(FrameKind::Data, vec![b'x'; 200_000]));
     drop(leaving);
-    // The next writer gets its turn: it waits for the pipe, and is answered when the process goes.
+    // The next writer gets its turn: it waits for the pipe, and gets an answer when the process ends.
     let mut next = guest.connect();
     next.request(&Request::ExecStdin { id: "slow".into(), close: false });
     next.send_body(&[b'y'; 200_000]);

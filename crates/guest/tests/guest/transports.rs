@@ -29,7 +29,7 @@ fn ping() -> Vec<u8> {
     wire.to_vec()
 }
 
-/// The frames in what was read, which must be the greeting and the answer to a ping.
+/// Whether the received frames are the greeting and the answer to a ping.
 fn is_greeted_and_answered(received: &mut BytesMut) -> bool {
     let mut seen = received.clone();
     let mut frames = Vec::new();
@@ -64,7 +64,7 @@ fn over_tcp_only_who_has_the_token_gets_in() {
         stream.write_all(&ping()).unwrap();
         let mut received = BytesMut::new();
         let mut chunk = [0; 1024];
-        // Whoever is not let in gets the end of the stream, or its reset, and not a byte before.
+        // A rejected client gets the end of the stream, or a reset, and not a byte before.
         while let Ok(n @ 1..) = stream.read(&mut chunk) {
             received.extend_from_slice(&chunk[..n]);
             if is_greeted_and_answered(&mut received) {
@@ -78,7 +78,7 @@ fn over_tcp_only_who_has_the_token_gets_in() {
     assert!(talk("open sesame"));
 }
 
-/// The standard library's has the kernel gather a socket's bytes before a pipe gets any.
+/// The standard library's copy lets the kernel gather a socket's bytes before a pipe gets any.
 fn copy(from: &mut impl Read, to: &mut impl Write) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
@@ -96,7 +96,7 @@ async fn one_carried_stream_holds_many_connections() {
         .unwrap();
     let mut guest = Guest(child);
     let (mut input, mut output) = (guest.0.stdin.take().unwrap(), guest.0.stdout.take().unwrap());
-    // Pipes on one side, a socket on the other, as a container engine's client has it.
+    // Pipes on one side, a socket on the other, like a container engine's client.
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut from_host = theirs.try_clone().unwrap();
     let mut to_host = theirs;
@@ -134,7 +134,7 @@ async fn one_carried_stream_holds_many_connections() {
     }
     drop(streams);
     driver.abort();
-    // With the stream, the guest's reason to be is gone.
+    // Without the stream, the guest has no reason to run.
     drop(driver.await);
     assert!(guest.0.wait().unwrap().success());
 }

@@ -1,8 +1,8 @@
-//! Reading how a host has its cgroups mounted.
+//! Reads how a host has its cgroups mounted.
 
 use std::path::{Path, PathBuf};
 
-/// What we use of a hierarchy.
+/// The controllers that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Controller {
     Memory,
@@ -49,7 +49,7 @@ impl Version {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct CgroupMounts {
     pub(super) version: Version,
     pub(super) mounts: Vec<Mount>,
 }
@@ -59,14 +59,14 @@ pub(super) struct Found {
 pub(super) struct Mount {
     pub(super) is_v2: bool,
     pub(super) controllers: Vec<Controller>,
-    /// Where the hierarchy is mounted.
+    /// The mount point of the hierarchy.
     pub(super) top: PathBuf,
     /// The group of this process.
     pub(super) own: PathBuf,
 }
 
-/// From `/proc/self/mountinfo` and `/proc/self/cgroup`. A controller that version 1 has is not looked for in version 2.
-pub(super) fn find(mountinfo: &str, own: &str) -> Found {
+/// Parses `/proc/self/mountinfo` and `/proc/self/cgroup`. A controller of version 1 is not looked for in version 2.
+pub(super) fn find(mountinfo: &str, own: &str) -> CgroupMounts {
     let mounted: Vec<Line<'_>> = mountinfo.lines().filter_map(Line::parse).collect();
     let (mut mounts, mut taken) = (Vec::<Mount>::new(), Vec::new());
     for line in mounted.iter().filter(|line| line.kind == "cgroup") {
@@ -93,7 +93,7 @@ pub(super) fn find(mountinfo: &str, own: &str) -> Found {
         (false, true) => Version::V2,
         (false, false) => Version::None,
     };
-    Found { version, mounts }
+    CgroupMounts { version, mounts }
 }
 
 /// This process's group in the hierarchy whose controllers satisfy `is_it`.
@@ -107,7 +107,7 @@ fn own_path(own: &str, is_it: impl Fn(&str) -> bool) -> &str {
         .unwrap_or("/")
 }
 
-/// The parts of a line of mountinfo that matter here.
+/// The fields of a mountinfo line that matter here.
 struct Line<'a> {
     root: &'a str,
     at: &'a str,
@@ -125,7 +125,7 @@ impl<'a> Line<'a> {
 
     fn mount(&self, is_v2: bool, controllers: Vec<Controller>, own: &str) -> Mount {
         let top = PathBuf::from(self.at);
-        // In a container the mount shows a part of the hierarchy, and paths are told from its true top.
+        // In a container the mount shows only a part of the hierarchy, but paths are relative to its true top.
         let below = Path::new(own).strip_prefix(self.root).unwrap_or(Path::new(""));
         let below = below.strip_prefix("/").unwrap_or(below);
         let own = if below.as_os_str().is_empty() { top.clone() } else { top.join(below) };
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn nothing_mounted_is_nothing_found() {
-        assert_eq!(find("", ""), Found { version: Version::None, mounts: Vec::new() });
+        assert_eq!(find("", ""), CgroupMounts { version: Version::None, mounts: Vec::new() });
         assert_eq!(
             find("garbage\n1 2 3 - x", "::::\n"),
-            Found { version: Version::None, mounts: Vec::new() }
+            CgroupMounts { version: Version::None, mounts: Vec::new() }
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Ending a workload from outside, without the help of its guest.
+//! Kills a workload from outside, without its guest.
 
 use std::{
     fs, io,
@@ -11,9 +11,9 @@ use super::{CgroupError, Cgroups, RETRY_EVERY, kill_all, write};
 const KILL_TIME: Duration = Duration::from_secs(5);
 
 impl Cgroups {
-    /// Kills every process of the workload and returns when none is left. `false`: no cgroup here could tell which they are.
+    /// Kills every process of the workload and returns when none is left. `false`: no cgroup here knows its processes.
     pub fn kill(&self, id: &str) -> Result<bool, CgroupError> {
-        // Version 2 kills them all at once, the newborn too.
+        // Version 2 kills them all at once, including newborn ones.
         let Some(hierarchy) =
             self.hierarchies.iter().find(|one| one.is_v2).or_else(|| self.hierarchies.first())
         else {
@@ -27,7 +27,7 @@ impl Cgroups {
             if at_once.exists() {
                 write(&at_once, "1")?;
             } else {
-                // Held still, so that none is born while they are listed; the frozen of version 1 die when they wake.
+                // Frozen, so that none is born while they are listed; frozen processes of version 1 die when they wake.
                 let _held = self.freeze(id, true);
                 kill_all(&workload);
                 let _woken = self.freeze(id, false);

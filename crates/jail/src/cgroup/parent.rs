@@ -1,4 +1,4 @@
-//! Making the group above all sandboxes, where most controllers can be had.
+//! Creates the group above all sandboxes, where most controllers are available.
 
 use std::{
     fs, io,
@@ -8,26 +8,26 @@ use std::{
 
 use super::{CgroupError, Controller, GUESTS, failed, make_directory, open_for_writing, write};
 
-/// How old an empty parent must be before it is taken for one that a daemon left for ever.
+/// How old an empty parent must be to count as abandoned.
 const STALE: Duration = Duration::from_secs(60);
-/// Beneath a parent is a group for each sandbox, and in that of version 2 two more.
+/// Below a parent is a group for each sandbox, and in version 2 two more in each.
 const GROUP_DEPTH: u32 = 2;
-/// Where a daemon itself goes that had its own group delegated.
+/// The group that a daemon with a delegated group moves itself into.
 const DAEMON: &str = "daemon";
 
 /// A parent that was made.
 #[derive(Debug)]
 pub(super) struct Parent {
     pub(super) directory: PathBuf,
-    /// What works in it.
+    /// The controllers that work in it.
     pub(super) controllers: Vec<Controller>,
-    /// What was asked for and does not work, and why.
+    /// The requested controllers that do not work, and why.
     pub(super) refused: Vec<(Controller, CgroupError)>,
 }
 
 impl Parent {
-    /// Removes it again, where nobody uses it. A daemon's spawner and all guests are in one group: when the kernel lets go of
-    /// that, what is left beside it are groups of sandboxes that ended without their daemon.
+    /// Removes it again, if unused. A daemon's spawner and all guests are in one group: once the kernel removes that,
+    /// only groups of sandboxes that ended without their daemon are left beside it.
     pub(super) fn forget(directory: &Path) {
         match fs::remove_dir(directory.join(GUESTS)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {}
@@ -36,7 +36,8 @@ impl Parent {
     }
 }
 
-/// Makes the parent below the first of `bases` that gives every controller; failing that, below the one that gives most.
+/// Creates the parent below the first of `bases` that provides every controller; failing that, below the one that
+/// provides most.
 pub(super) fn make_best(
     bases: &[&Path],
     name: &str,
@@ -67,7 +68,7 @@ fn better(before: Parent, later: Parent) -> Parent {
     kept
 }
 
-/// Removes a group with those in it; the kernel refuses where a process is.
+/// Removes a group with its children; the kernel refuses if a process is in it.
 fn remove_empty(group: &Path, depth: u32) {
     let entries = fs::read_dir(group).into_iter().flatten().flatten().filter(|_| depth > 0);
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -76,7 +77,7 @@ fn remove_empty(group: &Path, depth: u32) {
     drop(fs::remove_dir(group));
 }
 
-/// Removes parents of daemons that are gone. The kernel refuses while anything is in them.
+/// Removes parents of dead daemons. The kernel refuses while anything is in them.
 fn remove_stale(base: &Path, parent: &str) {
     let Some((prefix, _)) = parent.split_once('-') else { return };
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
@@ -90,7 +91,7 @@ fn remove_stale(base: &Path, parent: &str) {
     }
 }
 
-/// Makes the parent and its `guests` below `base`.
+/// Creates the parent and its `guests` below `base`.
 fn make(base: &Path, name: &str, is_v2: bool, controllers: &[Controller]) -> Result<Parent, CgroupError> {
     let directory = base.join(name);
     let mut errors = Vec::new();
@@ -104,7 +105,7 @@ fn make(base: &Path, name: &str, is_v2: bool, controllers: &[Controller]) -> Res
     }
     let guests = directory.join(GUESTS);
     make_directory(&guests)?;
-    // Finds out whether the right to move processes came with the right to make directories.
+    // Checks that the right to move processes comes with the right to create directories.
     open_for_writing(&guests.join(if is_v2 { "cgroup.procs" } else { "tasks" }))?;
     let mut parent = Parent { directory, controllers: controllers.to_vec(), refused: Vec::new() };
     if is_v2 {
@@ -114,8 +115,8 @@ fn make(base: &Path, name: &str, is_v2: bool, controllers: &[Controller]) -> Res
 }
 
 impl Parent {
-    /// Looks which controllers of version 2 are really there: a write that failed may not have been needed. `errors`: what
-    /// went wrong, first things first.
+    /// Checks which controllers of version 2 really work: a failed write may not have been needed. `errors`: the
+    /// failures, in order.
     fn find_refused(&mut self, mut errors: Vec<(Controller, CgroupError)>) {
         let list = self.directory.join("cgroup.subtree_control");
         let freeze = self.directory.join("cgroup.freeze");
@@ -123,7 +124,7 @@ impl Parent {
         for controller in std::mem::take(&mut self.controllers) {
             let (works, file) = match controller {
                 Controller::Freezer => (freeze.exists(), &freeze),
-                // `cpu.stat` is there without any controller.
+                // `cpu.stat` exists without any controller.
                 Controller::CpuAccounting => (true, &list),
                 other => (enabled.split_ascii_whitespace().any(|name| name == other.name(true)), &list),
             };
@@ -144,8 +145,9 @@ impl Parent {
     }
 }
 
-/// A group of version 2 gives controllers on only while no process is in it. Where it was delegated to us, we and our
-/// spawner are; both move into a group beside the sandboxes. Nobody else is moved, and the top of the tree needs none of this.
+/// A group of version 2 can only delegate controllers while no process is in it. In a group delegated to us, we and our
+/// spawner are; both move into a group beside the sandboxes. No other process is moved, and the top of the tree does
+/// not need this.
 fn vacate(base: &Path) {
     let ours = std::process::id();
     let is_ours = |pid: &u32| {
@@ -168,7 +170,7 @@ fn vacate(base: &Path) {
     }
 }
 
-/// One by one: a controller that cannot be given on does not keep the others back. Returns those that were refused.
+/// One by one, so that a controller that cannot be delegated does not hold back the others. Returns the refused ones.
 fn enable(group: &Path, controllers: &[Controller]) -> Vec<(Controller, CgroupError)> {
     let file = group.join("cgroup.subtree_control");
     controllers

@@ -1,11 +1,13 @@
-//! Layouts over plain directories: the kernel's files are only names here, and what is written to them is what counts.
+//! Layouts over plain directories: the kernel's files are ordinary files here, and the tests check what is written to
+//! them.
 
 use super::{detect::Mount, *};
 
 const LIMITS: CgroupLimits =
     CgroupLimits { memory_bytes: 64 << 20, swap_bytes: 1 << 20, cpu_millis: 1500, pids: 32 };
 
-/// A host whose hierarchies are directories below `top`. The parents exist, with the files that the kernel would make.
+/// A host whose hierarchies are directories below `top`. The parents exist, with the files that the kernel would
+/// create.
 fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> Cgroups {
     let mounts = hierarchies.iter().enumerate().map(|(number, (is_v2, controllers))| {
         let base = top.join(number.to_string());
@@ -24,7 +26,7 @@ fn host(top: &Path, version: Version, hierarchies: &[(bool, &[Controller])]) -> 
         }
         Mount { is_v2: *is_v2, controllers: controllers.to_vec(), top: base.clone(), own: base }
     });
-    Cgroups::prepare(Found { version, mounts: mounts.collect() }, "warren", true)
+    Cgroups::prepare(CgroupMounts { version, mounts: mounts.collect() }, "warren", true)
 }
 
 fn read(top: &Path, file: &str) -> String {
@@ -67,7 +69,7 @@ fn version_2_has_one_and_uses_the_controllers_that_were_given_on() {
             Controller::Freezer,
         ],
     )];
-    // A plain file keeps what was written last, as a kernel that gives on the last controller only would show it.
+    // A plain file keeps only the last write, like a kernel that delegates only the last controller.
     let cgroups = host(top.path(), Version::V2, all);
     assert_eq!(cgroups.controller(Controller::Memory), None);
     fs::write(top.path().join("0/warren/cgroup.subtree_control"), "memory cpu pids").unwrap();
@@ -94,7 +96,8 @@ fn a_host_that_lets_us_make_nothing_says_so() {
     let nowhere = top.path().join("missing");
     let mount =
         Mount { is_v2: false, controllers: vec![Controller::Memory], top: nowhere.clone(), own: nowhere };
-    let cgroups = Cgroups::prepare(Found { version: Version::V1, mounts: vec![mount] }, "warren", true);
+    let cgroups =
+        Cgroups::prepare(CgroupMounts { version: Version::V1, mounts: vec![mount] }, "warren", true);
     assert_eq!(cgroups.version(), Version::None);
     assert!(cgroups.missing()[0].contains("memory"), "{:?}", cgroups.missing());
 }
@@ -114,7 +117,7 @@ fn a_workload_that_cannot_be_frozen_in_time_is_not_left_half_frozen() {
     assert_eq!(read(top.path(), "sbx-1/cgroup.freeze"), "0");
 }
 
-/// A base of version 2 that gives nothing on: `/dev/full` answers every write with "no space".
+/// A base of version 2 that delegates nothing: `/dev/full` fails every write with "no space".
 fn base_of_version_2(top: &Path, name: &str, can_freeze: bool) -> PathBuf {
     let base = top.join(name);
     let guests = base.join("warren/guests");
@@ -133,7 +136,8 @@ fn a_controller_that_cannot_be_given_on_is_named_with_the_kernels_answer() {
     let base = base_of_version_2(top.path(), "base", true);
     let controllers = vec![Controller::Memory, Controller::Freezer];
     let mount = Mount { is_v2: true, controllers, top: base.clone(), own: base };
-    let cgroups = Cgroups::prepare(Found { version: Version::V2, mounts: vec![mount] }, "warren", true);
+    let cgroups =
+        Cgroups::prepare(CgroupMounts { version: Version::V2, mounts: vec![mount] }, "warren", true);
     assert_eq!((cgroups.controller(Controller::Memory), cgroups.can_freeze()), (None, true));
     let [sentence] = cgroups.missing() else { panic!("{:?}", cgroups.missing()) };
     for part in ["controller memory cannot", "+memory", "base/cgroup.subtree_control", "No space left"] {
@@ -149,7 +153,8 @@ fn the_base_that_gives_more_is_taken() {
     for (top, own) in [(&poor, &rich), (&rich, &poor)] {
         let controllers = vec![Controller::Memory, Controller::Freezer];
         let mount = Mount { is_v2: true, controllers, top: top.clone(), own: own.clone() };
-        let cgroups = Cgroups::prepare(Found { version: Version::V2, mounts: vec![mount] }, "warren", true);
+        let cgroups =
+            Cgroups::prepare(CgroupMounts { version: Version::V2, mounts: vec![mount] }, "warren", true);
         assert_eq!(cgroups.hierarchies[0].directory, rich.join("warren"));
         assert_eq!(cgroups.missing().len(), 1, "{:?}", cgroups.missing());
     }

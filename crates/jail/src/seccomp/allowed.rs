@@ -1,4 +1,4 @@
-//! The list itself, as data: who needs what. What is not here is refused.
+//! The list itself, as data, with the users of each call. Calls not listed are refused.
 
 use libc::*;
 
@@ -16,17 +16,18 @@ pub(super) const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
     | CLONE_NEWPID
     | CLONE_NEWNET) as u32;
 
-/// The first two push characters into a terminal as if they were typed: a way out for whoever shares one. The third puts
-/// another line discipline on a terminal, for which the kernel loads rarely used modules on anybody's demand.
+/// The first two inject characters into a terminal as if they were typed: an escape for a process that shares one. The
+/// third sets another line discipline, for which the kernel loads rarely used modules on anybody's demand.
 pub(super) const REFUSED_IOCTLS: [u32; 3] =
     [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */];
 
-/// As in Docker's filter: none, PER_LINUX32, UNAME26, both, and "which is it".
+/// As in Docker's filter: none, PER_LINUX32, UNAME26, both, and the query.
 pub(super) const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
 
 pub(super) const INTERNET_FAMILIES: [u32; 2] = [AF_INET as u32, AF_INET6 as u32];
 
-/// What programs use of the internet families. The kernel would load modules for others (SCTP, DCCP, L2TP, SMC) on demand.
+/// The common protocols of the internet families. The kernel would load modules for others (SCTP, DCCP, L2TP, SMC) on
+/// demand.
 pub(super) const INTERNET_PROTOCOLS: [u32; 5] = [
     0, /* the usual one of the type */
     IPPROTO_TCP as u32,
@@ -45,12 +46,12 @@ pub(super) const REFUSED_SOCKET_OPTIONS: [u32; 4] = [
     SO_ATTACH_REUSEPORT_CBPF as u32,
     SO_ATTACH_REUSEPORT_EBPF as u32,
 ];
-/// Sizes of receive buffers stay the kernel's default. No cgroup counts what waits in a netlink socket, the filter cannot
-/// tell which kind of socket this is, and the host may allow many megabytes (`net.core.rmem_max`). TCP sizes its buffers
-/// by itself.
+/// Receive buffers keep the kernel's default size. No cgroup counts the data waiting in a netlink socket, the filter
+/// cannot tell which kind of socket this is, and the host may allow many megabytes (`net.core.rmem_max`). TCP sizes its
+/// buffers by itself.
 pub(super) const IGNORED_SOCKET_OPTIONS: [u32; 2] = [SO_RCVBUF as u32, SO_RCVBUFFORCE as u32];
 
-/// Newer than the libc crate knows; these numbers are the same on every architecture.
+/// Newer than the libc crate; these numbers are the same on every architecture.
 const SYS_CACHESTAT: c_long = 451;
 const SYS_MAP_SHADOW_STACK: c_long = 453;
 const SYS_FUTEX_WAKE: c_long = 454;
@@ -188,7 +189,8 @@ const MEMORY: &[c_long] = &[
     SYS_mseal,
 ];
 
-/// Processes and threads: shells, build tools, runtimes. `clone` is checked for namespaces; see [`UNKNOWN`] for `clone3`.
+/// Processes and threads: shells, build tools, runtimes. `clone` is checked for namespaces; see [`UNKNOWN`] for
+/// `clone3`.
 const PROCESSES: &[c_long] = &[
     SYS_execve,
     SYS_execveat,
@@ -249,8 +251,8 @@ const SIGNALS: &[c_long] = &[
     SYS_gettimeofday,
 ];
 
-/// Who runs, and how much of the machine it may have. The kernel refuses what asks for more than was given, and what would
-/// reach the guest; see [`crate::privileges::GUEST_MARK`]. For `prlimit64` it does not, so that one is checked, as is
+/// User ids and scheduling. The kernel refuses requests for more than was granted, and those that would affect the
+/// guest; see [`crate::privileges::GUEST_MARK`]. It does not for `prlimit64`, so that one is checked, as is
 /// `setrlimit`.
 const IDENTITY: &[c_long] = &[
     SYS_getuid,
@@ -293,7 +295,7 @@ const IDENTITY: &[c_long] = &[
     SYS_getrandom,
 ];
 
-/// Further locks on oneself: browsers, sshd, systemd tools sandbox their own children.
+/// Further restrictions on oneself: browsers, sshd and systemd tools sandbox their own children.
 const RESTRAINT: &[c_long] =
     &[SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self];
 
@@ -337,7 +339,7 @@ const IPC: &[c_long] = &[
     SYS_mq_getsetattr,
 ];
 
-/// What only x86-64 has: the older names of calls above, and its thread pointer.
+/// Only on x86-64: the older names of calls above, and its thread pointer.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: &[c_long] = &[
     SYS_open,
@@ -383,8 +385,8 @@ const ARCHITECTURE: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: &[c_long] = &[];
 
-/// Answered as if the kernel were older, since the arguments cannot be looked at or the feature is kept away: the C
-/// library then falls back to `clone`, runtimes to epoll, databases to threads. `io_setup` draws on one number for the
+/// Answered as if the kernel were older, because the arguments cannot be inspected or the feature is withheld: the C
+/// library then falls back to `clone`, runtimes to epoll, databases to threads. `io_setup` draws on one limit for the
 /// whole host (`fs.aio-max-nr`), which a single sandbox could use up.
 const UNKNOWN: &[c_long] = &[
     SYS_clone3,
@@ -415,7 +417,7 @@ const CHECKED: &[(c_long, Check)] = &[
     (SYS_socketpair, Check::Socketpair),
 ];
 
-/// Every syscall that is not plainly refused, sorted by number.
+/// Every syscall that is not simply refused, sorted by number.
 pub(super) fn verdicts() -> Vec<(u32, Verdict)> {
     let allowed = [
         FILES,

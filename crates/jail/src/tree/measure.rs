@@ -1,7 +1,7 @@
-//! What a tree takes on disk, while a hostile workload changes it.
+//! The disk usage of a tree, while a hostile workload changes it.
 //!
-//! Streams every directory and keeps a bounded number of them open, however wide or deep the tree is: memory grows only by a
-//! few words for each level of depth and for each file with several names.
+//! Streams every directory and keeps a bounded number of them open, however wide or deep the tree is: memory grows only
+//! by a few words for each level of depth and each file with several names.
 
 use std::{
     collections::HashSet,
@@ -15,19 +15,19 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat,
 use super::{open_directory, unlinked};
 use crate::packet::{Reply, Unlinked};
 
-/// What every inode costs at least: an empty file takes a share of the host's inodes and directories too.
+/// Minimum cost of an inode: an empty file takes a share of the host's inodes and directories too.
 const LEAST_INODE_BYTES: u64 = 4096;
-/// Most files with several names that are told apart. Beyond it each name counts, which errs on the host's side.
+/// Most files with several names that are recognized. Beyond that each name counts, which errs on the host's side.
 const MAX_LINKED: usize = 1 << 20;
 /// Levels from the top that stay open.
 const OPEN_AT_THE_TOP: usize = 128;
 /// Levels from the deepest that stay open. Those between are closed and found again by `..`.
 const OPEN_AT_THE_BOTTOM: usize = 64;
-/// One measurement ends after this with what it has: a tree that grows as fast as it is walked has no end.
+/// A measurement ends after this time with what it has: a tree that grows as fast as it is walked has no end.
 const MEASURE_TIME: Duration = Duration::from_secs(60);
 
-/// Bytes that the files beneath `paths` take, and those without a name that the processes of `guest` hold open. A file with
-/// several names counts once. What cannot be read, or goes away meanwhile, counts as nothing.
+/// Bytes of the files below `paths`, and of unlinked files that the processes of `guest` hold open. A file with several
+/// names counts once. A file that cannot be read, or vanishes meanwhile, does not count.
 pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>, unlinked: Unlinked) -> Reply {
     let mut tally = Tally::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -51,7 +51,7 @@ pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>, unlinked: Un
 /// The sum so far.
 pub(super) struct Tally {
     bytes: u64,
-    /// Files with several names, or none, that are counted already.
+    /// Files with several names, or none, that are already counted.
     counted: HashSet<(u64, u64)>,
     was_moved: bool,
     deadline: Instant,
@@ -99,7 +99,7 @@ struct Level {
     identity: (u64, u64),
     /// `None` while it is closed.
     listing: Option<Dir>,
-    /// Where to read on in it.
+    /// Where to continue reading.
     position: i64,
 }
 
@@ -113,7 +113,7 @@ impl Level {
         self.listing.as_ref()?.fd().ok()
     }
 
-    /// Opens a level that was closed. False when `child` is not in it any more.
+    /// Reopens a closed level. False if `child` is no longer in it.
     fn open_again(&mut self, child: BorrowedFd<'_>) -> bool {
         let Ok(directory) = open_directory(child, c"..") else { return false };
         let Ok(found) = Self::new(directory) else { return false };
@@ -142,7 +142,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads on in the deepest level until it comes to a directory. `None`: there is no more.
+    /// Continues in the deepest level up to the next directory. `None`: there are no more.
     fn next_directory(&mut self) -> Option<OwnedFd> {
         let level = self.levels.last_mut()?;
         let listing = level.listing.as_mut()?;
@@ -186,7 +186,7 @@ impl Walk<'_> {
         }
         let is_open = left.descriptor().is_some_and(|child| above.open_again(child.as_fd()));
         if !is_open {
-            // Somebody moves directories about beneath us. Go on with what is still open.
+            // Directories are being moved beneath us. Continue with those still open.
             self.tally.was_moved = true;
             self.levels.truncate(OPEN_AT_THE_TOP);
         }

@@ -1,6 +1,6 @@
-//! Files without a name that live on because a process holds them open.
+//! Unlinked files that live on because a process holds them open.
 //!
-//! Not seen: descriptors on their way through a socket, and, without root, files that are only mapped into memory.
+//! Not seen: descriptors in transit through a socket, and, without root, files that are only mapped into memory.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::child::parse_stat;
 
 /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`: files elsewhere (`/tmp`, `/dev/shm`, memory) have limits of their own.
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
-/// Most descriptors that are looked at in one measurement.
+/// Most descriptors examined in one measurement.
 const MAX_LOOKED_AT: usize = 1 << 20;
 
-/// Adds the files without a name that the descendants of this guest have open or mapped. It is process 1 of their namespace, so
-/// whoever loses its parent becomes the guest's child, and none is missed but those born meanwhile. Those on `device` count, or
-/// those of an overlay.
+/// Adds the unlinked files that the descendants of this guest have open or mapped. The guest is process 1 of their
+/// namespace and inherits every orphan, so only processes born meanwhile are missed. Counts files on `device`, or those
+/// of an overlay.
 pub(super) fn add(guest: i32, start_time: u64, device: Option<u64>, tally: &mut Tally) {
     let processes: Vec<_> = children(Path::new("/proc")).filter_map(|path| read_process(&path)).collect();
     if !processes.iter().any(|process| process.pid == guest && process.start_time == start_time) {
@@ -29,7 +29,7 @@ pub(super) fn add(guest: i32, start_time: u64, device: Option<u64>, tally: &mut 
     let mut left = MAX_LOOKED_AT;
     for pid in family(guest, &processes) {
         let process = PathBuf::from(format!("/proc/{pid}"));
-        // A thread may have a table of descriptors of its own.
+        // A thread may have a descriptor table of its own.
         for thread in children(&process.join("task")) {
             for descriptor in children(&thread.join("fd")) {
                 if left == 0 || tally.is_late() {
@@ -69,7 +69,7 @@ fn family(first: i32, processes: &[Process]) -> Vec<i32> {
     }
     let (mut found, mut next) = (vec![first], 0);
     while let Some(parent) = found.get(next) {
-        // Taken out, so that a list read while it changed cannot send us round in circles.
+        // Removed from the map, so that a list read while it changed cannot lead to a loop.
         found.extend(of_parent.remove(parent).unwrap_or_default());
         next += 1;
     }

@@ -1,4 +1,4 @@
-//! What an error is about, and what comes next: values that every front end puts into its own words.
+//! The subject of an error and the next step: values that every front end puts into its own words.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendKind;
 
-/// The sorts of things that errors are about.
+/// The kinds of things that errors are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thing {
@@ -57,7 +57,7 @@ impl fmt::Display for Thing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     pub what: Thing,
-    /// Empty where what was given is no name.
+    /// Empty if the caller gave something that is not a name.
     pub name: String,
 }
 
@@ -77,9 +77,8 @@ impl fmt::Display for Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Sandboxes of the daemon.
+    /// Sandboxes of the whole daemon.
     Sandboxes,
-    /// Sandboxes of a key.
     KeySandboxes,
     /// Memory of all sandboxes of a key, in bytes.
     KeyMemory,
@@ -88,21 +87,21 @@ pub enum Limit {
     Volumes,
     Snapshots,
     Keys,
-    /// Commands that run in one sandbox at once.
+    /// Commands running in one sandbox at the same time.
     Execs,
     PackageJobs,
-    /// Requests in a second.
+    /// Requests per second.
     RequestRate,
-    /// Streams that are open at once.
+    /// Streams open at the same time.
     Streams,
 }
 
-/// A limit that a request would pass.
+/// A limit that a request would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrun {
     pub limit: Limit,
     pub most: u64,
-    /// What there would be with the request.
+    /// The total with the request.
     pub asked: u64,
 }
 
@@ -110,11 +109,11 @@ pub struct Overrun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", content = "with", rename_all = "snake_case")]
 pub enum Next {
-    /// Anything that reads the same everywhere, as a full sentence.
+    /// Any advice that reads the same in every front end, as a full sentence.
     Advice(String),
-    /// The same again.
+    /// Repeat the request.
     Retry,
-    /// Nothing: it is as it was asked for.
+    /// Nothing: the state is already the requested one.
     Nothing,
     /// Start this sandbox.
     Start(String),
@@ -130,27 +129,27 @@ pub enum Next {
     AwaitStopped(String),
     /// Wait until this sandbox has stopped, and start it.
     Restart(String),
-    /// Look at this sandbox.
+    /// Inspect this sandbox.
     Inspect(String),
     /// Remove this sandbox and create another.
     Replace(String),
-    /// See which there are.
+    /// List the existing ones.
     List(Thing),
-    /// Create one of this sort first.
+    /// Create one of this kind first.
     Create(Thing),
-    /// Give a name that things of this sort can have.
+    /// Give a valid name for this kind of thing.
     Name(Thing),
-    /// Choose another name, or remove what has it.
+    /// Choose another name, or remove the thing that has it.
     FreeName(Subject),
-    /// Remove some that are not needed.
+    /// Remove some that are no longer needed.
     Remove(Thing),
-    /// Remove what uses it, or remove it by force.
+    /// Remove whatever uses it, or remove it by force.
     RemoveUsers(Thing),
-    /// Get this image, or an archive that has it inside.
+    /// Get this image, or an archive that contains it.
     Pull(String),
-    /// Have a limit raised, or remove some of what it counts.
+    /// Have a limit raised, or remove some of the things it counts.
     Raise(Limit),
-    /// Give an archive that was saved from one of this sort.
+    /// Give an archive that was saved from this kind of thing.
     Archive(Thing),
     /// Give a disk a size.
     VolumeSize,
@@ -158,12 +157,12 @@ pub enum Next {
     VolumeQuota,
     /// Get a key, or another one.
     MakeKey,
-    /// Look at what the host lacks.
+    /// Check what the host lacks.
     Diagnose,
-    /// Make the records anew from what is on disk.
+    /// Rebuild the records from the files on disk.
     Recover,
     /// Have the daemon listen on the network.
     Listen,
-    /// Ask for this back end.
+    /// Request this back end.
     UseBackend(BackendKind),
 }

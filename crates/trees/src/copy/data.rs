@@ -1,4 +1,4 @@
-//! The content of one file into another.
+//! Copies the content of one file into another.
 
 use std::{
     os::fd::OwnedFd,
@@ -10,12 +10,12 @@ use rustix::{
     io::{Errno, pread, pwrite},
 };
 
-/// Read and written through memory up to this: two calls, where the kernel's own way costs more to set up.
+/// Up to this size read and written through memory: two calls, while the kernel's own copy costs more to set up.
 const SMALL_BYTES: u64 = 64 * 1024;
-/// Of one reading where the kernel cannot copy by itself.
+/// Buffer size if the kernel cannot copy by itself.
 const BUFFER_BYTES: usize = 512 * 1024;
 
-/// Which ways of copying work between these two file systems, found out as we go.
+/// The ways of copying that work between these two file systems, learned on the way.
 #[derive(Debug)]
 pub(super) struct Ways {
     can_share: AtomicBool,
@@ -51,7 +51,7 @@ impl Ways {
         }
         if !is_sparse {
             let end = self.range(from, to, 0, size, buffer)?;
-            // A file that became shorter meanwhile is as long as it was, as `stat` said.
+            // A file that became shorter meanwhile keeps its length from `stat`.
             return if end < size { ftruncate(to, size) } else { Ok(()) };
         }
         ftruncate(to, size)?;
@@ -68,7 +68,7 @@ impl Ways {
         Ok(())
     }
 
-    /// Has both files share their blocks. False where that cannot be.
+    /// Makes both files share their blocks. False if that is impossible.
     fn share(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<bool, Errno> {
         if !self.can_share.load(Relaxed) {
             return Ok(false);
@@ -82,13 +82,13 @@ impl Ways {
                 self.can_share.store(false, Relaxed);
                 Ok(false)
             }
-            // This file cannot be shared (it is kept in its inode, or marked); the next may.
+            // This file cannot be shared (it is stored in its inode, or marked); the next may be.
             Err(Errno::INVAL | Errno::PERM | Errno::TXTBSY) => Ok(false),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Copies what lies between two places and tells where it ended.
+    /// Copies the data between two offsets and returns where it ended.
     fn range(
         &self,
         from: &OwnedFd,

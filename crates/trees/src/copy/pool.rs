@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Most threads: more than that wait for the disk, not for processors.
+/// Most threads: more would wait for the disk, not for processors.
 const MAX_THREADS: usize = 4;
 /// Files that wait for a thread; each holds two descriptors. The walk itself takes those that do not fit.
 const MAX_WAITING: usize = 16;
@@ -44,7 +44,7 @@ impl<'scope, 'env> Pool<'scope, 'env> {
         run(own, self.ways, buffer, us)
     }
 
-    /// Waits for what is under way; the first thing that went wrong, if anything did.
+    /// Waits for work in progress; returns the first failure, if there was one.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.queue = None;
         let mut result = Ok(());
@@ -55,7 +55,7 @@ impl<'scope, 'env> Pool<'scope, 'env> {
         result
     }
 
-    /// The queue to threads that empty it, where there is more than one processor to run them.
+    /// The queue to the threads, if there is more than one processor to run them.
     fn queue(&mut self, us: Us) -> Option<&SyncSender<Work>> {
         if self.queue.is_none() {
             let beside =
@@ -75,7 +75,7 @@ impl<'scope, 'env> Pool<'scope, 'env> {
     }
 }
 
-/// After a failure the rest is let go of unread, so that the walk is never kept waiting.
+/// After a failure the rest is dropped, so that the walk is never kept waiting.
 fn work(queue: &Mutex<Receiver<Work>>, ways: &Ways, us: Us) -> Result<()> {
     let mut buffer = Vec::new();
     let mut result = Ok(());

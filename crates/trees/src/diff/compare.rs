@@ -1,4 +1,4 @@
-//! Whether two files are one and the same to whoever reads them.
+//! Whether two files are identical to their readers.
 
 use std::{
     ffi::CStr,
@@ -22,7 +22,7 @@ use crate::{
 pub(super) enum Same {
     Yes,
     No,
-    /// One of them is not there any more.
+    /// One of them does not exist any more.
     Gone,
     /// There was no time to read them to their ends.
     Unknown,
@@ -34,7 +34,7 @@ impl From<bool> for Same {
     }
 }
 
-/// Compares what two nodes of one kind hold.
+/// Compares the contents of two nodes of one kind.
 pub(super) fn compare_contents(
     layers: &mut Layers<'_>,
     path: &[Vec<u8>],
@@ -62,7 +62,7 @@ pub(super) fn compare_contents(
     same_bytes(&one, &other, size, until).map_err(|errno| failed("read", path, Some(name), errno))
 }
 
-/// Only what is written in either is read.
+/// Only the written parts of either are read.
 fn same_bytes(one: &OwnedFd, other: &OwnedFd, size: u64, until: Option<Instant>) -> Result<Same, Errno> {
     let piece = usize::try_from(PIECE_BYTES.min(size)).unwrap_or_default();
     let (mut left, mut right) = (vec![0; piece], vec![0; piece]);
@@ -84,7 +84,7 @@ fn same_bytes(one: &OwnedFd, other: &OwnedFd, size: u64, until: Option<Instant>)
     Ok(Same::Yes)
 }
 
-/// Owner, mode and attributes; times are no change by themselves.
+/// Compares owner, mode and attributes; a changed time alone is not a change.
 pub(super) fn is_same_metadata(
     layers: &mut Layers<'_>,
     reader: &mut Reader,

@@ -18,13 +18,13 @@ use crate::{
     error::{Error, Result},
     ladder::DIRECTORY,
     reach,
-    walk::{Found, is_whiteout, look_at, names_in},
+    walk::{DirectoryEntry, is_whiteout, look_at, names_in},
 };
 
 /// Numbers of layers, topmost first.
 pub(super) type Stack = Vec<usize>;
 
-/// What a name stands for when layers are merged.
+/// What a name means when layers are merged.
 #[derive(Debug)]
 pub(super) enum Node {
     Leaf {
@@ -47,7 +47,7 @@ impl Node {
         }
     }
 
-    /// Whether both are of the very same layers.
+    /// Whether both come from the very same layers.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Leaf { layer: one, .. }, Self::Leaf { layer: other, .. }) => one == other,
@@ -88,7 +88,7 @@ pub(super) fn kind_of(stat: &Stat) -> FileKind {
 #[derive(Debug)]
 pub(super) struct Layers<'a> {
     tops: &'a [BorrowedFd<'a>],
-    /// The directory that was looked at last, as far as layers were asked for it: most questions are about one.
+    /// The last directory, in the layers asked for it: most lookups are in one directory.
     path: Vec<Vec<u8>>,
     open: Vec<Option<OwnedFd>>,
     listing: Vec<u8>,
@@ -106,7 +106,7 @@ impl<'a> Layers<'a> {
         self.open = self.tops.iter().map(|_top| None).collect();
     }
 
-    /// The directory at `path` in one layer; `None` where that has none.
+    /// The directory at `path` in one layer; `None` if it has none.
     pub(super) fn directory(&mut self, path: &[Vec<u8>], layer: usize) -> Result<Option<BorrowedFd<'_>>> {
         if self.path != path {
             self.path = path.to_vec();
@@ -119,7 +119,7 @@ impl<'a> Layers<'a> {
             let names: Vec<&[u8]> = path.iter().map(Vec::as_slice).collect();
             match reach::directory(*top, &names) {
                 Ok(directory) => *open = Some(directory),
-                // Gone, or something else by now, or under a mount that no layer shows.
+                // Removed, or something else by now, or under a mount that no layer shows.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
                 Err(errno) => return Err(failed("open", path, None, errno)),
             }
@@ -127,7 +127,7 @@ impl<'a> Layers<'a> {
         Ok(open.as_ref().map(OwnedFd::as_fd))
     }
 
-    /// What `name` in the directory at `path` stands for, where the layers of `stack` are merged.
+    /// What `name` in the directory at `path` means if the layers of `stack` are merged.
     pub(super) fn find(&mut self, path: &[Vec<u8>], stack: &[usize], name: &CStr) -> Result<Option<Node>> {
         let mut found: Option<(Stack, Stat)> = None;
         for &layer in stack {
@@ -138,7 +138,7 @@ impl<'a> Layers<'a> {
             };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             match &mut found {
-                // A directory above hides what is none, and what lies below that.
+                // A directory above hides a non-directory, and everything below that.
                 Some(_) if !is_directory => break,
                 None if is_whiteout(&stat) => return Ok(None),
                 None if !is_directory => return Ok(Some(Node::Leaf { layer, stat })),
@@ -152,7 +152,7 @@ impl<'a> Layers<'a> {
         Ok(found.map(|(layers, stat)| Node::Directory { layers, stat }))
     }
 
-    /// All names in the directory at `path` of these layers, in falling order.
+    /// All names in the directory at `path` of these layers, in descending order.
     pub(super) fn names(&mut self, path: &[Vec<u8>], layers: &[usize]) -> Result<Vec<CString>> {
         let mut all = BTreeSet::new();
         for &layer in layers {
@@ -173,8 +173,8 @@ impl<'a> Layers<'a> {
     pub(super) fn open(&mut self, path: &[Vec<u8>], name: &CStr, node: &Node) -> Result<Option<OwnedFd>> {
         let Some(directory) = self.directory(path, node.layer())? else { return Ok(None) };
         match look_at(directory, name, FileType::from_raw_mode(node.stat().st_mode)) {
-            Ok(Found::Directory(file, _) | Found::File(file, _)) => Ok(Some(file)),
-            Ok(Found::Other(_)) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Ok(DirectoryEntry::Directory(file, _) | DirectoryEntry::File(file, _)) => Ok(Some(file)),
+            Ok(DirectoryEntry::Other(_)) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(failed("open", path, Some(name), errno)),
         }
     }

@@ -1,4 +1,4 @@
-//! Changes of text as `diff -u` writes them.
+//! Changes of text in the format of `diff -u`.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use similar::TextDiff;
 
 /// Longer files are only listed.
 pub(super) const MAX_TEXT_BYTES: u64 = 1024 * 1024;
-/// After this a diff of one file is finished roughly: the best one takes time that grows with the square of what was changed.
+/// After this time the diff of one file is finished roughly: the best one takes time that grows with the square of the
+/// change.
 const MAX_TIME: Duration = Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
-/// What git calls no file, and one without content. `patch` believes that an empty file goes only where it is called so.
+/// git's ids of no file, and of an empty one. `patch` removes an empty file only with this id.
 const NO_FILE: &str = "0000000";
 const EMPTY_FILE: &str = "e69de29";
 
-/// The part of one file.
+/// The patch of one file.
 pub(super) struct Patch<'a> {
     path: &'a [u8],
-    /// Of what is there now, or was.
+    /// Of the current file, or the last one.
     is_executable: bool,
 }
 
-/// What became of one file in the patch.
+/// The result for one file in the patch.
 pub(super) enum Written {
     Text(String),
-    /// An empty file came or went.
+    /// An empty file was added or removed.
     Header(String),
     /// There was nothing to write.
     Nothing,
-    /// It is no text, or too long.
+    /// It is not text, or too long.
     LeftOut,
 }
 
@@ -37,7 +38,7 @@ impl<'a> Patch<'a> {
         Self { path, is_executable }
     }
 
-    /// From what the file held to what it holds; `Some(None)` is something that is no text to be told.
+    /// From the old content to the new; `Some(None)` is content that is not text.
     pub(super) fn text(&self, before: Option<Option<Vec<u8>>>, after: Option<Option<Vec<u8>>>) -> Written {
         let (is_old, is_new) = (before.is_some(), after.is_some());
         let (Some(before), Some(after)) = (as_text(before), as_text(after)) else { return Written::LeftOut };
@@ -64,7 +65,7 @@ impl<'a> Patch<'a> {
         }
     }
 
-    /// A file without a line cannot be told by lines: only git's headers say that it comes or goes.
+    /// A file without lines has no diff: only git's headers say that it was added or removed.
     fn empty(&self, is_new: bool) -> String {
         // Two names on one line: a space in one must not look like the end of it.
         let name =
@@ -79,7 +80,7 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Whether a name must be written as git and newer versions of `patch` quote it, to be read again as it is.
+/// Whether a name must be quoted, as git and newer versions of `patch` do, to be read back unchanged.
 fn is_quoted(path: &[u8]) -> bool {
     let is_special = |c: char| c.is_control() || matches!(c, '"' | '\\');
     std::str::from_utf8(path).map_or(true, |name| name.contains(is_special))

@@ -1,4 +1,4 @@
-//! Threads that hash pieces of files. None is started for a tree of small ones.
+//! Threads that hash pieces of files. None is started for a tree of small files.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -27,7 +27,7 @@ pub(super) enum Piece {
     Missing,
 }
 
-/// Hashes what lies at `at`, through memory that is used again.
+/// Hashes the piece at `at`, with a reused buffer.
 pub(super) fn hash_piece(
     file: BorrowedFd<'_>,
     at: u64,
@@ -48,12 +48,12 @@ pub(super) fn hash_piece(
     Ok(Piece::Digest(Sha256::digest(piece).into()))
 }
 
-/// A piece that a thread is to hash, or has.
+/// A piece that a thread is to hash, or has hashed.
 pub(super) struct Pending(Receiver<Result<Piece, Errno>>);
 
 impl Pending {
     pub(super) fn wait(self) -> Result<Piece, Errno> {
-        // A thread that is gone without a word: nothing is known of the piece.
+        // The thread is gone: nothing is known of the piece.
         self.0.recv().unwrap_or(Err(Errno::IO))
     }
 }

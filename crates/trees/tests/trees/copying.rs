@@ -1,4 +1,4 @@
-//! A copy is what the tree was.
+//! A copy equals its tree.
 
 use std::{
     fs::{self, File},

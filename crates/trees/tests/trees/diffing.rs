@@ -1,4 +1,4 @@
-//! What is told is what whoever looks inside would see.
+//! A diff reports what a reader inside would see.
 
 use std::{
     ffi::OsStr,
@@ -46,7 +46,7 @@ fn diff(layers: &[PathBuf], n_new: usize, options: &DiffOptions) -> Diff {
     trees::diff(&[Overlay { at: Vec::new(), layers, n_new, n_old: 0 }], options).unwrap()
 }
 
-/// Each change as a letter and its path; `m` is one of metadata only.
+/// Each change as a letter and its path; `m` is a change of metadata only.
 fn told(diff: &Diff) -> Vec<String> {
     let letter = |change: &trees::Change| match change.kind {
         trees::ChangeKind::Added => 'A',
@@ -165,11 +165,11 @@ fn several_layers_on_either_side() {
     whiteout(&at[0].join("d/low"));
     // Since the image: two layers are the change.
     assert_eq!(told(&diff(&at, 2, &EVERYTHING)), ["D /d/low", "A /d/one"]);
-    // Since what it was made from.
+    // Since its base.
     assert_eq!(told(&diff(&at, 1, &EVERYTHING)), ["A /base", "D /d/low", "A /e", "A /e/hidden-then-back"]);
 }
 
-/// Two that went apart on the same ground: what one has and the other has not, whoever of them changed it.
+/// Two stacks that diverged from the same layers: what only one of them has, whichever changed it.
 #[test]
 fn two_stacks_on_the_same_layers() {
     let (_place, at) = layers(3);
@@ -265,7 +265,7 @@ fn what_is_no_text_is_only_listed() {
     assert_eq!(found.patch.as_deref(), Some(expected));
 }
 
-/// Names that need quotes, empty files that come and go, carriage returns: what `patch` and git read is what was done.
+/// Names that need quotes, added and removed empty files, carriage returns: `patch` and git read them back unchanged.
 #[test]
 fn odd_names_and_empty_files_are_read_again_as_they_are() {
     let (place, at) = layers(2);
@@ -347,7 +347,7 @@ fn links_in_layers_lead_nowhere() {
     assert!(!found.patch.unwrap().contains("secret"));
 }
 
-/// What was done through a real overlay is told, and `patch` does it again elsewhere.
+/// Changes made through a real overlay are reported, and `patch` repeats them elsewhere.
 #[test]
 fn the_kernel_agrees() {
     if !is_root() {
@@ -377,7 +377,7 @@ fn the_kernel_agrees() {
     let script = "rm etc/a && echo new > etc/new && rm -r srv && mkdir srv && echo again > srv/c \
         && mv moved elsewhere && touch opt/only && chmod 600 etc/m && echo back > etc/b && echo -n > opt/empty";
     let done = Command::new("sh").arg("-ec").arg(script).current_dir(&merged).output().unwrap();
-    // A directory that lies below cannot be renamed; then it is copied, as `mv` does by itself.
+    // A directory of a lower layer cannot be renamed; then it is copied, as `mv` does by itself.
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let after = place.path().join("after");
     assert!(ran(Command::new("cp").arg("-a").arg(&merged).arg(&after)));

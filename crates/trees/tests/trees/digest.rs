@@ -1,4 +1,4 @@
-//! A digest says what a tree is, no more and no less.
+//! A digest identifies a tree, no more and no less.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::world::{facts, is_root, make_everything, place, set_attribute, set_time, whiteout};
 
-/// Of the tree that `make_everything` makes as root. When this changes, every snapshot that exists has a wrong digest.
+/// The digest of the tree that `make_everything` makes as root. If this changes, every existing snapshot has a wrong
+/// digest.
 const GOLDEN: &str = "sha256:285a68b356c286bd6dec32072227e25b2a882838bedd51ca3da18099ff95ffd1";
 
 #[test]
@@ -66,7 +67,7 @@ fn holes_are_zeros() {
 fn a_file_as_long_as_a_file_can_be_costs_nothing() {
     let place = place();
     let file = File::create(place.path().join("file")).unwrap();
-    // As much as the file system takes.
+    // As much as the file system allows.
     let length =
         (32..63).rev().map(|bits| 1_u64 << bits).find(|&length| file.set_len(length).is_ok()).unwrap();
     assert_eq!(facts(place.path()).bytes, length);

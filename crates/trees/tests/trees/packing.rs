@@ -1,4 +1,4 @@
-//! What is packed comes out again as it was.
+//! A packed tree is unpacked unchanged.
 
 use std::{fs, os::fd::AsFd as _, os::unix::fs::MetadataExt as _, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Any tree: copied and packed it has the digest that it had.
+//! Any tree: a copied or packed one keeps its digest.
 
 use std::{
     ffi::CString,
@@ -25,7 +25,7 @@ enum Kind {
         length: u32,
     },
     Link(Vec<u8>),
-    /// To the file that was made so many before.
+    /// To the file made this many items before.
     HardLink(usize),
     Fifo,
     Socket,
@@ -34,7 +34,7 @@ enum Kind {
 
 #[derive(Debug, Clone)]
 struct Item {
-    /// In the directory that was made so many before.
+    /// In the directory made this many items before.
     place: usize,
     name: Vec<u8>,
     kind: Kind,
@@ -85,7 +85,7 @@ fn items() -> impl Strategy<Value = Vec<Item>> {
     prop::collection::vec(item, 0..24)
 }
 
-/// Makes what can be made of it: names that are taken or cannot be are left out.
+/// Makes as much as possible: taken and impossible names are left out.
 fn make(tree: &Path, items: &[Item]) {
     let (mut directories, mut files) = (vec![tree.to_owned()], Vec::<PathBuf>::new());
     let mut made = Vec::new();
@@ -187,7 +187,7 @@ proptest! {
     fn no_archive_makes_it_panic(mut archive in prop::collection::vec(any::<u8>(), 0..3000)) {
         let place = place();
         let _refused = unpack(&archive, place.path());
-        // The same behind a good beginning.
+        // The same after a valid beginning.
         let tree = crate::world::place();
         fs::write(tree.path().join("a"), "x").unwrap();
         let mut good = pack(tree.path());

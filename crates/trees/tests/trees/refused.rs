@@ -1,4 +1,4 @@
-//! Archives that strangers made to get out, in or over something.
+//! Archives made by strangers to break out, in or over something.
 
 use std::{fs, os::fd::AsFd as _, os::unix::fs::symlink};
 

@@ -61,9 +61,9 @@ pub(crate) fn whiteout(path: &Path) {
     mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
 }
 
-/// One of everything that a tree may hold. As root with owners of its own.
+/// One of everything that a tree may contain. As root with owners of its own.
 pub(crate) fn make_everything(tree: &Path) {
-    // Of the whole process, and the same for all tests.
+    // For the whole process, and the same for all tests.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     fs::create_dir_all(tree.join("etc/deep/er")).unwrap();
     fs::write(tree.join("etc/hostname"), "box\n").unwrap();
@@ -115,7 +115,7 @@ fn group(id: u32) -> rustix::fs::Gid {
     rustix::fs::Gid::from_raw(id)
 }
 
-/// Every path in a tree, directories before what is in them, by name.
+/// Every path in a tree, directories before their contents, by name.
 pub(crate) fn all(tree: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut names: Vec<_> = fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -129,7 +129,7 @@ pub(crate) fn all(tree: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What `stat` tells of everything in a tree, and which names are of one file.
+/// The `stat` of everything in a tree, and which names belong to one file.
 pub(crate) fn described(tree: &Path) -> Vec<String> {
     let paths = all(tree);
     let first = |inode: u64| paths.iter().position(|path| path.symlink_metadata().unwrap().ino() == inode);
@@ -154,7 +154,7 @@ pub(crate) fn described(tree: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Directories in each other, with a file in each, deeper than any path.
+/// Nested directories, with a file in each, deeper than any path.
 pub(crate) fn make_deep(tree: &Path, levels: usize) {
     let mut here = open(tree);
     for _level in 0..levels {
@@ -166,7 +166,7 @@ pub(crate) fn make_deep(tree: &Path, levels: usize) {
     }
 }
 
-/// Takes a tree apart that the standard library would find too deep.
+/// Removes a tree that the standard library would find too deep.
 pub(crate) fn remove(tree: &Path) {
     assert!(std::process::Command::new("rm").arg("-rf").arg(tree).status().unwrap().success());
 }

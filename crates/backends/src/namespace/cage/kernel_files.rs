@@ -1,7 +1,8 @@
-//! The kernel's own files in `/proc` and `/sys`: which are hidden from sandboxes, which can only be read, which are set.
+//! The kernel's own files in `/proc` and `/sys`: which are hidden from sandboxes, which are read-only, which are set.
 //!
-//! Hidden is what makes the kernel keep something for whoever opens or writes it, and what tells of the host's hardware, of its
-//! disks or of other sandboxes. What programs look at to choose their size stays: processors, memory, load, limits.
+//! Hidden are files that make the kernel keep something for their opener or writer, and files that reveal the host's
+//! hardware, its disks or other sandboxes. Files by which programs choose their size stay: processors, memory, load,
+//! limits.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -12,7 +13,7 @@ use jail::{
 };
 
 const MASKED: [(MountName, &str); 42] = [
-    // A trigger that is written there is kept by the kernel, which may take hours to let go of many.
+    // The kernel keeps every trigger written there, and may take hours to release many.
     (Proc, "pressure"),
     // The kernel's memory, messages, keys, timers and debugging.
     (Proc, "kcore"),
@@ -31,11 +32,11 @@ const MASKED: [(MountName, &str); 42] = [
     (Proc, "vmallocinfo"),
     (Sys, "kernel/slab"),
     (Sys, "kernel/vmcoreinfo"),
-    // Counts of interrupts tell when keys are pressed and packets come.
+    // Counts of interrupts reveal keystrokes and packets.
     (Proc, "interrupts"),
     (Proc, "irq"),
     (Sys, "kernel/irq"),
-    // Hardware, its heat and its power.
+    // Hardware, its temperature and its power.
     (Proc, "acpi"),
     (Proc, "asound"),
     (Proc, "scsi"),
@@ -47,7 +48,7 @@ const MASKED: [(MountName, &str); 42] = [
     (Sys, "devices/virtual/dmi"),
     (Sys, "devices/virtual/powercap"),
     (Sys, "devices/virtual/thermal"),
-    // How the host was started, and its disks: loop devices name the files of other sandboxes.
+    // How the host was booted, and its disks: loop devices name the files of other sandboxes.
     (Proc, "cmdline"),
     (Proc, "diskstats"),
     (Proc, "partitions"),
@@ -69,22 +70,22 @@ const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, 
 const SET: [(MountName, &str, &str); 8] = [
     // Ports below 1024 for everybody: the network namespace is the sandbox's own.
     (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
-    // What one end of a TCP connection buffers (see `internet_budget`); docs/performance.md has what it costs.
+    // The buffers of one end of a TCP connection (see `internet_budget`); docs/performance.md has the cost.
     (Proc, "sys/net/ipv4/tcp_rmem", "4096 32768 65536"),
     (Proc, "sys/net/ipv4/tcp_wmem", "4096 16384 65536"),
     // Connections are counted when `connect` is called, so there must be no other way to make one.
     (Proc, "sys/net/ipv4/tcp_fastopen", "0"),
     // Ended connections that the kernel remembers for a minute, a quarter of a KiB each.
     (Proc, "sys/net/ipv4/tcp_max_tw_buckets", "8192"),
-    // The most that everybody inside has together, in the sandbox's own user namespace. Without root it is a share of what
+    // The limit of all users inside together, in the sandbox's own user namespace. Without root it is a share of what
     // the daemon's user has on the host: usually 128 instances.
     (Proc, "sys/user/max_inotify_instances", "32"),
     (Proc, "sys/user/max_inotify_watches", "65536"),
     (Proc, "sys/user/max_user_namespaces", "0"),
 ];
 
-/// Those of them that exist here. Found anew for every sandbox, since modules come and go: then a step whose file is missing is
-/// an error, and never a wall that nobody noticed was not there.
+/// The files that exist here. Determined again for every sandbox, since modules come and go: a missing file is then an
+/// error, and never a wall that is silently absent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KernelFiles {
     set: Vec<(MountPath, &'static str)>,
@@ -120,7 +121,7 @@ impl KernelFiles {
         Self::of(|_mount, _path| true)
     }
 
-    /// As absolute paths, for those who mask by themselves.
+    /// As absolute paths, for runtimes that mask by themselves.
     pub(crate) fn masked(&self) -> Vec<String> {
         self.masked.iter().map(ToString::to_string).collect()
     }
@@ -129,7 +130,7 @@ impl KernelFiles {
         self.read_only.iter().map(ToString::to_string).collect()
     }
 
-    /// What is set for a network namespace of its own, by the names that `sysctl` uses.
+    /// The settings for a network namespace of its own, by their `sysctl` names.
     pub(crate) fn network_settings(&self) -> HashMap<String, String> {
         let named = self.set.iter().filter_map(|(at, value)| {
             let name = at.to_string().strip_prefix("/proc/sys/")?.replace('/', ".");
@@ -138,12 +139,12 @@ impl KernelFiles {
         named.collect()
     }
 
-    /// Once `/proc` and `/sys` are mounted.
+    /// Applied once `/proc` and `/sys` are mounted.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> {
         let set =
             self.set.iter().map(|(at, value)| Step::Setting { at: at.clone(), value: (*value).to_owned() });
         let masked = self.masked.iter().map(|at| Step::Mask { at: at.clone(), missing: Missing::Fails });
-        // After what is set in there.
+        // After the settings in there.
         let read_only = self.read_only.iter().map(|at| Step::ReadOnly { at: at.clone() });
         set.chain(masked).chain(read_only)
     }

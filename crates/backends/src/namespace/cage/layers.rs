@@ -1,4 +1,4 @@
-//! What lies under a sandbox's own files: from a plan to lower directories, and how the child gets at them.
+//! The layers below a sandbox's own files: from a plan to lower directories, and how the child reaches them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use sandbox::{RootfsPlan, SandboxPlan};
 use super::{Beneath, Ground, has_fixed_usr, layer_name};
 use crate::namespace::skeleton::Skeleton;
 
-/// Lower directories of the overlays, topmost first. `usr` is empty where `/usr` is no overlay of its own.
+/// Lower directories of the overlays, topmost first. `usr` is empty if `/usr` is not an overlay of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lowers<T = PathBuf> {
     pub(crate) root: Vec<T>,
     pub(crate) usr: Vec<T>,
 }
 
-/// One of them, on the host.
+/// A lower directory on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Directory {
@@ -77,7 +77,7 @@ fn identity_of(identity: sandbox::FileIdentity) -> FileIdentity {
     FileIdentity { device: identity.device, inode: identity.inode }
 }
 
-/// As mounts with the sandbox's own ids, at places below the stage; `own` comes along as the last.
+/// As mounts with the sandbox's own ids, below the stage; `own` comes last.
 pub(crate) fn handed(
     sources: &Sources,
     ground: &Ground,
@@ -118,13 +118,13 @@ fn in_pool<'a>(ground: &'a Ground, path: &'a Path) -> Option<(&'a Path, &'a Path
     found.filter(|(_, rest)| !rest.as_os_str().is_empty())
 }
 
-/// Where they are: the child sees the host's files with the ids that it has itself.
+/// At their host paths: the child sees the host's files with its own ids.
 pub(crate) fn shown(sources: &Sources, stage: &Path, steps: &mut Vec<Step>) -> Lowers {
     let mut n_held = 0;
     sources.map(|source| match source {
         Source::Directory { path, identity: None } => path.clone(),
         Source::Directory { path, identity: Some(identity) } => {
-            // Held first and looked at then: what lies at the path may be another one by the next time.
+            // Opened first and checked then: another directory may be at the path the next time.
             let name = layer_name(n_held);
             let at = StagePath::new(stage, name.as_str());
             n_held += 1;
@@ -133,7 +133,7 @@ pub(crate) fn shown(sources: &Sources, stage: &Path, steps: &mut Vec<Step>) -> L
             steps.push(Step::Expect { at, identity: *identity });
             stage.join(name)
         }
-        // Refused before it comes to this.
+        // Already refused earlier.
         Source::Disk { image, .. } => image.clone(),
         Source::Nothing => stage.join("empty"),
     })

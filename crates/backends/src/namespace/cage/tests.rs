@@ -1,4 +1,4 @@
-//! The cage of image `host`, whole, as text. `BLESS=1` writes it anew.
+//! The complete cage of image `host`, as text. `BLESS=1` rewrites it.
 
 use std::fs;
 
@@ -227,7 +227,7 @@ fn the_cage_of_a_root_daemon_with_mounts() {
     };
     let text = explain_with(&sandbox::Base::host(), Ids::OwnRange, &decided, &[], some_mounts());
     check("root-mounts.txt", &text);
-    // After everything that is the sandbox's own stands, and before the host's files are out of reach.
+    // After everything of the sandbox's own is mounted, and before the host's files are out of reach.
     let at = |what: &str| text.find(what).unwrap();
     assert!(at("setting ") < at("place mount 0") && at("place tmpfs") < at("pivot"));
 }
@@ -258,7 +258,7 @@ fn settings_with_passwords_are_hidden_where_they_truly_are() {
     link("../../share/npmrc");
     assert_eq!(hidden(&[]), ["/usr/etc/npmrc", "/usr/share/npmrc"].map(PathBuf::from));
     assert_eq!(hidden(&["/usr/share"]), ["/usr/etc/npmrc"].map(PathBuf::from));
-    // Led to the same file, or out of what is shown.
+    // Links to the same file, or out of the visible tree.
     for to in ["../../etc/npmrc", "../../../etc/npmrc"] {
         link(to);
         assert_eq!(hidden(&[]), ["/usr/etc/npmrc"].map(PathBuf::from), "{to}");

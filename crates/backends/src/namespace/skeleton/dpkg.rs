@@ -1,5 +1,5 @@
-//! The host's package database, so that apt works on image `host`: sandboxes see the host's `/usr`, and here is what dpkg says
-//! of it. Only read, taken over once for each of its states, and shared by all sandboxes.
+//! The host's package database, so that apt works on image `host`: sandboxes see the host's `/usr`, and this is dpkg's
+//! description of it. Only read, copied once for each of its states, and shared by all sandboxes.
 
 use std::{
     collections::{BTreeSet, HashSet, hash_map::DefaultHasher},
@@ -14,14 +14,14 @@ use std::{
 const TABLES: &[&str] = &["status", "diversions"];
 /// Files that are empty at first. Without the last one dpkg would run the triggers of every package once.
 const EMPTY: &[&str] = &["statoverride", "available", "triggers/Unincorp"];
-/// What dpkg keeps of each package and needs again: the rest checks sums or helps to build packages.
+/// The files that dpkg keeps for each package and needs again: the others verify checksums or help to build packages.
 const KEPT: &[&str] =
     &["list", "triggers", "postinst", "preinst", "postrm", "prerm", "conffiles", "config", "templates"];
-/// Most files that are taken; a desktop has some ten thousand.
+/// Most files copied; a desktop has some ten thousand.
 const MAX_FILES: usize = 60_000;
-/// Largest of them that is taken.
+/// Largest file copied.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// Most directories that are found to belong to several packages.
+/// Most directories shared by several packages.
 const MAX_SHARED: usize = 8192;
 
 const DIRECTORIES: &[&str] = &[
@@ -42,13 +42,13 @@ const DIRECTORIES: &[&str] = &[
     "var/log/apt",
 ];
 
-/// Where the host keeps it; `None` on a system without one.
+/// The host's database; `None` on a system without one.
 pub(super) fn database(host: &Path) -> Option<PathBuf> {
     let database = host.join("var/lib/dpkg");
     is_public(&database.join("status")).then_some(database)
 }
 
-/// Changes when packages of the host changed.
+/// Changes when packages of the host change.
 pub(super) fn fingerprint(database: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     (TABLES, EMPTY, KEPT, DIRECTORIES).hash(&mut hasher);
@@ -59,12 +59,12 @@ pub(super) fn fingerprint(database: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Before anything of the host is copied into `root`: a link of the host in one of these places would be followed.
+/// Before anything of the host is copied into `root`: a link of the host at one of these paths would be followed.
 pub(super) fn make_directories(root: &Path) -> io::Result<()> {
     DIRECTORIES.iter().try_for_each(|path| fs::create_dir_all(root.join(path)))
 }
 
-/// Fills the database of the sandboxes' own below `root`, whose directories are made.
+/// Fills the sandboxes' own database below `root`, whose directories exist.
 pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
     let own = root.join("var/lib/dpkg");
     for name in TABLES.iter().filter(|name| is_public(&database.join(name))) {
@@ -91,20 +91,20 @@ pub(super) fn build(database: &Path, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file, no link, that everybody on the host may read, of a size that is taken.
+/// Whether it is a file, not a link, that everybody on the host may read, and not too large.
 fn is_public(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0 && found.len() <= MAX_FILE_BYTES)
 }
 
-/// Never as a second name of the same file: what would reach the layer would reach the host's own database. The kernel shares
-/// the bytes where the file system can.
+/// Never a hard link: a write to the layer would change the host's own database. The kernel shares the bytes if the
+/// file system can.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop)
 }
 
-/// Directories of `/usr` that several packages put files into, by their paths below it: the next package may do so too.
-/// `merged`: names at the root that stand for the same name in `/usr`.
+/// Directories of `/usr` that several packages install into, by their paths below it: the next package may do so too.
+/// `merged`: names at the root that mean the same name in `/usr`.
 pub(super) fn shared_directories(host: &Path, database: &Path, merged: &[&str]) -> BTreeSet<PathBuf> {
     // By their hashes: there are some hundred thousand paths, and one too many or too few does no harm.
     let (mut seen, mut shared) = (HashSet::new(), BTreeSet::new());

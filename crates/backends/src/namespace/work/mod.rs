@@ -1,5 +1,5 @@
-//! Work on files that needs the spawner's rights over them, done in forks of it: without root, files of sandboxes belong to
-//! ids that the daemon itself cannot be.
+//! File work that needs the spawner's rights, done in forks of it: without root, files of sandboxes belong to ids that
+//! the daemon itself cannot use.
 
 mod trees;
 
@@ -19,7 +19,7 @@ pub(crate) use self::trees::{Answer as TreeAnswer, DiffJob, Job as TreeJob, Laye
 use super::{Host, unexpected};
 use sandbox::BackendError;
 
-/// What a worker is asked; its descriptors are named with each.
+/// A worker's job; each names its descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     /// Unpacks the layer in the first descriptor into the directory in the second.
@@ -77,7 +77,7 @@ pub fn worker(job: &str, descriptors: Vec<OwnedFd>) -> Result<String, Failure> {
     serde_json::to_string(&answer).map_err(|error| Failure::new("write the answer", &error.into()))
 }
 
-/// Takes no more than it may: a file of nothing but holes is as long as its owner says.
+/// Limits the bytes written: a file of nothing but holes is as long as its owner says.
 struct Bounded {
     file: File,
     left: u64,
@@ -107,13 +107,14 @@ impl io::Write for Bounded {
 }
 
 impl Host {
-    /// Has a worker do `job` and waits for it, on a thread that may block.
+    /// Makes a worker do `job` and waits for it, on a thread that may block.
     pub(crate) fn work(&self, job: &Job, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, BackendError> {
         let asked = self.spawner.wait()?.ask(&request_for(job)?, descriptors);
         answer_in(asked.map_err(super::spawner::gone)?)
     }
 
-    /// As [`Self::work`], without holding a thread. Where nobody waits for it any more, the worker ends its job all the same.
+    /// Like [`Self::work`], without holding a thread. If nobody waits for it any more, the worker still finishes its
+    /// job.
     pub(crate) async fn work_behind(
         &self,
         job: &Job,

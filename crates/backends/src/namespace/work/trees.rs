@@ -1,4 +1,4 @@
-//! Trees, from the side that works: in a fork of the spawner, with its rights over files.
+//! Trees, on the worker's side: in a fork of the spawner, with its rights over files.
 
 use std::{
     fs::File,
@@ -18,16 +18,16 @@ use sandbox::{Change, ChangeKind, DiffQuery, DiffReport, FileKind, TreeCopy, Tre
 use serde::{Deserialize, Serialize};
 use trees::{Error, Result, UnpackLimits};
 
-/// After this long a comparison ends with what it has: whoever asked waits for it.
+/// After this time a comparison ends with what it has: the caller is waiting.
 const DIFF_TIME: Duration = Duration::from_secs(10);
 /// The overlays that a sandbox can have.
 const PARTS: [&str; 2] = ["root", "usr"];
 
-/// What a worker does with trees. Paths are the daemon's own; what lies below is not.
+/// A worker's job on trees. Paths are the daemon's own; the files below are not.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
-    /// Copies `<part>/upper` of a sandbox's own files for each part into `into`. Says through the first descriptor when it
-    /// is ready, and begins when it hears that nothing moves any more.
+    /// Copies `<part>/upper` of a sandbox's own files for each part into `into`. Says through the first descriptor when
+    /// it is ready, and begins when it is told that nothing moves any more.
     Copy {
         own: Own,
         parts: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) enum Job {
 pub(crate) struct DiffJob {
     pub(crate) own: Own,
     pub(crate) overlays: Vec<OverlayJob>,
-    /// Paths and contents of files, and paths and modes of directories, that were put inside from outside.
+    /// Paths and contents of files, and paths and modes of directories, that were added from outside.
     pub(crate) given_files: Vec<(String, String)>,
     pub(crate) given_directories: Vec<(String, u32)>,
     pub(crate) query: DiffQuery,
@@ -60,9 +60,9 @@ pub(crate) struct DiffJob {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverlayJob {
-    /// Where it is seen.
+    /// Its mount point.
     pub(crate) at: String,
-    /// As [`trees::Overlay`] has them.
+    /// As in [`trees::Overlay`].
     pub(crate) layers: Vec<Layer>,
     pub(crate) n_new: usize,
     pub(crate) n_old: usize,
@@ -70,9 +70,9 @@ pub(crate) struct OverlayJob {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Layer {
-    /// The sandbox's own, of this part.
+    /// The sandbox's own files of this part.
     Own(String),
-    /// With device and inode where it must be this one.
+    /// With device and inode if it must be this one.
     Directory { path: PathBuf, identity: Option<(u64, u64)> },
 }
 
@@ -81,8 +81,8 @@ pub(crate) enum Answer {
     Copied(TreeCopy),
     Facts(TreeFacts),
     Packed,
-    /// In the descriptor that came along.
-    Told,
+    /// In the attached descriptor.
+    Attached,
 }
 
 /// Where a sandbox's own files are.
@@ -115,7 +115,7 @@ pub(super) fn run(
                 Ok(report) => {
                     serde_json::to_writer(&mut file, &report)
                         .map_err(|error| Failure::new("write the answer", &error.into()))?;
-                    Ok(Answer::Told)
+                    Ok(Answer::Attached)
                 }
                 Err(error) => Err(error),
             }
@@ -136,7 +136,7 @@ fn unpack(archive: &File, into: &Path) -> Result<TreeFacts> {
     Ok(facts_of(trees::facts(into.as_fd())?))
 }
 
-/// Which of `names` the directory holds; it is refused where it holds anything else, or one of them is no directory.
+/// Which of `names` the directory contains; refused if it contains anything else, or one of them is not a directory.
 fn only_directories<'a>(directory: BorrowedFd<'_>, names: &[&'a str]) -> Result<Vec<&'a str>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory).map_err(failed("list", "."))? {
@@ -150,7 +150,7 @@ fn only_directories<'a>(directory: BorrowedFd<'_>, names: &[&'a str]) -> Result<
         match known {
             Some(known) if is_directory => found.push(*known),
             _ => {
-                let why = "it is no part of a sandbox's files".to_owned();
+                let why = "it is not part of a sandbox's files".to_owned();
                 return Err(Error::Refused { entry: name.into_owned(), why });
             }
         }
@@ -264,10 +264,10 @@ fn copy(own: &Own, parts: &[String], into: &Path, gate: File) -> Result<TreeCopy
     Ok(sum)
 }
 
-/// The sandbox runs until we are ready, so that it is held for the copy alone.
+/// The sandbox runs until we are ready, so that it is held only for the copy.
 fn wait_for_stillness(mut gate: File) -> Result<()> {
-    let told = gate.write_all(&[0]).and_then(|()| gate.read_exact(&mut [0]));
-    told.map_err(|_given_up| failed("copy what", "nobody held still")(Errno::CANCELED))
+    let answer = gate.write_all(&[0]).and_then(|()| gate.read_exact(&mut [0]));
+    answer.map_err(|_given_up| failed("copy", "files that are still changing")(Errno::CANCELED))
 }
 
 /// `<part>/upper` of a new tree.
@@ -279,7 +279,7 @@ fn make_part(into: BorrowedFd<'_>, part: &str) -> Result<OwnedFd> {
     beneath(into, &upper)
 }
 
-/// What is around an upper directory has nothing of its own to tell: it is the same in all trees.
+/// The directories around an upper directory have no facts of their own: they are the same in all trees.
 fn finish_part(into: BorrowedFd<'_>, part: &str) -> Result<()> {
     let made = beneath(into, part)?;
     let failed = failed("finish", part);
@@ -317,7 +317,7 @@ impl Opened {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory of ours.
+/// Opens a directory of ours.
 fn open(path: &Path) -> Result<OwnedFd> {
     rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())
         .map_err(failed("open", &path.display().to_string()))
@@ -333,7 +333,7 @@ fn open_expected(path: &Path, identity: Option<(u64, u64)>) -> Result<OwnedFd> {
     }
 }
 
-/// A directory beneath one of ours; no link is followed.
+/// Opens a directory below one of ours; no link is followed.
 fn beneath(top: BorrowedFd<'_>, path: &str) -> Result<OwnedFd> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     openat2(top, path, DIRECTORY, Mode::empty(), within).map_err(failed("open", path))

@@ -1,5 +1,5 @@
-// The heart of the driver: takes cells from the channel, runs them, says how they ended. What it needs while cells run is
-// taken from the globals once, at the start: a cell may patch or delete any of them.
+// The heart of the driver: takes cells from the channel, runs them, reports how they ended. Everything it needs while
+// cells run is taken from the globals once, at the start: a cell may patch or delete any of them.
 'use strict';
 (function core({ part, require, clock }) {
   const { Array, Buffer, Error, JSON, Map, Math, Number, Object, Reflect, RegExp, Set, String, Symbol } = globalThis;
@@ -13,7 +13,7 @@
   // Longest record that the host reads is 16 MiB.
   const MAX_RECORD_BYTES = 15 * 1024 * 1024;
   const INTERRUPTED = 130;
-  // So many are not worth the start of another of Node's modules.
+  // Too few to be worth loading another of Node's modules.
   const FEW_SCRIPTS = 20;
 
   const { fstatSync, openSync, closeSync, writeSync } = fs;
@@ -49,7 +49,7 @@
         at += writeSync(fd, bytes, at, bytes.length - at);
       } catch (error) {
         if (error.code !== 'EAGAIN') return false;
-        // Someone made the pipe non-blocking; the channel always is.
+        // The pipe was made non-blocking; the channel always is.
         wait(clock, 0, 0, 1);
       }
     }
@@ -61,11 +61,11 @@
   }
 
   function tell(line) {
-    // Without its channel an interpreter is of no use: its death is told by the guest.
+    // Without its channel an interpreter is useless: the guest reports its death.
     if (!writeAll(CHANNEL, latin1(line))) apply(reallyExit, process, [70]);
   }
 
-  // A record may be handed to readers that know nothing of lone surrogates.
+  // A record may be passed to readers that cannot handle lone surrogates.
   function ascii(json) {
     let out = '';
     let from = 0;
@@ -73,7 +73,7 @@
       const code = apply(charCodeAt, json, [i]);
       const isLone = code === 92 && isLoneSurrogate(json, i);
       if (code < 127 && !isLone) {
-        // An escaped backslash begins no escape.
+        // An escaped backslash does not begin an escape.
         if (code === 92) i++;
         continue;
       }
@@ -85,7 +85,7 @@
     return from === 0 ? json : out + apply(sliceText, json, [from]);
   }
 
-  // `JSON.stringify` escapes those that stand alone, and only those, as \udxxx.
+  // `JSON.stringify` escapes lone ones, and only those, as \udxxx.
   function isLoneSurrogate(json, i) {
     const at = (offset) => apply(charCodeAt, json, [i + offset]);
     return at(1) === 117 && at(2) === 100 && (at(3) > 57 || at(3) === 56 || at(3) === 57);
@@ -149,8 +149,8 @@
         this._undestroy();
       },
     });
-    // Everything is written when `write` returns. The stream outlives each cell, so it has no state that an interrupt in the
-    // middle of a write could leave behind.
+    // Everything is written when `write` returns. The stream outlives each cell, so it has no state that an interrupt
+    // in the middle of a write could leave behind.
     const write = (chunk, encoding, done) => {
       if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
       writeAll(fd, typeof chunk === 'string' ? newBytes(chunk, encoding) : asBytes(chunk));
@@ -184,7 +184,7 @@
     try {
       fstatSync(0);
     } catch {
-      // Whatever Node opens next must not become its standard input.
+      // The next file that Node opens must not become its standard input.
       openSync('/dev/null', fs.constants.O_RDONLY);
     }
     for (let fd = 1; fd <= 2; fd++) {
@@ -233,7 +233,7 @@
 
   // ---- the end of a cell
 
-  // The cell that runs, until it ended.
+  // The running cell, until it has ended.
   let current;
 
   function finish(cell, code) {
@@ -247,13 +247,13 @@
         process.exitCode = undefined;
       }
     } catch {
-      // Its own affair.
+      // That is the cell's own affair.
     }
     ending = `d{"cell":${cell.number},"code":${exitCode}}\n`;
     if (!isGuarded) tellEnding();
   }
 
-  // What ended is told outside of the guard only: an interrupt that comes after it must not hit the next cell.
+  // An end is reported only outside of the guard: a later interrupt must not hit the next cell.
   let isGuarded = false;
   let ending;
   function tellEnding() {
@@ -267,7 +267,7 @@
     if (isShown && value !== undefined && cell.exit === undefined) need('show').result(value);
   }
 
-  // Node tells of rejections that nobody handled when the callbacks have run; they are this cell's.
+  // Node reports unhandled rejections after the callbacks have run; they belong to this cell.
   function finishSoon(cell) {
     setImmediate(() => finish(cell, 0));
   }
@@ -318,7 +318,7 @@
     const cell = current;
     if (cell) {
       cell.exit ??= toNumber(wanted) & 255;
-      // Its own code is not on the stack: nothing will hand our exception to us.
+      // Its own code is not on the stack: nothing will pass our exception to us.
       if (cell.isPending) finish(cell, cell.exit);
     }
     throw new ExitOfCell(`process.exit(${wanted}) ended the cell`);
@@ -351,7 +351,7 @@
 
   // ---- running
 
-  // `breakOnSigint` stops a loop that never yields, but only inside of a script; so everything that may run a cell's code
+  // `breakOnSigint` stops a loop that never yields, but only inside a script; so everything that may run a cell's code
   // runs beneath this one.
   let work;
   defineProperty(globals, '__warren', {
@@ -390,7 +390,7 @@
   }
 
   const preparations = [restoreStreams, restoreGlobals, followDirectory, signals.prepare];
-  // Whatever the cells before did to it.
+  // Undoes whatever earlier cells did to it.
   function prepare() {
     for (let i = 0; i < preparations.length; i++) {
       try {
@@ -408,15 +408,15 @@
     try {
       if (guard(() => begin(cell, code, isTypeScript))) {
         interrupt(cell);
-        // In the middle of a callback, maybe. Node forgets of those only when an exception comes through.
+        // Possibly in the middle of a callback. Node only discards those when an exception comes through.
         throw new ExitOfCell('interrupted');
       }
     } catch (error) {
-      // Every cell ends, whatever became of Node's own functions.
+      // Every cell ends, whatever happened to Node's own functions.
       if (cell.isFollowed || cell.isDone) throw error;
       fail(cell, error);
     } finally {
-      // From here on only the event loop has a say in it.
+      // From here on only the event loop can end it.
       cell.isPending = true;
       if (!cell.isDone) signals.lookOut(() => !cell.isDone, () => interrupt(cell));
     }
@@ -434,8 +434,8 @@
     } catch (error) {
       return fail(cell, error);
     }
-    // Here rather than after this call, so that a loop behind an `await` can be interrupted too. What a callback of the
-    // next tick throws has to reach Node, which would lose count of its callbacks otherwise.
+    // Here rather than after this call, so that a loop after an `await` can be interrupted too. An exception in a
+    // callback of the next tick has to reach Node, which would otherwise lose count of its callbacks.
     try {
       runMicrotasks();
     } catch (error) {
@@ -461,7 +461,7 @@
     else if (!cell.isDone && guard(settle)) interrupt(cell);
   }
 
-  // Code without any of these is a script as it stands; everything else is looked at by a parser, which costs a start.
+  // Code without any of these is a script as it stands; all other code goes through a parser, which costs a start.
   const needsParser = /\b(?:let|const|class|import|export|await|for|while|do|if|switch|try|with)\b|^\s*\{/;
   defineProperty(needsParser, 'exec', { value: RegExp.prototype.exec });
   const testPattern = RegExp.prototype.test;
@@ -480,7 +480,7 @@
     return { __proto__: null, isAsync: program.isAsync, isShown: program.isShown, run: () => run(script) };
   }
 
-  // The engine keeps what it compiled for ever, in case that it comes again. Of cells there is no end.
+  // The engine keeps compiled code forever, in case it comes again. There is no end of cells.
   const { Script } = vm;
   let nScripts = 0;
   let setFlags;
@@ -499,7 +499,7 @@
     return apply(runInThisContext, script, [plainly]);
   }
 
-  // `const crypto = require('crypto')` has to win over a global that can only be read.
+  // `const crypto = require('crypto')` must win over a read-only global.
   function makeAssignable(name) {
     const now = getOwnPropertyDescriptor(globals, name);
     if (!now?.configurable || ('value' in now && now.writable)) return;

@@ -36,7 +36,7 @@
     }
   }
 
-  // Cells run in a changed form; positions in them are told as the caller wrote them.
+  // Cells run in a transformed form; positions are reported as in the caller's text.
   const shiftsOf = new Map();
 
   function remember(cell, shifts) {
@@ -54,7 +54,7 @@
 
   function trimmed(error, header) {
     const stack = text(() => error.stack);
-    // What the engine says of a syntax error stands above its own frames.
+    // The engine's message of a syntax error comes above its own frames.
     const lines = asWritten(stack || header).split('\n');
     const kept = lines.filter((line) => !isFrame(line) || !isOurs(line)).slice(0, MAX_FRAMES);
     while (kept.length > 0 && kept.at(-1).trim() === '') kept.pop();
@@ -93,7 +93,7 @@
     return { __proto__: null, name, value, traceback: cap(traceback(error, headerOf(error), 0), MAX_TRACEBACK) };
   }
 
-  // What to install, when a package is asked for that is nowhere; nothing when only a file of it is missing.
+  // What to install if a package is missing; nothing if only a file of it is missing.
   function missingPackage(error) {
     if (error?.code !== 'MODULE_NOT_FOUND' && error?.code !== 'ERR_MODULE_NOT_FOUND') return undefined;
     const asked = /^Cannot find (?:module|package) '((?:@[\w.-]+\/)?[\w-][\w.-]*)[/']/.exec(text(() => error.message))?.[1];

@@ -10,7 +10,7 @@
   const isOfNode = isBuiltin ?? ((name) => name.startsWith('node:') || builtinModules.includes(name));
   const IMPORTER = 'module.exports = (name, options) => (options ? import(name, options) : import(name));';
 
-  // Only a module may import, and what it imports is looked for beside it.
+  // Only a module may import, and its imports are resolved relative to it.
   let importer;
   function importFrom(directory) {
     if (importer?.directory === directory) return importer.load;
@@ -39,7 +39,7 @@
 
   const isMissing = (error, name) => error?.code === 'ERR_MODULE_NOT_FOUND' && String(error.message).includes(name);
 
-  // Files may be named without their ending, as `require` allows.
+  // Files may be named without their extension, as `require` allows.
   async function withEnding(name, directory, error) {
     let found;
     try {
@@ -50,14 +50,14 @@
     return importFrom(directory)(pathToFileURL(found).href);
   }
 
-  // Node names a file of ours as the one that asked.
+  // Node names one of our files as the importer.
   function plain(error, name, directory) {
     error.message = `Cannot find ${/^[./]/.test(name) ? 'module' : 'package'} '${name}' from ${directory}`;
     error.stack = `Error [${error.code}]: ${error.message}`;
     return error;
   }
 
-  // `wanted`: what a static import names. That it is there is checked as it would be there.
+  // `wanted`: the names of a static import. Their existence is checked as for a real one.
   async function load(name, wanted) {
     const names = Array.isArray(wanted) ? wanted : [];
     const module = await imported(String(name), Array.isArray(wanted) ? undefined : wanted);

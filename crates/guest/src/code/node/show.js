@@ -10,7 +10,7 @@
   const MAX_JSON_NODES = 2000;
   const MAX_JSON_DEPTH = 16;
   const OPTIONS = { depth: 4, maxArrayLength: 100, maxStringLength: 16 * 1024, breakLength: 100 };
-  // What notebooks of JavaScript ask their values for.
+  // Methods that JavaScript notebooks call on their values.
   const RICH = Symbol.for('Jupyter.display');
   const MIME = /^[a-z]+\/[\w.+-]+$/i;
 
@@ -21,7 +21,7 @@
     return cap(inspect(value, OPTIONS), MAX_TEXT);
   }
 
-  // Whether JSON says all that there is to say, and it is little. Runs no code of the value's.
+  // Whether JSON shows everything of it, and that is little. Runs no code of the value.
   function isPlainData(value, budget, depth) {
     if (--budget.left < 0 || depth > MAX_JSON_DEPTH) return false;
     if (value === null || typeof value === 'string' || typeof value === 'boolean') return true;
@@ -85,7 +85,7 @@
     for (const value of values) {
       const data = isBundle(value) ? given(value) : bundle(value);
       if (isRunning) record({ __proto__: null, type: 'display', data });
-      // No cell is there that could show it.
+      // There is no cell that could show it.
       else write(1, `${typeof data['text/plain'] === 'string' ? data['text/plain'] : Object.keys(data).join(', ')}\n`);
     }
   }

@@ -1,5 +1,6 @@
-// Hears the interrupt. Node's own watch for it is what stops a loop that never yields, and it is kept running for good: started
-// and stopped with each cell, as `breakOnSigint` alone would, it leaves moments in which an interrupt is lost or deadly.
+// Receives the interrupt. Node's own watch for it stops a loop that never yields, and it is kept running for good:
+// started and stopped with each cell, as `breakOnSigint` alone would do, it leaves moments in which an interrupt is
+// lost or deadly.
 'use strict';
 (function signals(driver) {
   const { Reflect, process } = driver;
@@ -25,14 +26,14 @@
   let onInterrupt = () => {};
   const listener = () => onInterrupt();
 
-  // Twice, so that taking note of an interrupt, which is a stop and a start, never ends it.
+  // Twice, so that handling an interrupt, which is a stop and a start, never ends it.
   function hold() {
     watch.start();
     watch.start();
     isHeld = true;
   }
 
-  // Node sets what a signal does once, when its first listener comes.
+  // Node sets the disposition of a signal once, when its first listener is added.
   function release() {
     const all = apply(rawListeners, process, [NAME]);
     apply(removeAllListeners, process, [NAME]);
@@ -59,7 +60,7 @@
     if (!isAmong(NAME, listener)) apply(on, process, [NAME, listener]);
   }
 
-  // A cell that listens itself takes the signal from the watch, and gives it to nobody when it stops listening.
+  // A cell's own listener takes the signal from the watch, and nobody gets it when the cell stops listening.
   process.on('newListener', (event, added) => {
     if (event === NAME && isHeld && added !== listener) listen();
   });
@@ -71,7 +72,7 @@
     hold();
   });
 
-  // Some of these are Node's own: they make a listener of a signal hear it.
+  // Some of these are Node's own: they make a signal's listener receive it.
   const kept = ['newListener', 'removeListener'].flatMap((event) =>
     apply(listeners, process, [event]).map((each) => ({ __proto__: null, event, each })),
   );
@@ -85,11 +86,11 @@
       apply(removeListener, process, [event, each]);
       apply(on, process, [event, each]);
     }
-    // Listeners that came meanwhile hear nothing; and neither may the watch.
+    // Listeners added meanwhile receive nothing; and neither may the watch.
     if (isHeld) release();
   }
 
-  // Before each cell: an interrupt that came between cells is none.
+  // Before each cell: an interrupt between cells does not count.
   function prepare() {
     keepListeners();
     if (!watch || countOthers() > 0) {

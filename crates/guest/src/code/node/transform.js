@@ -1,5 +1,5 @@
-// Makes a script of a cell: what it declares at its top becomes global and may be declared again, `await` and `import` work
-// there. Line numbers stay what they are. Node's own parser (acorn) does the reading.
+// Turns a cell into a script: its top-level declarations become global and may be repeated, and `await` and `import`
+// work there. Line numbers stay the same. Node's own parser (acorn) reads it.
 'use strict';
 (function transform(driver) {
   const { require } = driver;
@@ -36,7 +36,7 @@
       this.replace(at, at, text);
     }
 
-    // The new text, and where its columns are not those of the old: from `column` of `line` on they are `by` further.
+    // The new text, and where its columns differ from the old: from `column` of `line` on they are `by` further.
     apply(code) {
       const sorted = this.#edits.sort((a, b) => a.start - b.start || a.order - b.order);
       const shifts = [];
@@ -68,7 +68,8 @@
     return /^(?:Function(?:Declaration|Expression)|ArrowFunctionExpression)$/.test(node.type);
   }
 
-  // Visits every node beneath `root`. `isInside`: beneath a function or a class body, where the top's rules do not hold.
+  // Visits every node beneath `root`. `isInside`: beneath a function or a class body, where the top-level rules do not
+  // apply.
   function walk(root, visit) {
     const waiting = [{ node: root, parent: null, isInside: false }];
     while (waiting.length > 0) {
@@ -122,7 +123,7 @@
     return '\n'.repeat(text.split('\n').length - 1);
   }
 
-  // What `export` exports is of no use in a cell; what it declares is.
+  // An `export` itself is useless in a cell; its declarations are not.
   function unwrapExports(code, program, edits) {
     program.body = program.body.flatMap((node) => {
       const inner = node.declaration;
@@ -161,7 +162,7 @@
     return parts.length > 0 ? `void (${pattern}=${call});` : `${call};`;
   }
 
-  // Declarations as assignments to names that are declared around them.
+  // Declarations become assignments to names that are declared around them.
   function assign(node, edits, start = node.start) {
     edits.replace(start, node.declarations[0].start, 'void (');
     for (const declarator of node.declarations) {
@@ -205,7 +206,7 @@
     }
   }
 
-  // `var` beneath blocks belongs to the top as well.
+  // A `var` in a block belongs to the top level as well.
   function hoistVars(found, state) {
     for (const { node, parent } of found.vars) {
       for (const { id } of node.declarations) namesIn(id, state.names);
@@ -227,7 +228,7 @@
         const program = parse(`(${code}\n)`, OPTIONS);
         if (program.body.length === 1) return { program, code: `(${code}\n)`, columnOffset: -1 };
       } catch {
-        // A block, then.
+        // Then it is a block.
       }
     }
     return { program: parse(code, OPTIONS), code, columnOffset: 0 };
@@ -267,7 +268,7 @@
     return { code: `${head}${text}\n})()`, shifts, columnOffset, isAsync: true, isShown, declared };
   }
 
-  // The parser does not take it: either it is wrong, or newer than the parser. The engine knows, and says what is wrong.
+  // The parser rejects it: either it is wrong, or newer than the parser. The engine knows, and reports what is wrong.
   function asItIs(code, filename, error) {
     try {
       new vm.Script(code, { filename });
@@ -278,7 +279,7 @@
     return { code, shifts: [], columnOffset: 0, isAsync: false, isShown: true, declared: [] };
   }
 
-  // In the form that the engine gives its own.
+  // In the format of the engine's own errors.
   function wrongSyntax(code, filename, error) {
     const { line = 1, column = 0 } = error.loc ?? {};
     const message = String(error.message).replace(/ \(\d+:\d+\)$/, '');

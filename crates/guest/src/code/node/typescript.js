@@ -1,4 +1,4 @@
-// TypeScript becomes JavaScript by what there is: Node itself, or a package that is found.
+// Compiles TypeScript to JavaScript with whatever exists: Node itself, or an installed package.
 'use strict';
 (function typescript(driver) {
   const { require, need } = driver;
@@ -11,7 +11,7 @@
     'Install one with sandbox_package_install (manager "npm", package "esbuild"), or run the code as javascript. ' +
     'The package typescript has no compiler that can be called since version 7.';
 
-  // A module without `needed` is of a version that cannot be used; another one may be found further on.
+  // A module without `needed` is an unusable version; another one may be found further on.
   function find(name, needed) {
     const here = module.createRequire(`${process.cwd()}/`);
     const global = [
@@ -51,7 +51,7 @@
     }
   }
 
-  // Enums and the like have to be written anew, which moves lines, and which not every Node can do.
+  // Enums and the like have to be rewritten, which moves lines, and which not every Node can do.
   function rewritten(code, filename, refusal) {
     try {
       return quietly(() => module.stripTypeScriptTypes(code, { mode: 'transform' }));

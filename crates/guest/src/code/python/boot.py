@@ -1,4 +1,4 @@
-# Given to the interpreter by -c: reads the driver's parts from descriptor 3 and hands over. Leaves no name behind.
+# Passed to the interpreter by -c: reads the driver's parts from descriptor 3 and runs them. Leaves no name behind.
 def boot():
     from posix import read
 
@@ -20,7 +20,7 @@ def boot():
         parts[name] = frame[start:at]
     import builtins
 
-    # A copy of the builtins: the driver goes on when a cell deletes or replaces them.
+    # A copy of the builtins: the driver keeps working if a cell deletes or replaces them.
     driver = {"__name__": "driver", "__builtins__": dict(vars(builtins)), "parts": parts}
     exec(compile(parts["core"], "<driver core>", "exec"), driver)
     del globals()["boot"]

@@ -1,8 +1,8 @@
-# Part "branch": the new interpreter after a fork sets right what it must not have in common with the old one.
+# Part "branch": after a fork, the new interpreter separates itself from whatever it must not share with the old one.
 
 
 def become_branch(fds, copies):
-    """A session, a channel, streams and file positions of its own. Whoever forked it can be told after this."""
+    """Gives it its own session, channel, streams and file positions. The requester can be answered after this."""
     global pid, sending
     pid = getpid()
     posix.setsid()
@@ -28,11 +28,11 @@ def begin_as_branch():
 
 
 def renew_loops():
-    """An event loop waits in an object of the kernel that the fork shares."""
+    """An event loop waits in a kernel object that the fork shares."""
     for each in branch_loops:
         old = each._selector
         each._selector = type(old)()
-        # Closed without taking anything out: what is in it belongs to the other process too.
+        # Closed without removing anything: its contents belong to the other process too.
         old.close()
         each._ssock.close()
         each._csock.close()
@@ -44,7 +44,7 @@ def renew_loops():
 
 
 def forget_cleanups():
-    """What was registered before the fork cleans up what the other one still uses."""
+    """Handlers registered before the fork would clean up what the other process still uses."""
     import atexit
 
     atexit._clear()
@@ -63,7 +63,7 @@ def forget_cleanups():
 
 
 def renew_random():
-    """Random numbers that are not the other's. Python itself reseeds `random`."""
+    """Gives it different random numbers. Python itself reseeds `random`."""
     numpy_random = modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -84,7 +84,7 @@ def renew_random():
 def renew_identity():
     uuid = modules.get("uuid")
     if uuid is not None:
-        # The library keeps a sequence that both would count on from the same number.
+        # The library keeps a sequence that both would continue from the same number.
         uuid._generate_time_safe = None
         uuid._last_timestamp = None
     process = modules.get("multiprocessing.process")

@@ -1,6 +1,6 @@
-# The driver: reads cells from its channel, runs them in __main__, tells what came of them. This part is compiled at every
-# start, so it is small and imports only what is built in. The other parts are compiled into the same names at first need.
-# Nothing here trusts what a cell may have changed: whatever is used later is bound to a name of ours now.
+# The driver: reads cells from its channel, runs them in __main__, reports their results. This part is compiled at every
+# start, so it is small and imports only built-in modules. The other parts are compiled into the same namespace on first
+# use. Nothing here trusts what a cell may have changed: everything used later is bound to a name of ours now.
 import _io
 import _signal
 import _socket
@@ -9,16 +9,16 @@ import builtins
 import posix
 import sys
 
-# Longest text of one value, in characters; what is longer is cut.
+# Longest text of one value, in characters; longer ones are cut.
 TEXT_LIMIT = 100_000
-# Most items of one list, tuple, set or dict that are looked at.
+# Most items of one list, tuple, set or dict that are shown.
 ITEM_LIMIT = 1_000
 # Most records of one cell besides its error.
 RECORD_LIMIT = 1_000
-# Sources of old cells that are kept for tracebacks, and their characters together.
+# Sources of old cells that are kept for tracebacks, and their total characters.
 SOURCE_LIMIT = 1_000
 SOURCE_CHARACTERS = 4 << 20
-# Least recursion limit that the driver needs to go on.
+# Lowest recursion limit that the driver needs to continue.
 RECURSION_LEAST = 200
 INTERRUPTED = 130
 
@@ -26,7 +26,7 @@ ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000
 COROUTINE = 0x80
 FUTURE_ANNOTATIONS = 0x1000000
-# Called at the top of a cell without await, these need a loop that runs.
+# Called at the top of a cell without await, these need a running loop.
 LOOP_CALLS = {"create_task", "ensure_future", "get_running_loop", "current_task"}
 
 SIGINT = _signal.SIGINT
@@ -48,19 +48,19 @@ compile_flags = TOP_LEVEL_AWAIT
 is_armed = False
 is_interrupted = False
 n_records = 0
-# Figures that were shown in this cell by other ways than plt.show().
+# Figures that were shown in this cell other than by plt.show().
 shown = set()
 
 
 def part(name):
-    """Compiles a part at first need."""
+    """Compiles a part on first use."""
     if name not in loaded:
         exec(compile(parts[name], "<driver %s>" % name, "exec"), globals())
         loaded.add(name)
 
 
 def out_of_the_way(fd):
-    """A copy of a descriptor that code will not meet by chance and children do not inherit."""
+    """A copy of a descriptor that code will not hit by chance and children do not inherit."""
     for wanted in (250, 120, 60, 30):
         for number in range(wanted, wanted + 10):
             try:
@@ -89,7 +89,7 @@ def flush(stream):
 
 
 def note_interrupt(number, frame):
-    """Handles SIGINT outside of cells: it counts for the next cell only if that is already here."""
+    """Handles SIGINT outside of cells: it counts for the next cell only if that has already arrived."""
     global is_interrupted
     if is_armed:
         is_interrupted = True
@@ -120,7 +120,7 @@ def disarm():
 
 
 def send(line):
-    """Sends a whole line: an interrupt waits until it is out, else the channel would be garbled."""
+    """Sends a whole line: an interrupt waits until it is sent, or the channel would be garbled."""
     global is_interrupted
     in_main = is_armed and _thread.get_ident() == main_thread
     before = signal(SIGINT, note_interrupt) if in_main else None
@@ -145,7 +145,7 @@ def quote(text):
         if text.isprintable() and '"' not in text and "\\" not in text:
             return '"' + text + '"'
     else:
-        # Half of a surrogate pair is no text in JSON.
+        # Half of a surrogate pair is not text in JSON.
         text = text.encode("utf-8", "backslashreplace").decode()
     return quote_any(text)
 
@@ -158,7 +158,7 @@ def quote_any(text):
 
 
 def record(kind, fields):
-    """Sends a record; the output before it goes first. `fields`: names and JSON."""
+    """Sends a record, after the output before it. `fields`: names and JSON."""
     global n_records
     n_records += 1
     if n_records > RECORD_LIMIT and kind != "error":
@@ -188,7 +188,7 @@ def shorten(text, limit=TEXT_LIMIT):
 
 
 def text_of(value):
-    """What repr() says, without making the whole text of something huge."""
+    """The text of repr(), without building the whole text of something huge."""
     kind = type(value)
     try:
         if (kind is str or kind is bytes) and len(value) > TEXT_LIMIT:
@@ -241,7 +241,7 @@ def no_breakpoint(*args, **options):
 
 
 class Watch:
-    """Told of every import, for the few modules that expect a terminal, a screen or a file for each source."""
+    """Called for every import, for the few modules that expect a terminal, a screen or a file for each source."""
 
     names = {"linecache", "getpass", "matplotlib.pyplot", "plotly.io", "warnings"}
     names |= {"IPython.display", "IPython.core.display_functions"}
@@ -254,7 +254,7 @@ class Watch:
 
 
 def cache_entry(name, code):
-    """As linecache keeps a file: every line ends, or carets stand beside their place."""
+    """As linecache keeps a file: every line has an end, or carets would be misplaced."""
     return len(code), None, (code if code.endswith("\n") else code + "\n").splitlines(True), name
 
 
@@ -273,7 +273,7 @@ def keep_source(name, code):
 
 
 def is_hushed(code, last):
-    """Whether a semicolon follows the last expression, which then is not shown."""
+    """Whether a semicolon follows the last expression, which is then not shown."""
     if ";" not in code:
         return False
     lines = code.split("\n")
@@ -282,7 +282,7 @@ def is_hushed(code, last):
 
 
 def compiled(name, code):
-    """The cell as code objects; the last of two gives the value."""
+    """The cell as code objects; the second of two gives the value."""
     global compile_flags
     tree = compile(code, name, "exec", compile_flags | ONLY_AST, True)
     codes = []
@@ -322,7 +322,7 @@ def run(name, code):
 
 
 def after_run():
-    """What the cell left: its own streams to flush, figures to show. Still its own time: it can be interrupted."""
+    """Finishes a cell: its own streams to flush, figures to show. Still the cell's time: it can be interrupted."""
     unset_trace(None)
     unset_profile(None)
     for stream in (sys_space.get("stdout"), sys_space.get("stderr")):
@@ -348,7 +348,7 @@ def calm():
 
 
 def attempt(name, code):
-    """Runs a cell to its exit code. User code can run in all of it, so all of it can be interrupted."""
+    """Runs a cell to its exit code. User code can run anywhere in it, so all of it can be interrupted."""
     failure = None
     try:
         arm()
@@ -369,7 +369,7 @@ def attempt(name, code):
         part("errors")
         return tell(failure)
     finally:
-        # Else it would hold its frames, and all that they hold, until the next collection.
+        # Otherwise it would hold its frames, and everything they hold, until the next collection.
         failure = None
 
 
@@ -378,7 +378,7 @@ def tell_somehow(error):
         part("errors")
         return tell(error)
     except BaseException:
-        # No memory, or an exception that cannot be touched.
+        # No memory, or an exception that cannot be accessed.
         name = quote(type(error).__name__)
         record("error", {"name": name, "value": '""', "traceback": name})
         return 1
@@ -396,7 +396,7 @@ def cell(number, code):
         status = attempt(name, code)
         disarm()
     except BaseException as error:
-        # An interrupt that came while another exception was told of, or worse.
+        # An interrupt that came while another exception was reported, or worse.
         disarm()
         calm()
         # That other one may be what hangs when it is shown.
@@ -418,7 +418,7 @@ def next_frame():
     global is_armed
     fds = []
     head = receive(4, fds)
-    # From here on an interrupt is meant for what has come.
+    # From here on an interrupt is meant for the new frame.
     is_armed = True
     length = int.from_bytes(head, "little")
     frame = receive(length, fds) if length else b""
@@ -428,7 +428,7 @@ def next_frame():
 def receive(n, fds):
     data = bytearray()
     while len(data) < n:
-        # Descriptors are lost when they come to a call that does not take them.
+        # Descriptors are lost if they arrive at a call that does not take them.
         piece, extra, _, _ = channel_socket.recvmsg(min(n - len(data), 1 << 16), 64)
         if not piece:
             break
@@ -440,9 +440,9 @@ def receive(n, fds):
 
 
 def after_foreign_fork():
-    """In a process that a cell forked: it must not hold, nor speak on, the driver's channel."""
+    """In a process that a cell forked: it must not hold, nor write to, the driver's channel."""
     global channel
-    # Only once: in a process that this one forks the number may be another's.
+    # Only once: in a process that this one forks, the number may belong to something else.
     if not is_branching and channel >= 0:
         fd, channel = channel, -1
         try:

@@ -1,13 +1,13 @@
-# Part "errors": an exception as a record, trimmed to what its reader can change.
+# Part "errors": an exception as a record, trimmed to the parts that its reader can change.
 
 # Longest message and traceback, in characters.
 MESSAGE_LIMIT = 10_000
 TRACEBACK_LIMIT = 20_000
-# Frames of one traceback that are shown at its beginning and at its end.
+# Frames shown at the beginning and at the end of one traceback.
 FRAMES_HEAD, FRAMES_TAIL = 10, 20
-# Frames of libraries that are shown where the own code called them.
+# Library frames shown where the user's own code called them.
 LIBRARY_FRAMES = 2
-# Packages that are not called as their modules are.
+# Packages whose names differ from their modules'.
 PACKAGES = {
     "sklearn": "scikit-learn",
     "skimage": "scikit-image",
@@ -22,7 +22,7 @@ HEADER = "Traceback (most recent call last):\n"
 
 
 def tell(error):
-    """The exit code that an exception stands for, after telling of it."""
+    """The exit code of an exception, after reporting it."""
     if isinstance(error, SystemExit):
         code = error.code
         if code is None or isinstance(code, int):
@@ -43,7 +43,7 @@ def tell(error):
 
 
 def tell_error(error):
-    # First by ourselves: the traceback module swallows an interrupt when str() hangs.
+    # First by ourselves: the traceback module swallows an interrupt if str() hangs.
     try:
         message = str(error)
     except KeyboardInterrupt:
@@ -86,7 +86,7 @@ def traceback_of(error):
     told = traceback.TracebackException(type(error), error, error.__traceback__, lookup_lines=False)
     trim(told, set(), False)
     lines = list(told.format())
-    # Without a frame the header stands for nothing.
+    # Without a frame the header means nothing.
     kept = [
         line
         for line, after in zip(lines, lines[1:] + [""])
@@ -94,7 +94,7 @@ def traceback_of(error):
     ]
     import re
 
-    # What stands for frames that were left out is none itself.
+    # A placeholder for omitted frames is not a frame itself.
     text = re.sub('File "(… [^"\\n]*)", line 0, in …', r"\1", "".join(kept).rstrip("\n"))
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
@@ -119,8 +119,8 @@ def fill_in_line(error):
 
 
 def trim(told, seen, is_before):
-    """Keeps the own frames and the ends of the libraries' beneath them. Of an exception that came before the last one and
-    that no own code has seen only its message is of use."""
+    """Keeps the user's own frames and the ends of the library frames beneath them. An earlier exception that stays
+    inside a library is reduced to its message."""
     if told is None or id(told) in seen:
         return
     seen.add(id(told))
@@ -192,7 +192,7 @@ def hint_at_magic(error):
 
 
 def hint_at_package(name):
-    """For a module that is nowhere; one that lacks a part of itself is there."""
+    """For a missing module, not for one that lacks a part of itself."""
     if not name or not name.isidentifier() or name in getattr(sys, "stdlib_module_names", ()):
         return
     package = PACKAGES.get(name, name)

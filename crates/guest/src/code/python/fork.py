@@ -1,5 +1,5 @@
-# Part "fork": branches the interpreter. Both go on with the same variables and then apart. What two processes cannot share
-# is refused with its reason (part "hazards") or set right in the new one (part "branch").
+# Part "fork": branches the interpreter. Both start with the same variables and then diverge. State that two processes
+# cannot share is refused with its reason (part "hazards") or fixed in the new one (part "branch").
 import gc
 
 
@@ -73,7 +73,8 @@ def reopened(files, warnings):
 
 
 def fork_twice(fds, copies):
-    """Twice, so that the new one is not our child: it is not ours to wait for. Returns in both, with what it said of itself."""
+    """Forks twice, so that the new process is not our child: we need not wait for it. Returns in both, with its
+    report."""
     said, saying = posix.pipe()
     between = posix.fork()
     if between == 0:

@@ -1,23 +1,23 @@
-# Part "hazards": what of a live interpreter two processes cannot share. Cheap questions first (the kernel's lists of
-# descriptors, threads and maps); the objects are looked through only when those say that there is something to find.
+# Part "hazards": the state of a live interpreter that two processes cannot share. Cheap checks first (the kernel's
+# lists of descriptors, threads and maps); the objects are searched only if those show that there is something to find.
 import stat as stat_bits
 from os import listdir
 from time import sleep
 
 # Most things of one kind that are named.
 NAMED = 5
-# Native thread pools that come back, or are made anew, after a fork by themselves.
+# Native thread pools that restart, or are recreated, by themselves after a fork.
 SAFE_POOLS = (b"openblas", b"mkl_rt", b"libblis")
 # Those whose locks stay taken.
 UNSAFE_POOLS = ("polars", "tensorflow", "jaxlib", "grpc", "ray", "torch", "duckdb")
-# How often, and how many seconds apart, threads are counted again before they are called alive.
+# How often, and how many seconds apart, threads are counted again before they count as alive.
 LOOKS, BETWEEN_LOOKS = 50, 0.001
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ANONYMOUS = {"eventpoll": "a poll object", "eventfd": "an event counter", "inotify": "a watch of files"}
 
 
 def examine(passed):
-    """Reasons to refuse, warnings, and the files whose position must be kept apart."""
+    """Returns reasons to refuse, warnings, and the files whose position must be separated."""
     reasons, warnings, files = [], [], []
     loops = idle_loops(reasons)
     stop_helpers(loops)
@@ -51,7 +51,7 @@ def named(things):
 
 
 def idle_loops(reasons):
-    """Event loops that can be given to both; those that cannot are refused."""
+    """Event loops that both can have; others are refused."""
     global branch_loops
     found = [globals().get("loop")]
     if "asyncio.events" in modules:
@@ -71,7 +71,7 @@ def idle_loops(reasons):
 
 
 def stop_helpers(loops):
-    """Threads that their owners start again when they need them."""
+    """Threads that their owners restart when they need them."""
     bar = getattr(modules.get("tqdm"), "tqdm", None)
     if getattr(bar, "monitor", None) is not None:
         bar.monitor.exit()
@@ -84,7 +84,7 @@ def stop_helpers(loops):
 
 
 def becomes_idle(pool):
-    """A worker hands over its result before it counts itself as idle."""
+    """A worker returns its result before it counts itself as idle."""
     for _ in range(LOOKS):
         idle = getattr(getattr(pool, "_idle_semaphore", None), "_value", 0)
         if pool._work_queue.empty() and idle >= len(pool._threads):
@@ -103,7 +103,7 @@ def examine_threads(maps, reasons):
     n_native = native_threads(len(running) + 1, 1 if has_safe_pool else LOOKS)
     pools = [name for name in UNSAFE_POOLS if name in modules]
     has_openmp = b"libgomp" in maps or b"libiomp" in maps or b"libomp" in maps
-    # It is often there without a thread of its own (Pillow brings it along).
+    # It is often loaded without a thread of its own (Pillow bundles it).
     if has_openmp and n_native > 0 and n_native != openblas_threads(maps):
         pools.append("OpenMP")
     if n_native > 0 and (pools or not has_safe_pool):
@@ -112,7 +112,7 @@ def examine_threads(maps, reasons):
 
 
 def native_threads(n_known, looks):
-    """Those that Python does not know; one that it has joined may still be on its way out."""
+    """Threads that Python does not know; a joined one may still be exiting."""
     for look in range(looks):
         n_native = len(listdir("/proc/self/task")) - n_known
         if n_native <= 0:
@@ -123,7 +123,7 @@ def native_threads(n_known, looks):
 
 
 def openblas_threads(maps):
-    """Threads that the pools of OpenBLAS have when they are up; none for one that is built on OpenMP."""
+    """The number of threads in the running pools of OpenBLAS; none for one that is built on OpenMP."""
     paths = {line.split(None, 5)[5].decode() for line in maps.split(b"\n") if b"openblas" in line}
     try:
         import ctypes
@@ -154,7 +154,7 @@ def examine_children(reasons):
 
 
 def children():
-    """Pid, name and whether it only waits to be waited for."""
+    """Pid, name and whether it is only waiting to be reaped."""
     try:
         posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT)
     except OSError:
@@ -179,7 +179,7 @@ def collect_ended():
 
 
 def isinstance_safely(value, kinds):
-    """Without asking proxies and their like, which run code when they are asked."""
+    """Without asking proxies and the like, which run code when asked."""
     return issubclass(type(value), kinds)
 
 
@@ -206,7 +206,7 @@ def examine_descriptors(known, reasons, warnings, files):
 
 
 def what_is(fd, mode, path):
-    """What cannot be shared; nothing where it can."""
+    """Why it cannot be shared; nothing if it can."""
     if stat_bits.S_ISSOCK(mode):
         return "A socket" + peer_of(fd)
     if stat_bits.S_ISFIFO(mode):
@@ -224,7 +224,7 @@ def what_is(fd, mode, path):
 
 
 def peer_of(fd):
-    """To whom a socket goes, as far as it says."""
+    """The peer of a socket, if it is known."""
     try:
         other = _socket.socket(fileno=posix.dup(fd))
     except OSError:
@@ -290,7 +290,7 @@ def examine_timers(warnings):
 
 
 def flush_files(reasons):
-    """Else both would write what is in the buffers now."""
+    """Otherwise both would write the current contents of the buffers."""
     global temporary_files
     wrapper = getattr(modules.get("tempfile"), "_TemporaryFileWrapper", ())
     buffers = (_io.BufferedWriter, _io.BufferedRandom)

@@ -2,7 +2,7 @@
 import asyncio
 
 loop = None
-# The place where a cell was when it was cancelled; the task itself forgets it in some versions.
+# Where a cell was when it was cancelled; the task itself forgets it in some versions.
 where = []
 
 
@@ -14,7 +14,7 @@ def run_in_loop(codes):
         if not task.done():
             raise error.with_traceback(end_task(task)) from None
         if not task.cancelled():
-            # Asked for, so that it is not reported a second time as never retrieved.
+            # Retrieved, so that it is not reported a second time as never retrieved.
             task.exception()
         raise
 

@@ -1,8 +1,8 @@
-# Part "mend": puts back what an earlier cell may have closed, replaced or deleted.
+# Part "mend": restores what an earlier cell may have closed, replaced or deleted.
 
 
 def restore():
-    """Puts back what an earlier cell may have closed, replaced or deleted."""
+    """Restores what an earlier cell may have closed, replaced or deleted."""
     global out, err, stdin
     try:
         fstat(0)
@@ -32,7 +32,7 @@ def restore():
 
 
 def is_usable(stream):
-    """Whether a stream writes; what code has put over its methods is taken away."""
+    """Whether a stream works; overrides of its methods are removed."""
     covers = stream.__dict__
     for name in [name for name in covers if name != "mode"]:
         del covers[name]

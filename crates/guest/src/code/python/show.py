@@ -1,6 +1,6 @@
 # Part "show": values in all the forms that they have.
 
-# Largest single form and all forms of one record together, in characters as sent.
+# Largest single form, and all forms of one record together, in characters as sent.
 FORM_LIMIT = 8 << 20
 FORMS_LIMIT = 12 << 20
 # Most rows of a data frame.
@@ -18,7 +18,7 @@ METHODS = (
 
 def show(kind, value, raw=False):
     if not is_driver():
-        # A process that the code forked has no channel; what it shows is text.
+        # A process that the code forked has no channel; it shows text.
         print(text_of(value))
         return
     forms = dict(value) if raw and isinstance(value, dict) else forms_of(value)
@@ -38,7 +38,7 @@ def forms_of(value):
             continue
         form = ask(value, kind, method)
         if form is not None:
-            # Some return the form together with what is known of it.
+            # Some return the form together with its metadata.
             forms[mime] = form[0] if isinstance(form, tuple) and len(form) == 2 else form
     forms.setdefault("text/plain", None)
     if not isinstance(forms["text/plain"], str):
@@ -54,7 +54,7 @@ def own_bundle(value, kind):
 
 
 def ask(value, kind, method, **options):
-    """Calls a method that the class has; an object that answers to every name is not meant."""
+    """Calls a method that the class has; an object that answers to every name does not count."""
     if issubclass(kind, type):
         return None
     call = getattr(kind, method, None)
@@ -72,7 +72,7 @@ def ask(value, kind, method, **options):
 
 
 def loaded_class(module, name):
-    """A class of a module that the code has imported; we import nothing of that kind."""
+    """A class of a module that the code has imported; we import no such module."""
     found = getattr(modules.get(module), name, None)
     return found if isinstance(found, type) else ()
 
@@ -92,7 +92,7 @@ def special_forms(value, kind):
 
 
 def frame_forms(value, kind):
-    """pandas keeps to its own limits unless the code has lifted them."""
+    """pandas keeps its own limits unless the code has lifted them."""
     try:
         rows = modules["pandas"].get_option("display.max_rows")
         limits = () if rows and rows <= ROW_LIMIT else ("display.max_rows", ROW_LIMIT)
@@ -134,7 +134,7 @@ def image_forms(value):
 
 
 def encoded(forms):
-    """The forms as JSON; what is too large or no value is left out and told of."""
+    """The forms as JSON; forms that are too large or not values are left out and reported."""
     data, total = {}, 0
     for mime, form in forms.items():
         if form is None:
@@ -177,7 +177,7 @@ def encoded_json(form):
 
     text = dumps(form, allow_nan=False, default=str)
     if "\\ud" in text:
-        # Half of a surrogate pair is no text in JSON.
+        # Half of a surrogate pair is not text in JSON.
         clean = dumps(form, allow_nan=False, default=str, ensure_ascii=False).encode("utf-8", "replace")
         text = dumps(loads(clean.decode()))
     return text

@@ -1,4 +1,4 @@
-# Part "watch": what is changed in modules that expect a terminal, a screen or files.
+# Part "watch": patches for modules that expect a terminal, a screen or files.
 
 
 def watched_spec(name, path, target):
@@ -55,7 +55,8 @@ def change_ipython(module):
 
 
 def change_warnings(warnings):
-    """Those about what the driver does for a cell, such as drawing its figures, are told at the cell's last line."""
+    """Warnings about the driver's own work for a cell, such as drawing its figures, are reported at the cell's last
+    line."""
     plainly = warnings._formatwarnmsg_impl
 
     def as_of_the_cell(message):

@@ -1,4 +1,4 @@
-//! One look through a tree, in pieces: some of it at once, the rest on a thread.
+//! One search through a tree, in pieces: some of it at once, the rest on a thread.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -13,15 +13,15 @@ use rustix::{
 };
 
 use super::{Stamp, skipped};
-use crate::files::{place::QUIET, walk::is_pseudo};
+use crate::files::{entry::QUIET, walk::is_pseudo};
 
-/// Files that are told of.
+/// Most files reported.
 const MAX_FILES: usize = 100;
-/// Bytes of their paths: what is told is one event.
+/// Most bytes of their paths: the report is one event.
 const MAX_PATH_BYTES: usize = 32 * 1024;
 /// Directories open at once, and so the deepest tree.
 const MAX_DEPTH: usize = 64;
-/// Entries between two looks at the time.
+/// Entries between two checks of the time.
 const TIME_EVERY: usize = 64;
 
 const WANTED: StatxFlags =
@@ -29,10 +29,10 @@ const WANTED: StatxFlags =
 
 /// A file that was changed.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Changed {
     pub(super) path: String,
     pub(super) size: u64,
-    /// It was made since, too, as far as the file system tells.
+    /// It was also created since, as far as the file system records that.
     pub(super) is_new: bool,
 }
 
@@ -46,9 +46,9 @@ pub(super) enum Progress {
 struct Level {
     directory: Dir,
     relative: PathBuf,
-    /// Directories in it, to be entered when all its files were seen.
+    /// Its subdirectories, entered after all its files were seen.
     inner: Vec<CString>,
-    /// What had been found before it.
+    /// Number of changed files before this level.
     n_found: usize,
     is_read: bool,
 }
@@ -58,10 +58,10 @@ pub(super) struct Look {
     root: PathBuf,
     since: Stamp,
     levels: Vec<Level>,
-    found: Vec<Found>,
+    found: Vec<Changed>,
     n_path_bytes: usize,
     newest: Stamp,
-    /// Not everything was looked at, or not everything fits.
+    /// Not everything was searched, or not everything fits.
     pub(super) is_partial: bool,
 }
 
@@ -82,16 +82,16 @@ impl Look {
         Ok(look)
     }
 
-    pub(super) fn found(&self) -> &[Found] {
+    pub(super) fn found(&self) -> &[Changed] {
         &self.found
     }
 
-    /// The latest change time of all files that were seen.
+    /// The latest change time of all files seen.
     pub(super) fn newest(&self) -> Stamp {
         self.newest
     }
 
-    /// Looks at so many entries more.
+    /// Searches up to this many more entries.
     pub(super) fn go_on(&mut self, n_entries: usize, give_up_at: Instant) -> Progress {
         for n in 1..=n_entries {
             let Some(level) = self.levels.last_mut() else { return Progress::Done };
@@ -116,7 +116,7 @@ impl Look {
         let Some(level) = self.levels.last_mut() else { return };
         let entry = match level.directory.read() {
             Some(Ok(entry)) => entry,
-            // Gone while it was read.
+            // Removed while it was read.
             Some(Err(_)) | None => {
                 level.is_read = true;
                 return;
@@ -137,7 +137,7 @@ impl Look {
         match entry.file_type() {
             FileType::Directory => self.note_directory(name),
             FileType::RegularFile => self.see_file(name),
-            // Not every file system tells.
+            // Some file systems do not report the type.
             FileType::Unknown => match self.stat(name).map(|stat| kind_of(&stat)) {
                 Some(FileType::Directory) => self.note_directory(name),
                 Some(FileType::RegularFile) => self.see_file(name),
@@ -158,7 +158,7 @@ impl Look {
 
     fn stat(&self, name: &CStr) -> Option<Statx> {
         let directory = self.levels.last()?.directory.fd().ok()?;
-        // Gone since the directory was read: nothing to tell of.
+        // Removed since the directory was read: nothing to report.
         rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, WANTED).ok()
     }
 
@@ -174,7 +174,7 @@ impl Look {
         }
         let Some(level) = self.levels.last() else { return };
         let path = self.root.join(&level.relative).join(OsStr::from_bytes(name.to_bytes()));
-        // A path that is no text could not be asked for.
+        // A path that is not text could not be requested.
         let Some(path) = path.to_str() else {
             self.is_partial = true;
             return;
@@ -182,14 +182,14 @@ impl Look {
         let born = (stat.stx_btime.tv_sec, i64::from(stat.stx_btime.tv_nsec));
         let tells_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
         self.n_path_bytes += path.len();
-        self.found.push(Found {
+        self.found.push(Changed {
             path: path.to_owned(),
             size: stat.stx_size,
             is_new: !tells_birth || is_since(born, self.since),
         });
     }
 
-    /// Goes into the next directory of the last level, or leaves the level.
+    /// Enters the next directory of the last level, or leaves the level.
     fn enter_next(&mut self) {
         let Some(level) = self.levels.last_mut() else { return };
         let Some(name) = level.inner.pop() else {
@@ -203,7 +203,7 @@ impl Look {
             Ok(directory) if self.levels.len() < MAX_DEPTH => {
                 self.is_partial |= self.enter(directory, relative).is_err();
             }
-            // Swapped or gone meanwhile: whatever is there now is not what we saw.
+            // Swapped or removed meanwhile: whatever is there now is not what we saw.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             _ => self.is_partial = true,
         }

@@ -1,10 +1,10 @@
-//! Which files an exec made or changed, told by the times that the kernel gives them.
+//! The files that an exec created or changed, found by their change times.
 //!
-//! A file's change time cannot be set by a workload and moves with everything that happens to it: writing, renaming, an
-//! unpacked archive with dates of its own. What was changed since the exec's start has one that is not before the kernel's
-//! clock at the start, and that would be all, were this clock not coarse: it stands still for some milliseconds, and what was
-//! changed just before the start may have the same time as what is changed just after it. So an exec that follows closely on
-//! something that changed files waits until the clock has moved on; one that follows on nothing of the kind waits for nothing.
+//! A workload cannot set a file's change time, and every change moves it: writing, renaming, unpacking an archive with
+//! old dates. A file changed since the exec's start has a change time not before the kernel's clock at the start. But
+//! that clock is coarse: it stands still for some milliseconds, so a change just before the start may have the same
+//! time as one just after it. An exec that starts right after a change of files therefore waits until the clock has
+//! moved on; any other does not wait.
 
 mod look;
 mod skipped;
@@ -22,22 +22,22 @@ use guest_protocol::{ChangedFile, FileChange, Rich};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::look::{Found, Look, Progress};
+use self::look::{Changed, Look, Progress};
 use crate::background;
 
-/// Entries looked at while everything else waits; the rest of a larger tree goes to a thread.
+/// Entries searched while everything else waits; the rest of a larger tree goes to a thread.
 const INLINE_ENTRIES: usize = 128;
-/// Entries looked at in all.
+/// Most entries searched in total.
 const MAX_ENTRIES: usize = 50_000;
-/// How long looking may take: the exec's end is not told before.
+/// How long a search may take: the exec's end is reported after it.
 const LOOK_WITHIN: Duration = Duration::from_millis(100);
-/// A thread that hangs in the file system does not keep the exec from its end.
+/// A thread that hangs in the file system does not delay the exec's end longer than this.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(400);
 /// How long a start waits for the clock at most; the slowest kernels move it every 10 ms.
 const CLOCK_PATIENCE: Duration = Duration::from_millis(25);
-/// How often it looks at the clock.
+/// How often it checks the clock.
 const CLOCK_STEP: Duration = Duration::from_millis(1);
-/// Files that were told of are remembered, so that one which is replaced again is told as modified.
+/// Reported files are remembered, so that a replaced one is reported as modified.
 const MAX_REMEMBERED: usize = 1024;
 
 /// Seconds and nanoseconds since 1970.
@@ -45,9 +45,9 @@ type Stamp = (i64, i64);
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// When something may have changed files that nobody looked at since.
+    /// When something may have changed files that no search has covered since.
     touched: Stamp,
-    /// The last look that saw everything beneath its root.
+    /// The last search that saw everything below its root.
     last: Option<Seen>,
     told: HashSet<u64>,
     hasher: RandomState,
@@ -69,15 +69,15 @@ fn clock(id: ClockId) -> Stamp {
     (now.tv_sec, now.tv_nsec)
 }
 
-/// Takes note that files may have been changed by something that no tracker follows.
+/// Records that files may have been changed by something that no tracker follows.
 pub(crate) fn touched() {
     MEMORY.with_borrow_mut(|memory| memory.touched = clock(ClockId::Realtime));
 }
 
-/// Remembers when an exec began, to tell at its end what it changed.
+/// Records when an exec began, to report its changes at the end.
 #[derive(Debug)]
 pub(crate) struct Tracker {
-    /// Absent where only system files are.
+    /// Absent in a system directory.
     root: Option<PathBuf>,
     since: Stamp,
 }
@@ -99,7 +99,7 @@ impl Tracker {
         Self { root: Some(root), since }
     }
 
-    /// What was made or changed since, as a line of the rich stream; nothing when there is nothing to tell.
+    /// The files created or changed since, as a line of the rich stream; none if there are none.
     pub(crate) async fn finish(self) -> Option<Bytes> {
         let Some(root) = self.root else {
             touched();
@@ -108,7 +108,7 @@ impl Tracker {
         let began = clock(ClockId::Realtime);
         let looked = match Look::open(&root, self.since) {
             Ok(look) => look_through(look).await,
-            // It went away, and all that was in it.
+            // The directory was removed, with everything in it.
             Err(_) => None,
         };
         let Some(look) = looked else {
@@ -121,7 +121,7 @@ impl Tracker {
 }
 
 impl Memory {
-    /// The time of the last change beneath `root` that is known of, or may have been.
+    /// The time of the last known or possible change below `root`.
     fn busy_until(&self, root: &Path) -> Stamp {
         match &self.last {
             Some(last) if last.root == root && last.began >= self.touched => last.newest,
@@ -140,18 +140,18 @@ impl Memory {
         files
     }
 
-    fn changed(&mut self, found: &Found) -> ChangedFile {
+    fn changed(&mut self, found: &Changed) -> ChangedFile {
         if self.told.len() >= MAX_REMEMBERED {
             self.told.clear();
         }
-        // One that is replaced as a whole is a new file in an old place.
+        // A file that is replaced as a whole is a new file under an old path.
         let is_new_here = self.told.insert(self.hasher.hash_one(&found.path));
         let change = if found.is_new && is_new_here { FileChange::Created } else { FileChange::Modified };
         ChangedFile { path: found.path.clone(), size: found.size, change }
     }
 }
 
-/// Looks at a small tree at once, and at the rest of a larger one on a thread.
+/// Searches a small tree at once, and the rest of a larger one on a thread.
 async fn look_through(mut look: Look) -> Option<Look> {
     let give_up_at = std::time::Instant::now() + LOOK_WITHIN;
     if look.go_on(INLINE_ENTRIES, give_up_at) == Progress::Done {

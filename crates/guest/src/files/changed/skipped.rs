@@ -1,18 +1,18 @@
-//! What is nobody's work: files of the system, and what tools keep for themselves.
+//! Files that are nobody's work: those of the system, and those that tools keep for themselves.
 
 use std::path::{Component, Path};
 
 use crate::code::CELL_DIRECTORY;
 
-/// Directories in the root that hold the system, not somebody's files.
+/// Directories in the root that belong to the system.
 const SYSTEM: &[&[u8]] = &[
     b"bin", b"boot", b"dev", b"etc", b"lib", b"lib32", b"lib64", b"libx32", b"proc", b"run", b"sbin", b"sys",
     b"usr", b"var",
 ];
-/// Of these nothing is a file at any depth.
+/// Nothing in these is a file, at any depth.
 const NEVER_FILES: &[&[u8]] = &[b"dev", b"proc", b"sys"];
 
-/// Directories that tools fill behind people's backs, and where people keep what no link should lead to.
+/// Directories that tools fill on their own, and those that hold secrets.
 const DIRECTORIES: &[&[u8]] = &[
     b".git",
     b".hg",
@@ -55,7 +55,7 @@ const DIRECTORIES: &[&[u8]] = &[
     b".kube",
     b".docker",
 ];
-/// What programs write down about themselves.
+/// Files that programs write about themselves.
 const FILES: &[&[u8]] = &[
     b".bash_history",
     b".python_history",
@@ -70,10 +70,10 @@ const FILES: &[&[u8]] = &[
 ];
 const ENDINGS: &[&[u8]] = &[b".pyc", b".swp", b".swx"];
 
-/// The convention by which a directory says that it is a cache.
+/// The file that marks a directory as a cache, by convention.
 pub(super) const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 
-/// Whether a working directory is a part of the system as a whole: nothing in it is looked at.
+/// Whether a working directory belongs to the system: nothing in it is searched.
 pub(super) fn is_system(directory: &Path) -> bool {
     let mut names = directory.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.as_encoded_bytes()),
@@ -86,12 +86,12 @@ pub(super) fn is_system(directory: &Path) -> bool {
     }
 }
 
-/// Whether a directory is passed over. `is_in_root`: it lies in `/`.
+/// Whether a directory is skipped. `is_in_root`: it lies in `/`.
 pub(super) fn directory(name: &[u8], is_in_root: bool) -> bool {
     DIRECTORIES.contains(&name) || is_of_cell(name) || (is_in_root && SYSTEM.contains(&name))
 }
 
-/// Where the guest itself puts the code of a cell, for languages that are run by file.
+/// Directories in which the guest itself puts the code of cells that run by file.
 fn is_of_cell(name: &[u8]) -> bool {
     let random = name.strip_prefix(CELL_DIRECTORY.as_bytes());
     random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))

@@ -1,8 +1,8 @@
-//! Finding, or making, the place in a sandbox's root where something is mounted.
+//! Finds, or creates, the mount points in a sandbox's root.
 //!
-//! What is in the root is hostile, links above all, and the host's files are still in reach at this moment. So the kernel
-//! resolves every path, beginning at a descriptor of a mount that we made. What users ask for is resolved as if the root were
-//! `/` already; what every sandbox has is resolved without following any link.
+//! The root's content is hostile, above all its links, and the host's files are still reachable at this moment. So the
+//! kernel resolves every path, starting at a descriptor of a mount that we made. Paths from users are resolved as if
+//! the root were already `/`; paths that every sandbox has are resolved without following links.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o755);
 const NEW_FILE: Mode = Mode::from_raw_mode(0o644);
 const IN_WAY: &str = "a link or a file is in the place of a directory";
 
-/// Puts a mount that is attached nowhere, or elsewhere, on `target`.
+/// Moves a detached or attached mount to `target`.
 pub(crate) fn put_on(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount, "", target, "", flags)?)
@@ -33,7 +33,7 @@ pub(crate) enum Crossing {
     Refused,
 }
 
-/// What is at `path` in this mount, and nowhere else: no link is followed.
+/// Opens `path` in this mount, and nowhere else: no link is followed.
 pub(crate) fn find(
     mount: BorrowedFd<'_>,
     path: &Path,
@@ -45,7 +45,7 @@ pub(crate) fn find(
     rustix::fs::openat2(mount, path, how | OFlags::CLOEXEC, Mode::empty(), within)
 }
 
-/// The directory `name` at the top of this mount, to mount on. It is made where it is missing.
+/// The directory `name` at the top of this mount, to mount on. Created if missing.
 pub(crate) fn own_directory(mount: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
     let open = || find(mount, name, OFlags::PATH | OFlags::DIRECTORY, Crossing::Refused);
     let opened = match open() {
@@ -61,8 +61,8 @@ pub(crate) fn own_directory(mount: BorrowedFd<'_>, name: &Path) -> io::Result<Ow
     }
 }
 
-/// Puts a mount that is attached nowhere at `at`, as whoever has `root` as root sees it. A link must not lead it into the
-/// file systems `of_kernel`.
+/// Attaches a detached mount at `at`, resolved with `root` as the root. A link must not lead into the file systems
+/// `of_kernel`.
 pub(crate) fn put(
     mount: BorrowedFd<'_>,
     root: BorrowedFd<'_>,
@@ -70,9 +70,9 @@ pub(crate) fn put(
     of_kernel: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let kind = FileType::from_raw_mode(fstat(mount)?.st_mode);
-    let place = find_or_make(root, at, kind == FileType::Directory)?;
-    let (found, top) = (fstat(&place)?, fstat(root)?);
-    // Covered, it would not be the root that is pivoted to.
+    let target = find_or_make(root, at, kind == FileType::Directory)?;
+    let (found, top) = (fstat(&target)?, fstat(root)?);
+    // A covered root could not be pivoted to.
     if (found.st_dev, found.st_ino) == (top.st_dev, top.st_ino) {
         return Err(refused("a link leads there to the root itself"));
     }
@@ -84,7 +84,7 @@ pub(crate) fn put(
     if (FileType::from_raw_mode(found.st_mode) == FileType::Directory) != (kind == FileType::Directory) {
         return Err(refused("a directory goes on a directory, and a file on a file"));
     }
-    put_on(mount, place.as_fd())
+    put_on(mount, target.as_fd())
 }
 
 fn refused(why: &str) -> io::Error {
@@ -96,7 +96,7 @@ fn resolve(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), within)
 }
 
-/// Goes down part by part. Each is resolved from the root anew, since a link on the way may be absolute.
+/// Descends component by component. Each is resolved from the root anew, since a link on the way may be absolute.
 fn find_or_make(root: BorrowedFd<'_>, at: &str, is_directory: bool) -> io::Result<OwnedFd> {
     let parts: Vec<_> = at.split('/').filter(|part| !part.is_empty()).collect();
     let (mut parent, mut path) = (root.try_clone_to_owned()?, String::new());
@@ -120,7 +120,8 @@ fn find_or_make(root: BorrowedFd<'_>, at: &str, is_directory: bool) -> io::Resul
     Ok(parent)
 }
 
-/// In a directory that was resolved within the root; `name` has no slash, and what has it already is not followed.
+/// Creates it in a directory that was resolved within the root; `name` has no slash, and an existing entry is not
+/// followed.
 fn make(parent: BorrowedFd<'_>, name: &str, is_directory: bool) -> io::Result<()> {
     let made = if is_directory {
         rustix::fs::mkdirat(parent, name, NEW_DIRECTORY)
@@ -155,7 +156,7 @@ mod tests {
         let inode = |path: &str| fs::metadata(root.join(path)).unwrap().ino();
         assert_eq!(found(root, "/a/b/c").unwrap(), inode("a/b/c"));
 
-        // An absolute link means the sandbox's own root, however much the host has there too.
+        // An absolute link means the sandbox's own root, even if the host has that path too.
         let outside = host.path().to_str().unwrap();
         symlink(outside, root.join("out")).unwrap();
         let error = found(root, "/out").unwrap_err();

@@ -1,4 +1,4 @@
-//! Opening things without waiting and without being led astray.
+//! Opening files without blocking and without being redirected.
 
 use std::{
     ffi::OsStr,
@@ -14,18 +14,18 @@ use rustix::{
 
 use super::{Answer, failure, named, wrong_state};
 
-/// Symlinks followed by hand at most, as the kernel would.
+/// Most symlinks followed by hand: the kernel's own limit.
 const MAX_LINKS: usize = 40;
 
-/// Flags for everything we open: never wait, never become a terminal's owner, never leak into a child.
+/// Flags for everything we open: never block, never become a terminal's owner, never leak into a child.
 pub(super) const QUIET: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 pub(super) fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Opens a file or device for reading. FIFOs and sockets are refused before they are touched: opening one has effects on
-/// whoever is at its other end.
+/// Opens a file or device for reading. FIFOs and sockets are refused before they are opened: opening one affects the
+/// process at its other end.
 pub(super) fn open_readable(path: &Path) -> Answer<(File, Stat)> {
     let stat = rustix::fs::stat(path).map_err(|error| failure(named("read", path), error))?;
     refuse_odd(path, &stat)?;
@@ -42,12 +42,12 @@ fn refuse_odd(path: &Path, stat: &Stat) -> Answer<()> {
         FileType::Directory => "directory",
         FileType::Fifo => "FIFO",
         FileType::Socket => "socket",
-        _ => "thing of no known kind",
+        _ => "file of unknown kind",
     };
     Err(wrong_state(format!("{} is a {what}", path.display())))
 }
 
-/// Opens a regular file that lies in `parent`, itself and not what a symlink in its place points to.
+/// Opens a regular file in `parent`, never the target of a symlink in its place.
 pub(super) fn open_regular_at(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<(File, Stat), Errno> {
     let fd = rustix::fs::openat(parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | QUIET, Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
@@ -62,16 +62,16 @@ pub(super) fn open_directory(path: &Path) -> Answer<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failure(named("open", path), error))
 }
 
-/// A name in an open directory: what is done with it stays there, whatever happens to the path meanwhile.
+/// A name in an open directory: operations on it stay there, whatever happens to the path meanwhile.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct EntryAt {
     pub(super) directory: OwnedFd,
     pub(super) name: std::ffi::CString,
     pub(super) path: PathBuf,
 }
 
-impl Place {
-    /// The place of `path`'s last component, which need not exist.
+impl EntryAt {
+    /// The entry of `path`'s last component, which need not exist.
     pub(super) fn of(path: &Path) -> Answer<Self> {
         let (parent, name) = split(path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -80,20 +80,20 @@ impl Place {
         Ok(Self { directory, name: c_name(name)?, path: path.to_owned() })
     }
 
-    /// As [`Place::of`], but where symlinks at the end of the path lead: an editor writes through them.
+    /// Like [`EntryAt::of`], after following symlinks at the end of the path: an editor writes through them.
     pub(super) fn followed(path: &Path) -> Answer<Self> {
         let mut path = path.to_owned();
         for _ in 0..MAX_LINKS {
-            let place = Self::of(&path)?;
-            match place.stat() {
+            let entry = Self::of(&path)?;
+            match entry.stat() {
                 Ok(stat) if kind_of(&stat) == FileType::Symlink => {
-                    let target = rustix::fs::readlinkat(&place.directory, &place.name, vec![])
+                    let target = rustix::fs::readlinkat(&entry.directory, &entry.name, vec![])
                         .map_err(|error| failure(named("read", &path), error))?;
                     let (parent, _) = split(&path)?;
                     use std::os::unix::ffi::OsStrExt;
                     path = parent.join(OsStr::from_bytes(target.as_bytes()));
                 }
-                _ => return Ok(place),
+                _ => return Ok(entry),
             }
         }
         Err(failure(named("follow", &path), Errno::LOOP))
@@ -119,7 +119,7 @@ pub(super) fn c_name(name: &OsStr) -> Answer<std::ffi::CString> {
         .map_err(|_nul| failure(format!("{} cannot be a name", name.display()), Errno::INVAL))
 }
 
-/// Makes `path` and every missing directory above it. By steps, not by recursion: a path has up to two thousand of them.
+/// Makes `path` and every missing directory above it. Iterative, because a path has up to two thousand components.
 pub(super) fn make_directories(path: &Path, mode: Mode) -> Answer<()> {
     let mut made = PathBuf::new();
     for component in path.components() {
@@ -130,7 +130,7 @@ pub(super) fn make_directories(path: &Path, mode: Mode) -> Answer<()> {
                 let is_there =
                     rustix::fs::stat(&made).is_ok_and(|stat| kind_of(&stat) == FileType::Directory);
                 if !is_there {
-                    // EEXIST would say "already exists" where the trouble is that it is no directory.
+                    // EEXIST would say "already exists", but the problem is that it is not a directory.
                     let error = if error == Errno::EXIST { Errno::NOTDIR } else { error };
                     return Err(failure(named("make", &made), error));
                 }
