@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Bytes of randomness in an id: enough that two never meet, short enough to read aloud.
 const RANDOM_BYTES: usize = 8;
@@ -20,8 +21,8 @@ pub enum InvalidId {
 
 macro_rules! id_type {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -74,26 +75,31 @@ macro_rules! id_type {
 
 id_type!(
     /// Names one sandbox for ever. Everything made for it on the host can be found from this alone.
+    #[schema(example = "sbx-0123456789abc")]
     SandboxId,
     "sbx-"
 );
 id_type!(
     /// Names one command run in a sandbox.
+    #[schema(example = "exc-0123456789abc")]
     ExecId,
     "exc-"
 );
 id_type!(
     /// Names one key; it is no secret, and stands in the secret so that the key is found by it.
+    #[schema(example = "key-0123456789abc")]
     KeyId,
     "key-"
 );
 id_type!(
     /// Names one job that installs packages in a sandbox.
+    #[schema(example = "pkg-0123456789abc")]
     PackageJobId,
     "pkg-"
 );
 id_type!(
     /// Names one snapshot on this host, and its directory.
+    #[schema(example = "snp-0123456789abc")]
     SnapshotId,
     "snp-"
 );
